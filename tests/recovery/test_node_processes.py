@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from rapport.channel.backends.embedded import open_embedded
 from rapport.core.errors import Unavailable
+from rapport.core.event import Event
+from rapport.kernel.clock import SystemClock
 from rapport.scenarios.posting import post_json
 from rapport.testing.processes.node import NodeProcess
 from rapport.testing.written_log import WrittenLog
@@ -148,3 +153,62 @@ def test_only_its_owner_can_read_what_a_node_writes(building_site: Path) -> None
     for path in written:
         wanted = 0o700 if path.is_dir() else 0o600
         assert path.stat().st_mode & 0o777 == wanted, path
+
+
+FEW_DESCRIPTORS = """
+import resource, sys
+from rapport.cli.main import run
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (512, 1024))
+run(["up", "--port", "0", "--site", sys.argv[1]])
+"""
+MANY = 5_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="looks into /proc")
+def test_a_node_with_five_thousand_channels_starts_with_few_descriptors(tmp_path: Path) -> None:
+    site, program = tmp_path / "site", tmp_path / "few.py"
+    site.mkdir()
+    (site / "site.toml").write_text('[concepts.room.attributes]\nlight = "number"\n')
+    program.write_text(FEW_DESCRIPTORS)
+    logs = _write_channels(site / "data" / "log")
+    with NodeProcess(site, program=program) as node:
+        node.start()
+        assert node.doors is not None
+        limits = Path(f"/proc/{node.pid}/limits").read_text()
+        assert re.search(r"Max open files +1024 +1024 ", limits)
+        assert _resident_mb(node.pid) < 400
+        url = f"http://{node.doors[0]}:{node.doors[1]}/channels"
+        for number in range(0, MANY, 500):
+            asyncio.run(post_json(f"{url}/many-{number}/events", _reading("2")))
+        assert len(os.listdir(f"/proc/{node.pid}/fd")) < 512
+        assert node.stop()[0] == 0
+    # Nothing of the reserved room is left: a channel takes what it holds.
+    assert sum(file.stat().st_size for file in logs.rglob("*")) < MANY * 1_000 + MANY * 4_096
+
+
+def _write_channels(directory: Path) -> Path:
+    """As many channels with an event each; all but the first are copies of it."""
+
+    async def write() -> None:
+        directory.parent.mkdir(parents=True)
+        channels = open_embedded(directory, SystemClock())
+        await channels.channel("many-0").append([Event("s", "1", "t", "", 1, b"{}")])
+        await channels.close()
+
+    asyncio.run(write())
+    logs = directory / "logs"
+    for number in range(1, MANY):
+        shutil.copytree(logs / "many-0", logs / f"many-{number}")
+    return logs
+
+
+def _reading(id: str) -> dict[str, object]:
+    return {"id": id, "source": "s", "type": "t", "data": {}}
+
+
+def _resident_mb(process: int) -> int:
+    status = Path(f"/proc/{process}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found
+    return int(found[1]) // 1024

@@ -419,3 +419,67 @@ def test_secrets_appear_nowhere(
     assert "a wrong token was shown" in everything
     for secret in (*secrets, TOKENS["gateway"][:8] + " ", "a-wrong-token-that-was-shown-123"):
         assert secret not in everything
+
+
+def test_an_identity_begins_as_many_channels_as_it_may_also_after_a_restart(
+    open_doors: Open, tmp_path: Path
+) -> None:
+    limited = "[channels]\nchannels_per_identity = 2\n" + ACCESS
+
+    async def begin(ask: Caller, name: str) -> str:
+        status, told, _ = await ask("POST", f"/channels/{name}/events", event())
+        assert (status == 200) == ("title" not in told)
+        return str(told.get("title", ""))
+
+    async def scenario() -> None:
+        async with open_doors(limited) as doors:
+            boss, gateway = Caller(doors, TOKENS["boss"]), Caller(doors, TOKENS["gateway"])
+            assert [await begin(boss, name) for name in ("a", "b")] == ["", ""]
+            together = await asyncio.gather(*(begin(gateway, f"raw.{name}") for name in "abcd"))
+            assert sorted(together) == ["", "", *["channel.too_many_channels"] * 2]
+            assert await begin(boss, "c") == "channel.too_many_channels"
+            assert not [name for name in _log_names(tmp_path) if name == "c"]
+            assert await begin(boss, "a") == ""
+        async with open_doors(limited) as doors:
+            boss = Caller(doors, TOKENS["boss"])
+            assert await begin(boss, "b") == ""
+            assert await begin(boss, "d") == "channel.too_many_channels"
+            _status, told, _ = await boss(
+                "POST", "/federation/channels/e/events", {"node": NEIGHBOUR, "events": [event()]}
+            )
+            assert told["title"] == "channel.too_many_channels"
+
+    asyncio.run(scenario())
+
+
+def _log_names(directory: Path) -> list[str]:
+    return [path.name for path in directory.rglob("logs/*")]
+
+
+def test_taking_needs_its_right_beside_reading(open_doors: Open) -> None:
+    rights = ACCESS.replace(
+        'subscribe = ["mine",', 'take = ["mine", "other"]\nsubscribe = ["mine",'
+    )
+
+    async def scenario() -> None:
+        async with open_doors(rights) as doors:
+            boss, reader = Caller(doors, TOKENS["boss"]), Caller(doors, TOKENS["reader"])
+            await boss("POST", "/channels/mine/events", event())
+            for wishes in ({}, {"lease_ms": 1_000}, {"push_address": "http://127.0.0.1:9/"}):
+                body = {"query": {}, "take": True, **wishes}
+                status, told, _ = await boss("POST", "/channels/mine/requests", body)
+                assert (status, told["title"]) == (403, "access.no_right")
+                assert "take list" in told["hint"]
+            leased = {"query": {}, "take": True, "lease_ms": 60_000}
+            status, told, _ = await reader("POST", "/channels/mine/requests", leased)
+            assert (status, len(told["events"])) == (200, 1)
+            ids = {"ack": [one["id"] for one in told["deliveries"]]}
+            assert (await boss("POST", "/channels/mine/acks", ids))[0] == 403
+            settled = {"acked": 1, "returned": 0, "buried": 0, "stale": []}
+            assert (await reader("POST", "/channels/mine/acks", ids))[:2] == (200, settled)
+            # Who may take and not read gets nothing either.
+            assert (await reader("POST", "/channels/other/requests", leased))[0] == 403
+            for nonsense in ({"ack": ["x"]}, {"ack": 3}, {"nak": ["1.a"], "delay_ms": -1}):
+                assert (await reader("POST", "/channels/mine/acks", nonsense))[0] == 400
+
+    asyncio.run(scenario())

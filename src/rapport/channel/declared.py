@@ -6,6 +6,7 @@ log = "embedded"              # embedded, postgres or nats
 records = "embedded"          # embedded or postgres
 postgres = "env:RAPPORT_PG"   # where, as a secret: env:NAME or file:PATH
 nats = "env:RAPPORT_NATS"
+channels_per_identity = 1000  # channels that one identity of [access] may begin
 
 [channels."raw.*"]            # an exact name wins over the longest pattern, that over [channels]
 keep_for = "30 days"          # the oldest go when no named reader waits for them
@@ -26,6 +27,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from rapport.channel.access.quotas import CHANNELS_PER_IDENTITY
 from rapport.channel.finding.planning import index_path
 from rapport.channel.push.addresses import is_entry
 from rapport.channel.query.script_files import check_reference
@@ -39,7 +41,7 @@ SIGNED = ("required", "checked")
 
 _KEEP_KEYS = ("keep_for", "keep_bytes", "keep_hard", "ttl")
 _RULE_KEYS = ("log", *_KEEP_KEYS, "index", "interceptors", "signed", "export")
-_STORE_KEYS = ("records", "postgres", "nats", "push_to", "push_secret")
+_STORE_KEYS = ("records", "postgres", "nats", "push_to", "push_secret", "channels_per_identity")
 
 
 class ChannelRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +92,8 @@ class ChannelsDeclared(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses that subscribers may have messages pushed to; see push/addresses.py."""
     push_secret: str = ""
     """Signs what is pushed; named as a secret. Empty: it is not signed."""
+    channels_per_identity: int = CHANNELS_PER_IDENTITY
+    """Channels that one identity may begin."""
     scripts: dict[str, str] = {}
     """Query scripts by name, each `FILE.py:FUNCTION` in the site's directory."""
     common: ChannelRules = ChannelRules()
@@ -118,6 +122,9 @@ def channels_from_site(file: TomlFile) -> tuple[ChannelsDeclared, list[Problem]]
         nats=fields.text("nats", ""),
         push_to=_push_addresses(fields),
         push_secret=fields.text("push_secret", ""),
+        channels_per_identity=fields.number(
+            "channels_per_identity", CHANNELS_PER_IDENTITY, low=0, high=1_000_000
+        ),
         scripts={} if scripts is None else _scripts(Fields(scripts, problems)),
         common=_rules("*", fields),
         rules=tuple(

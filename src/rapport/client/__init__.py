@@ -9,6 +9,7 @@ from rapport.channel.agents.async_listener import AsyncListener
 from rapport.channel.agents.async_publisher import AsyncPublisher
 from rapport.channel.agents.direct_sink import DirectSink
 from rapport.channel.agents.direct_source import DirectSource
+from rapport.channel.agents.leased_listener import LeasedEvent, LeasedListener
 from rapport.channel.agents.listener import Listener
 from rapport.channel.agents.listener_cache import ReceivedEvent
 from rapport.channel.agents.listener_place import FailedEvent
@@ -25,6 +26,8 @@ __all__ = [
     "DirectSource",
     "Event",
     "FailedEvent",
+    "LeasedEvent",
+    "LeasedListener",
     "Listener",
     "ListenerSettings",
     "ListenerStatus",

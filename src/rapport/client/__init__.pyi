@@ -4,6 +4,8 @@ from rapport.channel.agents.async_listener import AsyncListener as AsyncListener
 from rapport.channel.agents.async_publisher import AsyncPublisher as AsyncPublisher
 from rapport.channel.agents.direct_sink import DirectSink as DirectSink
 from rapport.channel.agents.direct_source import DirectSource as DirectSource
+from rapport.channel.agents.leased_listener import LeasedEvent as LeasedEvent
+from rapport.channel.agents.leased_listener import LeasedListener as LeasedListener
 from rapport.channel.agents.listener import Listener as Listener
 from rapport.channel.agents.listener_cache import ReceivedEvent as ReceivedEvent
 from rapport.channel.agents.listener_place import FailedEvent as FailedEvent

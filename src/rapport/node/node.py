@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rapport.channel.access.admission import OPEN_TO_ALL, Admission
+from rapport.channel.access.quotas import CHANNELS_PER_IDENTITY, ChannelQuota
 from rapport.channel.access.rights import Rights
 from rapport.channel.access.signatures import SignatureCheck
 from rapport.channel.channel import Appended
+from rapport.channel.federation.intake import Intake
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.communication.adapters.web.webhook_in import WebhookInput
 from rapport.communication.api.communication import Communication
@@ -91,6 +93,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     links: Links
     bridges: Bridges
     admission: Admission = OPEN_TO_ALL
+    channels_per_identity: int = CHANNELS_PER_IDENTITY
     signatures: SignatureCheck | None = None
     pipeline: PipelineProcess | None = None
     context: NodeContext | None = None
@@ -112,6 +115,7 @@ class Node:
         self.links, self.bridges = parts.links, parts.bridges
         self.pushing = parts.pushing
         self.admission = parts.admission
+        self._quota = ChannelQuota(parts.channels, parts.channels_per_identity)
         self.care = parts.care
         self.history = parts.history
         self.meanings, self.releasing = parts.meanings, parts.releasing
@@ -234,16 +238,32 @@ class Node:
     ) -> Appended:
         """Appends for a door; durable when it returns. A raw channel is mediated from then on.
 
-        Raises TooFast when `identity` sends more than it may, and InvalidInput for a signature that
-        the channel does not accept.
+        Raises TooFast when `identity` sends more than it may, NotAllowed when it begins too many
+        channels, and InvalidInput for a signature that the channel does not accept.
         """
         self.admission.rates.charge(identity, len(events), self.clock.now_ms())
         if self._parts.signatures is not None:
             await self._parts.signatures.check(channel, events)
-        appended = await self.channels.channel(channel).append(events)
+        if identity and not self.channels.holds(channel):
+            async with self._quota.begin(identity, channel):
+                appended = await self.channels.channel(channel).append(events)
+        else:
+            appended = await self.channels.channel(channel).append(events)
         if self._started and channel.startswith(RAW_PREFIX):
             await self._parts.mediation.watch_new(channel.removeprefix(RAW_PREFIX))
         return appended
+
+    async def take_in(
+        self, channel: str, sender: str, events: Sequence[Event], *, identity: str
+    ) -> Intake:
+        """Takes in another node's events, each once; durable when it returns. Raises as `append`
+        does.
+        """
+        self.admission.rates.charge(identity, len(events), self.clock.now_ms())
+        if self.channels.holds(channel):
+            return await self.links.receiver.take_in(channel, sender, events)
+        async with self._quota.begin(identity, channel):
+            return await self.links.receiver.take_in(channel, sender, events)
 
     def id_field(self, source: str) -> str | None:
         """The payload field with the event id, for sources that speak root; None when there is

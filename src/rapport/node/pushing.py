@@ -137,8 +137,10 @@ class Pushing:
 
         A token with a lease of 0 ends its session, pushed or not; a token of a pushed session with
         an address renews its lease. Raises as MessageSource.request does, and for an address that
-        the site does not allow or a WSDL that cannot be used.
+        the site does not allow, a WSDL that cannot be used, or taking without the right to take.
         """
+        if request.take:
+            self._rights.check(identity, "take", name)
         is_push = bool(request.push_address or subscriber_wsdl)
         if request.token and request.lease_minutes == 0:
             await self._cancel_by_token(name, request.token, identity)
@@ -246,6 +248,8 @@ class Pushing:
             step = next_step(running.delivery, self._time.now_ms(), longest_wait_ms=LONGEST_WAIT_MS)
             if not self._rights.allows(push.identity, "subscribe", push.channel):
                 step = End("its subscriber may no longer read the channel")
+            elif push.take and not self._rights.allows(push.identity, "take", push.channel):
+                step = End("its subscriber may no longer take from the channel")
             if isinstance(step, End):
                 await self.cancel(push.session, step.why)
                 return

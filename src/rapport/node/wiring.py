@@ -157,6 +157,7 @@ def make_node(
         channels=opened,
         rights=admission.rights,
         admission=admission,
+        channels_per_identity=_channels(site).channels_per_identity,
         signatures=signatures,
         bindings=bindings,
         mediation=mediation,

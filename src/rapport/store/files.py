@@ -83,6 +83,9 @@ class Files(Protocol):
     def remove(self, path: Path) -> None:
         """Forgets a file."""
 
+    def remove_directory(self, path: Path) -> None:
+        """Forgets an empty directory."""
+
     def lock(self, directory: Path) -> Lock:
         """Takes the writer's lock; raises StoreUnavailable naming the process that holds it."""
 
@@ -182,6 +185,9 @@ class DiskFiles:
 
     def remove(self, path: Path) -> None:
         os.unlink(path)
+
+    def remove_directory(self, path: Path) -> None:
+        path.rmdir()
 
     def lock(self, directory: Path) -> DiskLock:
         return DiskLock(directory)

@@ -65,6 +65,7 @@ DOORS = (
     events.read,
     stream.stream,
     requests.request_messages,
+    requests.settle_deliveries,
     channels.list_interceptors,
     channels.add_interceptor,
     channels.remove_interceptor,

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from rapport.channel.requesting.batch import Request
+from rapport.channel.requesting.batch import LeasedDelivery, Request
+from rapport.channel.requesting.message_leases import Answers, Settled
 from rapport.core.errors import Problem
 from rapport.core.event import MAX_NAME
 from rapport.mediation.changing.considering import Done
@@ -81,6 +82,8 @@ class BatchShown(msgspec.Struct, kw_only=True):
     ttl_ms: int
     gone: bool
     handback: str = ""
+    lease_ms: int = 0
+    deliveries: list[LeasedDelivery] = []
 
 
 class ProblemDetails(msgspec.Struct, kw_only=True):
@@ -128,6 +131,7 @@ class AnswerFrame(msgspec.Struct, kw_only=True):
 
 STRUCTS = (
     *(CloudEvent, StoredCloudEvent, Published, Page, Request, BatchShown, ProblemDetails),
+    *(Answers, Settled),
     *(Subscribe, ClientFrame, BatchFrame, ErrorFrame, AnswerFrame),
     *(Wanted, Done, Overview, Shown, ShownChange),
 )

@@ -155,7 +155,17 @@ def test_checking_a_site_warns_of_secrets_that_are_not_here_and_refuses_weak_one
         ("settings.no_secret", "warning"),
         ("access.weak_token", "error"),
         ("signature.bad_key", "error"),
+        ("access.nobody_takes", "hint"),
     }
+
+
+def test_a_site_where_readers_but_nobody_takes_gets_a_hint_until_one_may(tmp_path: Path) -> None:
+    reader = '[access.local]\nsubscribe = ["*"]\n'
+    (found,) = check_access(site(reader), tmp_path)
+    assert (found.code, found.severity) == ("access.nobody_takes", "hint")
+    assert check_access(site(reader + 'take = ["jobs"]\n'), tmp_path) == []
+    (useless,) = check_access(site('[access.local]\ntake = ["jobs"]\n'), tmp_path)
+    assert (useless.code, useless.severity) == ("access.useless_right", "warning")
 
 
 # --- tokens ---

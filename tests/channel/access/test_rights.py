@@ -5,7 +5,9 @@ from rapport.core.errors import NotAllowed
 
 RIGHTS = Rights(
     {
-        "gateway": Grant(publish=("raw.*",), subscribe=("detections", "raw.gate?")),
+        "gateway": Grant(
+            publish=("raw.*",), subscribe=("detections", "raw.gate?"), take=("jobs.*",)
+        ),
         "all": Grant(publish=("*", "interpretations"), subscribe=("*",)),
         "node": EVERYTHING,
     }
@@ -31,6 +33,10 @@ RIGHTS = Rights(
         ("all", "publish", "interpretations", False),
         ("all", "subscribe", "interpretations", True),
         ("node", "publish", "interpretations", True),
+        ("gateway", "take", "jobs.print", True),
+        ("gateway", "take", "detections", False),
+        ("all", "take", "detections", False),
+        ("node", "take", "log", True),
     ],
 )
 def test_a_right_holds_for_the_named_channels_only(

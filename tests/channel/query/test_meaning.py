@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from rapport.channel.query.bounds import position_bounds
 from rapport.channel.query.compiler import compile_condition
+from rapport.channel.query.faults import QueryError
 from rapport.channel.query.parser import parse_condition
 from rapport.channel.query.printer import print_condition
 from rapport.channel.query.tree import Not
+from rapport.channel.query.values import like_test, mixed_characters
 from rapport.core.event import Event, StoredEvent
 from rapport.testing.judge.conditions import CONDITIONS, row_of, stored_events, truth
 
@@ -59,6 +61,41 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     condition = parse_condition(f"data LIKE '{pattern}'")
     event = Event("s", "i", "t", "", 0, json.dumps("a" * 20_000).encode())
     compile_condition(condition)(StoredEvent(1, 1, event))
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "%", "_", "!%", "!_", "!!", "."]), max_size=9),
+    st.text("ab%_!.", max_size=12),
+)
+def test_a_pattern_fits_what_its_definition_says(signs: list[str], text: str) -> None:
+    assert like_test("".join(signs), "!")(text) == _fits(signs, text)
+
+
+def _fits(signs: list[str], text: str) -> bool:
+    """The definition of LIKE, tried in every way."""
+    if not signs:
+        return not text
+    if signs[0] == "%":
+        return any(_fits(signs[1:], text[cut:]) for cut in range(len(text) + 1))
+    wanted = signs[0][-1]
+    return bool(text) and (signs[0] == "_" or text[0] == wanted) and _fits(signs[1:], text[1:])
+
+
+def test_wildcards_beside_letters_cost_no_more_than_the_letters_alone() -> None:
+    text, jokers = "a" * 1_000_000, "_" * 3_900
+    for pattern in (f"%{jokers}X%", f"%X{jokers}%", f"%{jokers}X", f"X{jokers}%", f"%{jokers}%X%"):
+        assert mixed_characters(pattern, "") == 0  # searched for as a plain text
+        assert not like_test(pattern, "")(text)
+
+
+def test_patterns_that_would_cost_text_times_pattern_are_refused() -> None:
+    allowed = "_a" * 31 + "a_"
+    parse_condition(f"data LIKE '%a{allowed}%'")
+    parse_condition(f"data LIKE '{'a_' * 2_000}'")  # whole texts are compared once
+    for refused in (f"'%a{allowed}aa%'", f"'%a{allowed}%' OR data LIKE '%b_b%'"):
+        with pytest.raises(QueryError) as fault:
+            parse_condition(f"data LIKE {refused}")
+        assert fault.value.code == "query.too_many_wildcards"
 
 
 def test_a_payload_that_is_no_json_is_null() -> None:

@@ -1,7 +1,8 @@
 """One of several processes that take from one channel whose log they share.
 
-Arguments: data directory, name. The site's file of addresses lies in the parent of the directory.
-Prints the id of each message it was given, one per line, and ends after a while without any.
+Arguments: data directory, name, and how long leases are (ms; 0 = it takes for good). The site's
+file of addresses lies in the parent of the directory. Prints the id of each message it was given,
+or has acked if they are leased, one per line, and ends after a while without any.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ from pathlib import Path
 from rapport.channel.backends.choosing import open_channels
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.channel.requesting.batch import Request
+from rapport.channel.requesting.message_leases import Answers, Settled
 from rapport.kernel.clock import SystemClock
 
 
-async def take(channels, name: str) -> None:
+async def take(channels, name: str, lease_ms: int) -> None:
     while True:
-        asked = Request(query="data IS NOT NULL", max_messages=3, take=True, wait_ms=8_000)
+        wanted = {"query": "data IS NOT NULL", "max_messages": 3, "take": True, "wait_ms": 8_000}
+        asked = Request(**wanted, lease_ms=lease_ms)
         batch = await channels.source.request("c", asked, identity=name)
         if not batch.events:
             return
+        if lease_ms:
+            ids = tuple(delivery.id for delivery in batch.deliveries)
+            assert await channels.source.settle("c", Answers(ack=ids)) == Settled(acked=len(ids))
         os.write(1, "".join(f"{stored.event.id}\n" for stored in batch.events).encode())
 
 
-async def main(directory: Path, name: str) -> None:
+async def main(directory: Path, name: str, lease_ms: int) -> None:
     store = (directory.parent / "store").read_text()
     declared = ChannelsDeclared(
         nats="file:address", postgres="file:address", common=ChannelRules(log=store)
@@ -36,10 +42,10 @@ async def main(directory: Path, name: str) -> None:
     )
     try:
         os.write(1, b"ready\n")
-        await asyncio.gather(*(take(channels, f"{name}-{number}") for number in range(3)))
+        await asyncio.gather(*(take(channels, f"{name}-{number}", lease_ms) for number in range(3)))
     finally:
         await channels.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -411,3 +411,28 @@ def test_large_headers_make_smaller_sets_too() -> None:
         await channels.close()
 
     asyncio.run(scenario())
+
+
+def test_others_get_their_turn_while_a_query_is_tried_on_large_messages() -> None:
+    turns = asyncio.run(_turns_during_a_scan())
+    assert turns >= 12  # after every message
+
+
+async def _turns_during_a_scan() -> int:
+    channels = open_memory(SystemClock())
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    large = b'"%s"' % (b"a" * 700_000)
+    await channels.channel("c").append([event(number, data=large) for number in range(12)])
+    counting = asyncio.create_task(count_turns())
+    asked = Request(query="data LIKE '%a_b%'")
+    await channels.source.request("c", asked, identity="me")
+    counting.cancel()
+    await channels.close()
+    return turns

@@ -22,6 +22,7 @@ from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.logged.shared import Parts
 from rapport.channel.logged.writer import InlineWriter
 from rapport.channel.requesting.batch import Request
+from rapport.channel.requesting.message_leases import Answers, MessageLease
 from rapport.channel.requesting.taking import ROW_BITS, Take, Taken, load_taken, runs_of
 from rapport.channel.requesting.taking_shared import (
     SharedTakes,
@@ -133,6 +134,78 @@ def test_three_nodes_take_each_message_once_whatever_they_do(steps):
         asyncio.run(scenario())
 
 
+WORK = st.lists(
+    st.one_of(
+        st.tuples(st.just("lease"), st.integers(0, 2), st.integers(1, 4)),
+        st.tuples(st.just("ack"), st.integers(0, 2), st.integers(0, 9)),
+        st.tuples(st.just("nak"), st.integers(0, 2), st.integers(0, 9)),
+        st.tuples(st.just("take"), st.integers(0, 2), st.integers(1, 2)),
+        st.tuples(st.just("wait"), st.just(0), st.sampled_from([400, 1_100])),
+        st.tuples(st.just("begin anew"), st.integers(0, 2), st.just(0)),
+        st.tuples(st.just("publish"), st.integers(0, 2), st.integers(1, 5)),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(WORK)
+def test_workers_at_three_nodes_share_leases_whatever_they_do(steps):
+    async def scenario():
+        log, clock, published = SharedMemory(), ManualClock(), 0
+        nodes = [open_on(log, clock) for _ in range(3)]
+        held: dict[int, tuple[str, int]] = {}  # position -> its latest delivery and its end
+        done: set[int] = set()
+
+        def is_free(position):
+            return position not in held or held[position][1] <= clock.now_ms()
+
+        for what, who, number in steps:
+            source = nodes[who].source
+            if what == "publish":
+                await nodes[who].channel("c").append(counted(published + 1, published + number))
+                published += number
+            elif what == "begin anew":
+                nodes[who] = open_on(log, clock)
+            elif what == "wait":
+                await clock.advance(number)
+            elif what == "take":
+                for position in await taken_by(nodes[who], number):
+                    assert is_free(position)
+                    assert position not in done
+                    done.add(position)
+            elif what == "lease":
+                wanted = {"query": "time >= 0", "max_messages": number, "take": True}
+                asked = Request(**wanted, lease_ms=1_000, max_tries=1_000)
+                batch = await source.request("c", asked, identity="me")
+                for stored, given_out in zip(batch.events, batch.deliveries, strict=True):
+                    assert is_free(stored.position)
+                    assert stored.position not in done
+                    held[stored.position] = (given_out.id, clock.now_ms() + 1_000)
+                left = [p for p in range(1, published + 1) if p not in done and is_free(p)]
+                assert len(batch.events) == number or not left
+            elif waiting := sorted(set(held) - done):
+                position = waiting[number % len(waiting)]
+                id, _until = held[position]
+                was_returned = id.endswith("returned")
+                if what == "ack":
+                    settled = await source.settle("c", Answers(ack=(id,)))
+                    assert settled.acked == (0 if was_returned else 1)
+                    done |= set() if was_returned else {position}
+                else:
+                    settled = await source.settle("c", Answers(nak=(id,), delay_ms=500))
+                    assert settled.returned == (0 if was_returned else 1)
+                    if not was_returned:
+                        held[position] = (f"{position}.returned", clock.now_ms() + 500)
+        expected = sorted(set(range(1, published + 1)) - done)
+        for node in (*nodes, open_on(log, clock)):
+            assert await left_for(node) == expected
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedTakes.__init__, "__kwdefaults__", {"summary_every": 3})
+        asyncio.run(scenario())
+
+
 def test_a_taker_that_was_overtaken_chooses_anew(clock: ManualClock):
     async def scenario():
         log = SharedMemory()
@@ -205,13 +278,16 @@ def test_a_summary_says_all_and_holds_little_of_what_was_emptied(some: list[int]
     taken, positions = Taken("c"), sorted({*range(1, floor + 1), *some})
     take = Take(100, runs_of(positions))
     taken.confirm(positions, "token", take)
+    leased = {4 * ROW_BITS: MessageLease(9, "a", 2, 5, "why")}
+    taken.confirm_leases(leased, ())
     summary, again = summary_of(taken, 0), Taken("c")
     restore_summary(again, summary)
     assert again.covers(taken)
+    assert again.leases.all() == leased
     assert [again.holds(p) for p in range(1, 3 * ROW_BITS + 2)] == [
         taken.holds(p) for p in range(1, 3 * ROW_BITS + 2)
     ]
-    assert again.is_untouched() is not bool(positions)
+    assert again.is_untouched() is False
     assert (again.take_of("token") == take) is True
     assert summary_of(taken, 100).takes == {}
     assert all((number + 1) * ROW_BITS > floor for number in summary.rows)
@@ -221,6 +297,7 @@ def test_a_summary_says_all_and_holds_little_of_what_was_emptied(some: list[int]
 def test_records_made_of_a_log_of_takes_say_the_same(some: list[int], floor: int):
     taken, positions = Taken("c"), sorted({*range(1, floor + 1), *some})
     taken.confirm(positions, "token", Take(100, runs_of(positions)))
+    taken.confirm_leases({4 * ROW_BITS: MessageLease(9, "a", 2, 5, "why")}, ())
     restored, records = Taken("c"), MemoryRecordStore()
     restore_summary(restored, summary_of(taken, 0))
     records.apply(restored.as_records())
@@ -229,6 +306,7 @@ def test_records_made_of_a_log_of_takes_say_the_same(some: list[int], floor: int
         taken.holds(p) for p in range(1, 3 * ROW_BITS + 2)
     ]
     assert again.take_of("token") == taken.take_of("token")
+    assert again.leases.all() == taken.leases.all()
 
 
 @pytest.mark.slow
@@ -277,23 +355,34 @@ def test_a_log_of_takes_that_cannot_be_read_is_told(clock: ManualClock):
 # --- real processes -------------------------------------------------------------------------------
 
 
-def start(directory: Path, name: str):
-    return subprocess.Popen(
-        [sys.executable, str(CHILD), str(directory / name), name], stdout=subprocess.PIPE
-    )
+def start(directory: Path, name: str, lease_ms: int):
+    command = [sys.executable, str(CHILD), str(directory / name), name, str(lease_ms)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
 def lines_of(raw: bytes) -> list[str]:
     return [line.decode() for line in raw.split(b"\n")[:-1]]
 
 
-async def publish(directory: Path, store: str, count: int) -> None:
+async def left_in(directory: Path, store: str) -> int:
+    channels = open_beside(directory, store)
+    try:
+        return len(await left_for(channels))
+    finally:
+        await channels.close()
+
+
+def open_beside(directory: Path, store: str) -> LoggedChannels:
     declared = ChannelsDeclared(
         nats="file:address", postgres="file:address", common=ChannelRules(log=store)
     )
-    channels = open_channels(
+    return open_channels(
         directory / "publisher", SystemClock(), declared, site=directory, segment_bytes=1_000_000
     )
+
+
+async def publish(directory: Path, store: str, count: int) -> None:
+    channels = open_beside(directory, store)
     try:
         events = [Event("s", str(n), "t", "", n, b"{}") for n in range(count)]
         await channels.channel("c").append(events)
@@ -302,9 +391,9 @@ async def publish(directory: Path, store: str, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("store", ["nats", "postgres"])
+@pytest.mark.parametrize(("store", "lease_ms"), [("nats", 0), ("postgres", 0), ("postgres", 1_500)])
 def test_two_processes_take_each_message_once_also_when_one_is_killed(
-    store: str, tmp_path: Path, request: pytest.FixtureRequest
+    store: str, lease_ms: int, tmp_path: Path, request: pytest.FixtureRequest
 ):
     count = 240
     if store == "nats":
@@ -314,7 +403,7 @@ def test_two_processes_take_each_message_once_also_when_one_is_killed(
         address = f"{postgres.dsn}#{postgres.schema}"
     (tmp_path / "store").write_text(store)
     (tmp_path / "address").write_text(address)
-    killed, other = start(tmp_path, "killed"), start(tmp_path, "other")
+    killed, other = start(tmp_path, "killed", lease_ms), start(tmp_path, "other", lease_ms)
     with killed, other:
         assert killed.stdout is not None
         assert other.stdout is not None
@@ -327,8 +416,11 @@ def test_two_processes_take_each_message_once_also_when_one_is_killed(
         assert other.returncode == 0
     found = Counter(lines_of(before) + lines_of(rest))
     assert max(found.values()) == 1
-    # What the killed one had taken and not yet told: a batch of 3 for each of its 3 takers.
+    # What the killed one had taken (or acked) and not yet told: a batch of 3 for each of its 3
+    # takers.
     assert count - 9 <= len(found) <= count
+    if lease_ms:
+        assert asyncio.run(left_in(tmp_path, store)) == 0  # all were acked by one or the other
     assert lines_of(before)
     assert lines_of(rest)
 

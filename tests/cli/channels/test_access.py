@@ -63,7 +63,7 @@ def test_identities_are_listed_with_their_rights(
 ) -> None:
     assert run(["access", "list", "--site", str(site)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    wanted = ["gateway", "raw.*", "detections", "no", "1000/s", "file:secrets/gateway.token"]
+    wanted = ["gateway", "raw.*", "detections", "-", "no", "1000/s", "file:secrets/gateway.token"]
     assert lines[1].split("\t") == wanted
     assert run(["access", "list", "--site", str(site), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -77,6 +77,8 @@ def test_identities_are_listed_with_their_rights(
         (["gateway", "publish", "raw.doors"], 0, "yes"),
         (["gateway", "publish", "mine"], 1, "no"),
         (["gateway", "subscribe", "detections"], 0, "yes"),
+        (["gateway", "take", "detections"], 1, "no"),
+        (["node", "take", "detections"], 0, "yes"),
         (["gateway", "admin"], 1, "no"),
         (["node", "admin"], 0, "yes"),
         (["gatway", "admin"], 2, ""),

@@ -57,6 +57,35 @@ def test_an_append_on_a_full_disk_is_refused_whole_and_later_ones_work_again():
     assert numbers_in(open_on(disk)) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("room", [0, 10, HEADER_BYTES + 5])
+def test_a_first_append_that_is_refused_leaves_nothing_on_the_disk(room):
+    disk = ForgetfulDisk()
+    store = open_on(disk)
+    disk.full_after_bytes = room
+    with pytest.raises(StoreUnavailable):
+        store.append("a", [(1, b"x" * 100)], 0)
+    assert disk.names(ROOT / "logs") == []
+    disk.full_after_bytes = None
+    with pytest.raises(InvalidInput):
+        store.append("a", [(1, bytes(MAX_BODY_BYTES + 1))], 0)
+    assert (disk.names(ROOT / "logs"), store.logs()) == ([], [])
+    fill(store, 2)
+    disk.cut_power(Chance(1))
+    assert numbers_in(open_on(disk)) == [1, 2]
+
+
+def test_a_directory_whose_name_may_be_lost_is_not_kept_after_a_failed_sync():
+    disk = ForgetfulDisk()
+    store = open_on(disk)
+    disk.failing_syncs = 1
+    with pytest.raises(StoreUnavailable):
+        fill(store, 1)
+    assert disk.names(ROOT / "logs") == []
+    fill(store, 2)
+    disk.cut_power(Chance(1))
+    assert numbers_in(open_on(disk)) == [1, 2]
+
+
 def test_after_a_failed_sync_the_tail_is_not_trusted():
     disk = ForgetfulDisk()
     store = open_on(disk)
@@ -312,9 +341,52 @@ def test_reserved_room_is_given_back_at_close(tmp_path):
     store = SegmentLogStore(tmp_path)
     fill(store, 2)
     segment = tmp_path / "logs" / "a" / f"{1:020d}.log"
-    assert segment.stat().st_size > 1_000_000
+    assert 16_000 < segment.stat().st_size < 40_000  # a small log reserves little
     store.close()
     assert segment.stat().st_size == 2 * (HEADER_BYTES + 42)
+
+
+def test_room_is_reserved_as_a_log_grows(tmp_path):
+    store = SegmentLogStore(tmp_path)
+    segment = tmp_path / "logs" / "a" / f"{1:020d}.log"
+    used = 0
+    for size in (100, 100_000, 10_000_000, 100):
+        fill(store, 1, size)
+        used = store.kept_bytes("a")
+        assert used <= segment.stat().st_size <= used + min(max(used, 16_384), 4 * 1024 * 1024)
+    store.close()
+    assert segment.stat().st_size == used
+
+
+def test_logs_beyond_the_open_files_are_written_by_turns(tmp_path):
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("looks into /proc")
+    before = len(os.listdir("/proc/self/fd"))
+    store = SegmentLogStore(tmp_path, most_open=3)
+    names = [f"log{number}" for number in range(20)]
+    for turn in range(3):
+        for name in names:
+            store.append(name, [(1, b"%d" % turn)], 0)
+            assert len(os.listdir("/proc/self/fd")) <= before + 4  # three files and the lock
+    store.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    again = SegmentLogStore(tmp_path, most_open=3)
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    for name in names:
+        assert [block.body for block in again.read_after(name, 0)] == [b"0", b"1", b"2"]
+    again.close()
+
+
+def test_a_log_that_was_only_read_is_closed_without_a_write():
+    disk = ForgetfulDisk()
+    store = open_on(disk)
+    fill(store, 2)
+    store.close()
+    again = open_on(disk)
+    assert numbers_in(again) == [1, 2]
+    before = disk.syncs
+    again.close()
+    assert disk.syncs == before
 
 
 def test_one_append_syncs_once_however_many_blocks():

@@ -72,6 +72,7 @@ def check_access(file: TomlFile, directory: Path) -> list[Problem]:
     site may be checked on a machine that has none of them.
     """
     access, problems = access_from_site(file)
+    problems += _taking_problems(file, access)
     for name, place in access.token_places():
         if place.startswith(("file:", "env:")):
             problems += _token_problems(file, directory, name, place)
@@ -90,6 +91,22 @@ def check_access(file: TomlFile, directory: Path) -> list[Problem]:
                 )
             )
     return problems
+
+
+def _taking_problems(file: TomlFile, access: Access) -> list[Problem]:
+    """A hint for sites from before taking had a right of its own."""
+    grants = [one.grant for one in access.identities.values()]
+    if not any(grant.subscribe for grant in grants) or any(grant.take for grant in grants):
+        return []
+    return [
+        file.problem(
+            ("access",),
+            "access.nobody_takes",
+            "no identity may take messages: to read does not include it",
+            hint='who takes needs take = ["CHANNEL"] beside subscribe; all is well if nobody does',
+            severity="hint",
+        )
+    ]
 
 
 def _token_problems(file: TomlFile, directory: Path, name: str, place: str) -> list[Problem]:

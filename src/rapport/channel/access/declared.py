@@ -7,7 +7,8 @@ sign = true                             # the node signs what it makes
 [access.gateway]
 token = "file:secrets/gateway.token"    # or env:NAME; tokens = [...] while they are exchanged
 publish = ["raw.*"]
-subscribe = ["detections"]
+subscribe = ["detections", "jobs"]
+take = ["jobs"]                         # beside subscribe: what it takes is gone for all others
 rate = 1000                             # events a second
 admin = false
 
@@ -34,7 +35,7 @@ from rapport.kernel.fields import Fields
 from rapport.kernel.toml import Section, TomlFile
 
 KEYS, SIGN = "keys", "sign"
-_IDENTITY_KEYS = ("token", "tokens", "publish", "subscribe", "admin", "rate")
+_IDENTITY_KEYS = ("token", "tokens", "publish", "subscribe", "take", "admin", "rate")
 _KEY_KEYS = ("key", "sources")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _PATTERN = re.compile(r"[a-z0-9._*?-]{1,128}\Z")
@@ -143,6 +144,7 @@ def _identity(name: str, table: Section, problems: list[Problem]) -> IdentityDec
     grant = Grant(
         publish=_patterns(fields, "publish"),
         subscribe=_patterns(fields, "subscribe"),
+        take=_patterns(fields, "take"),
         admin=fields.flag("admin"),
     )
     for channel in CHANGING if not grant.admin else ():
@@ -150,6 +152,10 @@ def _identity(name: str, table: Section, problems: list[Problem]) -> IdentityDec
             message = f"who hands over {channel!r} changes the node: this right alone is of no use"
             hint = "admin = true, if it may; or let a link receive the channel"
             fields.fault("publish", "access.useless_right", message, hint=hint, severity="warning")
+    if grant.take and not grant.subscribe:
+        message = f"who takes reads, too, and {name!r} may read no channel"
+        hint = "add the channels of its take list to its subscribe list"
+        fields.fault("take", "access.useless_right", message, hint=hint, severity="warning")
     return IdentityDeclared(
         name=name,
         tokens=_tokens(name, table, problems),

@@ -1,4 +1,4 @@
-"""Who may append to and read from which channel, and who may change the node. [CH-15]"""
+"""Who may append to, read from and take from which channel, and who may change the node. [CH-15]"""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgspec
 from rapport.channel.reserved import CHANGING
 from rapport.core.errors import NotAllowed
 
-Right = Literal["publish", "subscribe"]
+Right = Literal["publish", "subscribe", "take"]
+_VERBS: dict[Right, str] = {"publish": "append to", "subscribe": "read", "take": "take from"}
 
 LOCAL = "local"
 """The identity of who needs no proof: a caller on loopback while the site names no identities, or
@@ -24,17 +25,19 @@ NOBODY = "nobody"
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """Channels (names or patterns) that an identity may append to and read from."""
+    """Channels (names or patterns) that an identity may append to, read from and take from."""
 
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
+    take: tuple[str, ...] = ()
+    """What is taken is gone for all others, so reading alone does not give this right."""
     admin: bool = False
     """Whether it may change the node: interpretations, policies, interceptors, links, dead letters,
     forgetting.
     """
 
 
-EVERYTHING = Grant(publish=("*",), subscribe=("*",), admin=True)
+EVERYTHING = Grant(publish=("*",), subscribe=("*",), take=("*",), admin=True)
 _NOTHING = Grant()
 
 
@@ -59,9 +62,8 @@ class Rights:
     def check(self, identity: str, right: Right, channel: str) -> None:
         """Raises NotAllowed unless the identity has the right on the channel."""
         if not self._is_granted(identity, right, channel):
-            verb = "append to" if right == "publish" else "read"
             raise NotAllowed(
-                f"{identity!r} may not {verb} channel {channel!r}",
+                f"{identity!r} may not {_VERBS[right]} channel {channel!r}",
                 code="access.no_right",
                 hint=f"the site's [access] gives rights: add {channel!r} to its {right} list",
             )

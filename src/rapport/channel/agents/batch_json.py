@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.requesting.batch import Batch, Request
+from rapport.channel.requesting.batch import Batch, LeasedDelivery, Request
+from rapport.channel.requesting.message_leases import Answers
 from rapport.core.codec import decode_cloudevent, stored_cloudevent
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import StoredEvent
@@ -24,6 +25,12 @@ _READ_REQUEST = ObjectDecoder(
     code="request.not_a_request",
     hint='send an object such as {"query": "type = \'badge.seen\'", "max_messages": 10}',
 )
+_READ_ANSWERS = ObjectDecoder(
+    Answers,
+    fault="these are not answers to deliveries",
+    code="request.not_a_request",
+    hint='send an object such as {"ack": ["17.3f2a"], "nak": [], "delay_ms": 0}',
+)
 
 
 class _Shown(msgspec.Struct, kw_only=True):
@@ -36,6 +43,8 @@ class _Shown(msgspec.Struct, kw_only=True):
     ttl_ms: int = -1
     gone: bool = False
     handback: str = ""
+    lease_ms: int = 0
+    deliveries: tuple[LeasedDelivery, ...] = ()
 
 
 class _Placed(msgspec.Struct):
@@ -52,6 +61,11 @@ _READ_PLACED = msgspec.json.Decoder(_Placed)
 def read_request(body: bytes) -> Request:
     """The request in a body; raises InvalidInput for anything else."""
     return _READ_REQUEST.decode(body)
+
+
+def read_answers(body: bytes) -> Answers:
+    """What a worker says of its deliveries; raises InvalidInput for anything else."""
+    return _READ_ANSWERS.decode(body)
 
 
 def write_request(request: Request) -> bytes:
@@ -83,6 +97,8 @@ def write_batch(channel: str, batch: Batch) -> bytes:
         "gone": batch.gone,
         **own,
     }
+    if batch.lease_ms:
+        shown |= {"lease_ms": batch.lease_ms, "deliveries": batch.deliveries}
     return msgspec.json.encode(shown)
 
 
@@ -107,6 +123,8 @@ def read_batch(body: bytes) -> Batch:
         ttl_ms=shown.ttl_ms,
         gone=shown.gone,
         handback=shown.handback,
+        lease_ms=shown.lease_ms,
+        deliveries=shown.deliveries,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from rapport.channel.agents.leased_listener import LeasedListener
 from rapport.channel.agents.listener_cache import ReceivedEvent
 from rapport.channel.agents.listener_fetcher import Fetcher, Source
 from rapport.channel.agents.listener_opening import (
@@ -104,6 +105,13 @@ class Listener:
         self._switching = threading.Lock()
         self._pusher: Pusher | None = None
         self._fetcher = Fetcher(self._reception, door, opening, Chance.from_machine())
+
+    @staticmethod
+    def leased(
+        url: str, channel: str, query: str | dict[str, Any] | None = None, **options: Any
+    ) -> LeasedListener:
+        """A listener that shares the channel with other workers: see LeasedListener."""
+        return LeasedListener(url, channel, query, **options)
 
     # --- handing over -----------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+import msgspec
+
 from rapport.channel.agents.batch_json import read_batch, write_request
 from rapport.channel.agents.listener_state import Answer, Expired, Got
 from rapport.channel.agents.node_line import (
@@ -16,6 +18,7 @@ from rapport.channel.agents.node_line import (
 )
 from rapport.channel.agents.window import Barred, Failed, Reason
 from rapport.channel.requesting.batch import Request
+from rapport.channel.requesting.message_leases import Answers, Settled
 from rapport.core.errors import InvalidInput, LeaseExpired
 
 _MOST_ANSWER_BYTES = 96 * 1024 * 1024
@@ -32,6 +35,7 @@ class SourceDoor:
         self.url = url
         self._line = NodeLine(url, token, most_answer_bytes=_MOST_ANSWER_BYTES)
         self._path = f"/channels/{quote(channel, safe='')}/requests"
+        self._acks = f"/channels/{quote(channel, safe='')}/acks"
         self._timeout = timeout_seconds
         self.hang_up, self.interrupt = self._line.hang_up, self._line.interrupt
 
@@ -49,6 +53,12 @@ class SourceDoor:
         seconds = self._timeout + request.wait_ms / 1_000
         reply = self._line.post(self._path, write_request(request), "application/json", seconds)
         return reply if isinstance(reply, Failed) else read_source_answer(reply)
+
+    def settle(self, answers: Answers) -> Settled | Failed | Barred:
+        """Says what became of leased messages."""
+        body = msgspec.json.encode(answers)
+        reply = self._line.post(self._acks, body, "application/json", self._timeout)
+        return reply if isinstance(reply, Failed) else read_settled(reply)
 
     def say_goodbye(self, token: str) -> None:
         """Ends a session, also after `interrupt`; one that cannot be told ends it by itself."""
@@ -68,6 +78,19 @@ def read_source_answer(reply: Reply) -> Answer:
     reason = told_reason(reply.status, reply.body)
     if reason.code == LeaseExpired.code:
         return Expired(reason)
+    if reply.status >= 500 or reply.status in COME_AGAIN:
+        return Failed(reason, retry_after_ms(reply.retry_after))
+    return Barred(reason)
+
+
+def read_settled(reply: Reply) -> Settled | Failed | Barred:
+    """What an HTTP answer to acks and naks means. Pure."""
+    if reply.status == 200:
+        try:
+            return msgspec.json.decode(reply.body, type=Settled)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return Failed(Reason("http.strange_answer", "what answers there is not a node"))
+    reason = told_reason(reply.status, reply.body)
     if reply.status >= 500 or reply.status in COME_AGAIN:
         return Failed(reason, retry_after_ms(reply.retry_after))
     return Barred(reason)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
 from rapport.channel.channel import Channel
 from rapport.channel.delivering import Delivery
-from rapport.channel.finding.paging import Pages, fetch
+from rapport.channel.finding.paging import Page, Pages, fetch
 from rapport.channel.finding.unusual import LARGEST_USUAL
 from rapport.channel.query.kinds import Query
 from rapport.channel.requesting.batch import Limits
@@ -20,6 +20,8 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 
 _PAGE = 1_000
+_PART_BYTES = 256 * 1024
+"""Data that a query is tried on before others get their turn."""
 
 
 class Listening(msgspec.Struct, frozen=True):
@@ -49,13 +51,15 @@ class Scanner:
         delivery: Delivery | None = None,
         refresh: Callable[[], Awaitable[object]] | None = None,
         listening: Listening | None = None,
+        is_leased: Callable[[int], bool] | None = None,
     ) -> None:
         """`refresh` makes known what was taken elsewhere, before each set; `listening` is for who
-        follows.
+        follows. Positions that are leased count as taken.
         """
         self._channel, self._clock, self._taken = channel, clock, taken
         self.delivery, self._refresh = delivery or Delivery(), refresh
         self._closing, self._listening = closing, listening
+        self._is_leased = is_leased
         self._pages: Pages | None = None
 
     async def choose(
@@ -74,10 +78,14 @@ class Scanner:
             page = await pages.after(
                 selection.reach, last, wanted=selection.wanted, reads_ahead=reads_ahead
             )
-            selection.add(page.events, page.through, decided=page.decided)
-            if not selection.is_full:
+            for part, through in _parts(page):
+                selection.add(part, through, decided=page.decided)
+                if selection.is_full:
+                    break
                 await self._clock.sleep(0)  # others get their turn during a long scan
-                last = self._last(query)
+            last = self._last(query)
+            if not selection.is_full:
+                selection.skip_to(min(self._skip(selection.reach), last))
         return selection.chosen(at_end=True)
 
     async def choose_or_wait(
@@ -132,10 +140,11 @@ class Scanner:
         found: list[StoredEvent] = []
         while after < through:
             page = await pages.after(after, through, wanted=_PAGE)
-            found += matching(query, page.events, is_taken, decided=page.decided)
-            after = page.through
-            if after < through:
-                await self._clock.sleep(0)
+            for part, reached in _parts(page):
+                found += matching(query, part, is_taken, decided=page.decided)
+                after = reached
+                if after < through:
+                    await self._clock.sleep(0)
         return tuple(found)
 
     async def at(self, positions: Sequence[int]) -> tuple[StoredEvent, ...]:
@@ -175,9 +184,23 @@ class Scanner:
         taken, listening = self._taken, self._listening
         if taken.is_untouched():
             return None
+        is_leased = self._is_leased
+        if is_leased is not None:
+            return lambda stored: is_leased(stored.position) or taken.holds(stored.position)
         if listening is None:
             return lambda stored: taken.holds(stored.position)
         return lambda stored: taken.holds(stored.position) and not listening.hears(stored)
 
     def _is_closing(self) -> bool:
         return self._closing is not None and self._closing.is_set()
+
+
+def _parts(page: Page) -> Iterator[tuple[list[StoredEvent], int]]:
+    """A page in parts of about _PART_BYTES of data, each with how far it reaches."""
+    start, size = 0, 0
+    for number, stored in enumerate(page.events):
+        size += len(stored.event.data)
+        if size >= _PART_BYTES and number + 1 < len(page.events):
+            yield page.events[start : number + 1], stored.position
+            start, size = number + 1, 0
+    yield (page.events[start:] if start else page.events), page.through

@@ -71,6 +71,11 @@ class LoggedChannels:
             name for name, channel in list(self._channels.items()) if channel.last_position() > 0
         )
 
+    def holds(self, name: str) -> bool:
+        """Whether a channel has, or ever had, events; asking makes none."""
+        found = self._channels.get(name)
+        return found is not None and found.last_position() > 0
+
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> LoggedSubscription:

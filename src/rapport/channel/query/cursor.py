@@ -12,6 +12,10 @@ MAX_DEPTH = 32
 """How deep parentheses, NOTs and signs may nest."""
 MAX_ARITHMETIC = 50
 """Most +, -, *, / in one condition: each may nest the tree by one, wherever it stands."""
+MAX_MIXED = 64
+"""Most characters, in one condition, of LIKE pieces between two `%` that have `_` between letters:
+the only part of a condition whose cost is not linear in the text it is tried on.
+"""
 
 
 class Cursor:
@@ -20,7 +24,7 @@ class Cursor:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = tokenize(text)
-        self._next, self._depth, self._arithmetic = 0, 0, 0
+        self._next, self._depth, self._arithmetic, self._mixed = 0, 0, 0, 0
 
     def sees(self, kind: Kind, *texts: str) -> bool:
         """Whether the next token is of `kind` and, if any are given, reads like one of `texts`."""
@@ -81,4 +85,15 @@ class Cursor:
         if self._arithmetic > MAX_ARITHMETIC:
             raise self.fault(
                 "query.too_deep", f"more than {MAX_ARITHMETIC} calculations in one condition"
+            )
+
+    def count_mixed(self, offset: int, characters: int) -> None:
+        """Raises QueryError at one character of such LIKE pieces too many."""
+        self._mixed += characters
+        if self._mixed > MAX_MIXED:
+            raise self.fault_at(
+                offset,
+                "query.too_many_wildcards",
+                f"LIKE has pieces of {self._mixed} characters with '_' between letters; "
+                f"{MAX_MIXED} are allowed in one condition",
             )

@@ -16,6 +16,7 @@ _HINTS = {
     "query.not_a_number": "calculate with numbers and fields of the payload",
     "query.not_a_literal": "write the values themselves: IN ('a', 'b')",
     "query.too_deep": "ask with a simpler condition, or in several requests",
+    "query.too_many_wildcards": "use '%' instead of most '_', or compare with shorter pieces",
     "query.too_many": "ask in several requests",
 }
 """What to do about a fault that has no hint of its own."""

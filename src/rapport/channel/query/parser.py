@@ -30,6 +30,7 @@ from rapport.channel.query.tree import (
     Sign,
     Value,
 )
+from rapport.channel.query.values import mixed_characters
 
 MAX_CHOICES = 1_000
 """Most literals in one IN."""
@@ -165,6 +166,7 @@ def _like(cursor: Cursor, operand: Value, start: int) -> Condition:
             raise cursor.fault_at(
                 pattern.offset, "query.bad_escape", "the pattern ends with the escape character"
             )
+    cursor.count_mixed(pattern.offset, mixed_characters(pattern.text, escape))
     return Like(operand, pattern.text, escape)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -80,35 +80,84 @@ def compare(operator: str, left: Any, right: Any) -> bool | None:
     return _COMPARISONS[operator](left, right)
 
 
+class _Piece:
+    """What stands between two `%` of a pattern: characters, and None for each `_`."""
+
+    def __init__(self, characters: Sequence[str | None]) -> None:
+        self.length = len(characters)
+        self._before = next((at for at, one in enumerate(characters) if one), self.length)
+        core = characters[self._before :]
+        while core and core[-1] is None:
+            core = core[:-1]
+        self._after = self.length - self._before - len(core)
+        self._text = "".join(one or "" for one in core)
+        self.is_mixed = len(self._text) < len(core)
+        self.core = len(core)
+        written = "".join("." if one is None else re.escape(one) for one in core)
+        self._expression = re.compile(written, re.DOTALL) if self.is_mixed else None
+
+    def stands_at(self, text: str, place: int) -> bool:
+        """Whether the text reads like this from a place on; it is long enough."""
+        place += self._before
+        if self._expression is None:
+            return text.startswith(self._text, place)
+        return self._expression.match(text, place) is not None
+
+    def end_in(self, text: str, place: int, end: int) -> int:
+        """Where the first occurrence ends that lies between two places; -1 for none.
+
+        Without `_` between letters the cost is that of `str.find`, linear in the text.
+        """
+        place, end = place + self._before, end - self._after
+        if place > end:
+            return -1
+        if self._expression is None:
+            found = text.find(self._text, place, end)
+        else:
+            match = self._expression.search(text, place, end)
+            found = match.start() if match else -1
+        return -1 if found < 0 else found + self.core + self._after
+
+
 def like_test(pattern: str, escape: str) -> Test:
-    """A function that tells whether a text fits; its cost grows with text times pattern, no worse.
+    """A function that tells whether a text fits.
 
     The pattern is cut at its `%`: pieces are looked for one after the other, each as early as
-    possible, so nothing is ever tried twice.
+    possible, so nothing is tried twice. The cost is linear in the text; only for pieces with `_`
+    between letters it is also multiplied by their length, which `mixed_characters` counts.
     """
-    pieces = _cut(pattern, escape)
-    expressions = [re.compile("".join(piece), re.DOTALL) for piece in pieces]
-    lengths = [len(piece) for piece in pieces]
+    pieces = _pieces(pattern, escape)
+    first, middle, last = pieces[0], pieces[1:-1], pieces[-1]
+    length = sum(piece.length for piece in pieces)
 
     def fits(text: str) -> bool:
         if len(pieces) == 1:
-            return len(text) == lengths[0] and expressions[0].match(text) is not None
-        if sum(lengths) > len(text) or not expressions[0].match(text):
+            return len(text) == length and first.stands_at(text, 0)
+        if len(text) < length or not first.stands_at(text, 0):
             return False
-        place, end = lengths[0], len(text) - lengths[-1]
-        for expression in expressions[1:-1]:
-            found = expression.search(text, place)
-            if found is None:
+        place, end = first.length, len(text) - last.length
+        if not last.stands_at(text, end):
+            return False
+        for piece in middle:
+            place = piece.end_in(text, place, end)
+            if place < 0:
                 return False
-            place = found.end()
-        return place <= end and expressions[-1].match(text, end) is not None
+        return True
 
     return fits
 
 
-def _cut(pattern: str, escape: str) -> list[list[str]]:
-    """The pieces between `%`, each a list of one expression per character."""
-    pieces: list[list[str]] = [[]]
+def mixed_characters(pattern: str, escape: str) -> int:
+    """Characters of those pieces of a LIKE pattern that are searched for with `_` between letters.
+
+    >>> mixed_characters("%a_b%", ""), mixed_characters("%__ab__%", ""), mixed_characters("a_b", "")
+    (3, 0, 0)
+    """
+    return sum(piece.core for piece in _pieces(pattern, escape)[1:-1] if piece.is_mixed)
+
+
+def _pieces(pattern: str, escape: str) -> list[_Piece]:
+    pieces: list[list[str | None]] = [[]]
     escaped = False
     for sign in pattern:
         if not escaped and escape and sign == escape:
@@ -116,9 +165,7 @@ def _cut(pattern: str, escape: str) -> list[list[str]]:
             continue
         if not escaped and sign == "%":
             pieces.append([])
-        elif not escaped and sign == "_":
-            pieces[-1].append(".")
         else:
-            pieces[-1].append(re.escape(sign))
+            pieces[-1].append(None if sign == "_" and not escaped else sign)
         escaped = False
-    return pieces
+    return [_Piece(piece) for piece in pieces]

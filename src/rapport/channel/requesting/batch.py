@@ -20,9 +20,17 @@ MOST_BYTES = 8 * 1024 * 1024
 LONGEST_WAIT_MS = 60_000
 DEFAULT_LEASE_MINUTES = 10
 LONGEST_LEASE_MINUTES = 24 * 60
+LONGEST_LEASE_MS = LONGEST_LEASE_MINUTES * 60_000
+DEFAULT_TRIES = 5
+MOST_TRIES = 1_000
 KEEP_AS_LONG_AS_POSSIBLE = -1
 LONGEST_HANDBACK_BYTES = 1024
 """A handback travels in every token and with every message."""
+
+
+_NUMBERS = (
+    *("wait_ms", "max_messages", "max_time_range_ms", "lease_minutes", "lease_ms", "max_push"),
+)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,6 +60,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Suggested lease; 0 with a token ends the session."""
     take: bool = False
     """The messages leave the source: no other request sees them."""
+    lease_ms: int = 0
+    """With `take` and a query: the messages are taken for so long, at most a day. Those that are
+    not acked by then come again, to whoever takes next; 0 takes them for good.
+    """
+    max_tries: int = DEFAULT_TRIES
+    """With `lease_ms`: a message that was given so often without an ack is dead-lettered."""
     seen: bool = False
     """With a token: the receiver has this set already and only asks how to go on."""
     from_start: bool = True
@@ -62,6 +76,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Where the messages are to be pushed, an http(s) address; empty = pull."""
     max_push: int = 0
     """Most messages in one pushed batch; 0 = the source's default."""
+
+
+class LeasedDelivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A message given to a worker for a time."""
+
+    id: str
+    """By which it is acked or given back."""
+    tries: int
+    """How often it was given to a worker, this time included."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +103,10 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """
     handback: str = ""
     """What the query gave to be handed back."""
+    lease_ms: int = 0
+    """How long the messages are leased; 0 = they are not."""
+    deliveries: tuple[LeasedDelivery, ...] = ()
+    """Of a leased take, one per message in their order; such a batch has no tokens."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -107,14 +134,35 @@ def check_request(request: Request) -> None:
             "a token has its beginning, handback and interpretation in itself",
             code="request.bad_field",
         )
+    if request.lease_ms and not _can_lease(request):
+        raise InvalidInput(
+            "a leased take has a query that begins with the oldest message, and neither a token "
+            "nor an address",
+            code="request.bad_field",
+            hint='such as {"query": {}, "take": true, "lease_ms": 30000}',
+        )
+    if not 1 <= request.max_tries <= MOST_TRIES:
+        raise InvalidInput(
+            f"max_tries cannot be {request.max_tries}",
+            code="request.bad_field",
+            hint=f"a number from 1 to {MOST_TRIES}",
+        )
     _check_handback(request.handback)
-    for field in ("wait_ms", "max_messages", "max_time_range_ms", "lease_minutes", "max_push"):
+    for field in _NUMBERS:
         if not 0 <= getattr(request, field) < 2**53:
             raise InvalidInput(
                 f"{field} cannot be {getattr(request, field)}",
                 code="request.bad_field",
                 hint="a number from 0 on",
             )
+
+
+def _can_lease(request: Request) -> bool:
+    return (
+        request.take
+        and request.from_start
+        and not (request.token or request.push_address or request.max_time_range_ms)
+    )
 
 
 def _check_handback(handback: str) -> None:

@@ -20,18 +20,23 @@ from rapport.channel.query.own_terms import VIEWS
 from rapport.channel.query.script import Scripts
 from rapport.channel.requesting.batch import (
     DEFAULT_MESSAGES,
+    LONGEST_LEASE_MS,
     LONGEST_WAIT_MS,
     MOST_MESSAGES,
     Batch,
+    LeasedDelivery,
     Limits,
     Request,
     check_request,
     request_limits,
 )
+from rapport.channel.requesting.leased_takes import LeasedTakes
+from rapport.channel.requesting.message_leases import Answers, Settled, delivery_id
 from rapport.channel.requesting.own_terms import Present, in_own_terms, interpretation_of
 from rapport.channel.requesting.selection import Chosen
 from rapport.channel.requesting.sessions import SHARED_SESSION, Asked, Opened, Sessions
 from rapport.channel.requesting.takers import SourceChannels, Taker
+from rapport.channel.requesting.taking import Taken
 from rapport.channel.requesting.tokens import Place
 from rapport.channel.retention.ttl import batch_ttl, given_once, is_once
 from rapport.core.errors import InvalidInput, Unsupported
@@ -51,6 +56,7 @@ class MessageSource:
         self._clock = channels.parts.clock
         self.taker = Taker(channels)
         self.sessions = Sessions(channels, chance=chance)
+        self._leased = LeasedTakes(channels, self.taker, chance)
         self.views = VIEWS
         self.scripts = Scripts()
         """What the words of interpretations mean in queries."""
@@ -81,6 +87,8 @@ class MessageSource:
         if request.push_address:
             raise Unsupported("a push address", "this door", hint="ask at a node's request doors")
         channel = self._channels.channel(name)
+        if request.lease_ms:
+            return await self._lease(name, request, identity, closing)
         tokens = await self.sessions.signer(self.taker)
         taken = await self.taker.taken(name)
         scanner = Scanner(
@@ -89,6 +97,7 @@ class MessageSource:
             taken,
             closing=closing,
             delivery=self._delivery(name, request, identity),
+            is_leased=self._leased_now(taken) if request.take else None,
         )
         if request.token:
             place = tokens.read(request.token, channel=name, identity=identity)
@@ -126,6 +135,36 @@ class MessageSource:
         """The session a token belongs to; raises as `request` does for a token."""
         tokens = await self.sessions.signer(self.taker)
         return tokens.read(token, channel=name, identity=identity).session.hex()
+
+    async def settle(self, name: str, answers: Answers) -> Settled:
+        """Carries out what a worker says of messages that it was given by a leased take; durable
+        when it returns. Raises InvalidInput, ChannelUnavailable.
+        """
+        return await self._leased.settle(name, answers)
+
+    async def _lease(
+        self, name: str, request: Request, identity: str, closing: asyncio.Event | None
+    ) -> Batch:
+        query, delivery = (
+            self._query(request.kind, request.query),
+            self._delivery(name, request, identity),
+        )
+        work = await self._leased.take(
+            name, request, query, identity=identity, delivery=delivery, closing=closing
+        )
+        given = await self._shown(name, delivery.given(query, work.events), query, identity)
+        leases = [work.leases[stored.position] for stored in given]
+        return Batch(
+            events=tuple(given),
+            current_token="",
+            ttl_ms=batch_ttl(work.events, self._channels.ttl_of(name), self._clock.now_ms()),
+            handback=request.handback,
+            lease_ms=min(request.lease_ms, LONGEST_LEASE_MS),
+            deliveries=tuple(
+                LeasedDelivery(id=delivery_id(stored.position, lease.lease), tries=lease.tries)
+                for stored, lease in zip(given, leases, strict=True)
+            ),
+        )
 
     # --- following ------------------------------------------------------------------------------
 
@@ -384,9 +423,7 @@ class MessageSource:
         following = await look(asked.query, asked.limits, reach, wait_ms)
         is_more = following.count > 0 or not following.at_end
         given = asked.scanner.delivery.given(asked.query, events)
-        words = interpretation_of(asked.query)
-        if words and self.present is not None:
-            given = await self.present(asked.name, given, words, asked.identity)
+        given = await self._shown(asked.name, given, asked.query, asked.identity)
         return Batch(
             events=tuple(given),
             current_token=token,
@@ -396,6 +433,19 @@ class MessageSource:
             gone=gone,
             handback=asked.handback,
         )
+
+    async def _shown(
+        self, name: str, given: list[StoredEvent], query: Query, identity: str
+    ) -> list[StoredEvent]:
+        """Messages in the words of the query's interpretation, if it names one."""
+        words = interpretation_of(query)
+        if not words or self.present is None:
+            return given
+        return await self.present(name, given, words, identity)
+
+    def _leased_now(self, taken: Taken) -> Callable[[int], bool]:
+        now_ms = self.taker.now_ms()
+        return lambda position: taken.leases.is_leased(position, now_ms)
 
     def _delivery(self, name: str, request: Request, identity: str) -> Delivery:
         return Delivery(lambda: deliver_to(self._channels, name, identity), takes=request.take)

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 from rapport.channel.delivering import DeliveringChannels
 from rapport.channel.logged.foreign import shared_log_of
 from rapport.channel.logged.shared import Parts
 from rapport.channel.logged.writer import as_channel_error
+from rapport.channel.requesting.message_leases import MessageLease
 from rapport.channel.requesting.taking import Take, Taken, load_taken, rows_before, runs_of
 from rapport.channel.requesting.taking_shared import (
+    AnyRecord,
+    LeaseRecord,
     SharedTakes,
-    SummaryRecord,
     TookRecord,
     summary_of,
 )
@@ -59,6 +62,7 @@ class Taker:
         self._taken: dict[str, Taken] = {}
         self._shared: dict[str, SharedTakes] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._returned: dict[str, asyncio.Event] = {}
 
     def alone(self, channel: str) -> asyncio.Lock:
         """While held, nobody else of this node takes from the channel."""
@@ -108,15 +112,62 @@ class Taker:
         positions, digest = [stored.position for stored in events], token_digest(token)
         now_ms = self._time.now_ms()
         take = Take(now_ms + minutes * _MINUTE_MS, runs_of(positions))
+        return await self._make_durable(
+            channel,
+            TookRecord(digest, take),
+            partial(taken.changes, positions, digest, take, now_ms),
+            partial(taken.confirm, positions, digest, take),
+        )
+
+    async def lease(
+        self, channel: str, leases: Mapping[int, MessageLease], done: Sequence[int] = ()
+    ) -> bool:
+        """Leases messages or gives them back, and takes those that are done for good; durable when
+        it returns. False as `take` says it. The caller holds `alone`.
+        """
+        if not leases and not done:
+            return True
+        taken = self._taken[channel]
+        written = await self._make_durable(
+            channel,
+            LeaseRecord(dict(leases), tuple(done)),
+            partial(taken.lease_changes, leases, done),
+            partial(taken.confirm_leases, leases, done),
+        )
+        if written and any(not lease.lease for lease in leases.values()):
+            self._returned.pop(channel, asyncio.Event()).set()
+        return written
+
+    def returned(self, channel: str) -> asyncio.Event:
+        """Set when a message of a channel is given back next, by a worker at this node."""
+        return self._returned.setdefault(channel, asyncio.Event())
+
+    def now_ms(self) -> int:
+        """The time that leases count in."""
+        return self._time.now_ms()
+
+    def is_shared(self, channel: str) -> bool:
+        """Whether other nodes take from the channel as well."""
+        return channel in self._shared
+
+    async def _make_durable(
+        self,
+        channel: str,
+        record: TookRecord | LeaseRecord,
+        changes: Callable[[], Sequence[Change]],
+        confirm: Callable[[], None],
+    ) -> bool:
+        """Writes what is taken where it is kept, to its end even when the caller goes away; False
+        when another node was faster.
+        """
         shared = self._shared.get(channel)
         if shared is not None:
-            work = self._append(channel, TookRecord(digest, take), now_ms)
+            writing = asyncio.ensure_future(self._append(channel, record, self._time.now_ms()))
         else:
-            work = self._write(taken.changes(positions, digest, take, now_ms))
-        writing = asyncio.ensure_future(work)
+            writing = asyncio.ensure_future(self._write(changes()))
         cancelled = await _outlast(writing)
         if not writing.cancelled() and writing.exception() is None and shared is None:
-            taken.confirm(positions, digest, take)
+            confirm()
         if cancelled:
             raise asyncio.CancelledError
         if writing.result():
@@ -131,7 +182,7 @@ class Taker:
             shared.take_in(self._taken[channel], await self.off_loop(shared.read))
             self._taken[channel].expire(self._time.now_ms())
 
-    async def _append(self, channel: str, record: TookRecord | SummaryRecord, now_ms: int) -> bool:
+    async def _append(self, channel: str, record: AnyRecord, now_ms: int) -> bool:
         """Whether it was appended and is known; not when another node was faster."""
         shared = self._shared[channel]
         try:

@@ -2,20 +2,22 @@
 
 Taken positions are bits in rows of 4,096: a take changes a few rows, in the same transaction as the
 note which token took them. The note lets the taker ask the same token again (its answer may have
-been lost) until the lease ends; then it is swept.
+been lost) until the lease ends; then it is swept. A message that is taken for a time has a record
+of its own until it is acked; then it is a bit like all others.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from rapport.channel.requesting.message_leases import MessageLease, MessageLeases
 from rapport.core.errors import Corrupt
 from rapport.store.base import Change, Delete, Put, RecordStore
 
-TAKEN, TAKES = "taken", "takes"
+TAKEN, TAKES, LEASES = "taken", "takes", "message_leases"
 ROW_BITS = 4_096
 _PAGE = 1_000
 
@@ -63,6 +65,8 @@ class Taken:
         self._first = 0
         """What stands before it is no longer kept."""
         self._is_summed_up = False
+        self.leases = MessageLeases()
+        """Messages that are taken for a time; they are not held."""
 
     def holds(self, position: int) -> bool:
         """Whether the message at a position was taken."""
@@ -82,12 +86,13 @@ class Taken:
         """The channel lets go of what stands before a position."""
         self._first = max(self._first, position)
         self._floor = max(self._floor, position - 1)
+        self.leases.drop_before(position)
         for number in [number for number in self._rows if number < position // ROW_BITS]:
             del self._rows[number]
 
     def is_untouched(self) -> bool:
         """Whether nothing was ever taken: most channels."""
-        return not self._rows and not self._is_summed_up
+        return not self._rows and not self._is_summed_up and not len(self.leases)
 
     def take_of(self, token: str) -> Take | None:
         """What a token (its digest) took; None when it took nothing that is remembered."""
@@ -106,6 +111,29 @@ class Taken:
         changes += [Delete(TAKES, take_key(self._channel, old)) for old in self._expired]
         return changes
 
+    def lease_changes(
+        self, leases: Mapping[int, MessageLease], done: Sequence[int]
+    ) -> list[Change]:
+        """What to write when messages are leased or given back, and others are done; nothing
+        changes before `confirm_leases`.
+        """
+        changes: list[Change] = [
+            Put(LEASES, lease_key(self._channel, position), msgspec.msgpack.encode(lease))
+            for position, lease in leases.items()
+        ]
+        for number, row in self._rows_with(done).items():
+            raw = row.to_bytes(ROW_BITS // 8, "little")
+            changes.append(Put(TAKEN, row_key(self._channel, number), raw))
+        return changes + [Delete(LEASES, lease_key(self._channel, one)) for one in done]
+
+    def confirm_leases(self, leases: Mapping[int, MessageLease], done: Sequence[int]) -> None:
+        """These changes are durable."""
+        for position, lease in leases.items():
+            self.leases.put(position, lease)
+        self._rows.update(self._rows_with(done))
+        for position in done:
+            self.leases.drop(position)
+
     def as_records(self) -> list[Change]:
         """What to write so that `load_taken` gives all of this again."""
         floor, _rows, takes = self.contents()
@@ -122,6 +150,7 @@ class Taken:
                 Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
                 for token, take in takes.items()
             ),
+            *self.lease_changes(self.leases.all(), ()),
         ]
 
     def confirm(self, positions: Sequence[int], token: str, take: Take) -> None:
@@ -142,7 +171,7 @@ class Taken:
             missing = row & ~self._rows.get(number, 0)
             if missing and number * ROW_BITS + missing.bit_length() - 1 >= self._first:
                 return False
-        return True
+        return all(one in self.leases or self.holds(one) for one in other.leases.all())
 
     def add_all_through(self, position: int) -> None:
         """Everything up to a position was taken, by whomever."""
@@ -200,6 +229,11 @@ def take_key(channel: str, token: str) -> str:
     return f"{channel}/{token}"
 
 
+def lease_key(channel: str, position: int) -> str:
+    """Key of the lease of a message."""
+    return f"{channel}/{position:020d}"
+
+
 def load_taken(records: RecordStore, channel: str) -> Taken:
     """What the records say about a channel: one row of 512 bytes per 4,096 positions in use.
 
@@ -211,6 +245,9 @@ def load_taken(records: RecordStore, channel: str) -> Taken:
             taken.restore_row(int(key.partition("/")[2]), row)
         for key, raw in _all(records, TAKES, channel):
             taken.restore_take(key.partition("/")[2], msgspec.msgpack.decode(raw, type=Take))
+        for key, raw in _all(records, LEASES, channel):
+            lease = msgspec.msgpack.decode(raw, type=MessageLease)
+            taken.leases.put(int(key.partition("/")[2]), lease)
     except (ValueError, msgspec.DecodeError) as error:
         raise Corrupt(
             f"what was taken from channel {channel!r} cannot be read: {error}",
@@ -220,11 +257,14 @@ def load_taken(records: RecordStore, channel: str) -> Taken:
 
 
 def rows_before(records: RecordStore, channel: str, position: int, limit: int) -> list[Change]:
-    """What to delete of rows that lie wholly before a position; at most so many."""
-    found = records.find(TAKEN, prefix=f"{channel}/", limit=limit)
-    return [
-        Delete(TAKEN, key) for key, _row in found if key < row_key(channel, position // ROW_BITS)
-    ]
+    """What to delete of rows that lie wholly before a position, and of leases; at most so many of
+    each.
+    """
+    rows = records.find(TAKEN, prefix=f"{channel}/", limit=limit)
+    leases = records.find(LEASES, prefix=f"{channel}/", limit=limit)
+    gone = [(TAKEN, key) for key, _row in rows if key < row_key(channel, position // ROW_BITS)]
+    gone += [(LEASES, key) for key, _lease in leases if key < lease_key(channel, position)]
+    return [Delete(table, key) for table, key in gone]
 
 
 def _all(records: RecordStore, table: str, channel: str) -> Iterator[tuple[str, bytes]]:

@@ -13,6 +13,7 @@ from typing import cast
 
 import msgspec
 
+from rapport.channel.requesting.message_leases import MessageLease
 from rapport.channel.requesting.taking import ROW_BITS, Take, Taken
 from rapport.core.errors import Corrupt
 from rapport.store.base import Block, Change, LogStore, SharedLogStore
@@ -36,9 +37,18 @@ class SummaryRecord(msgspec.Struct, frozen=True, array_like=True, tag="all"):
     floor: int
     rows: dict[int, bytes]
     takes: dict[str, Take]
+    leases: dict[int, MessageLease] = {}
 
 
-_READ = msgspec.msgpack.Decoder(TookRecord | SummaryRecord)
+class LeaseRecord(msgspec.Struct, frozen=True, array_like=True, tag="lease"):
+    """Messages were leased or given back, and others are done."""
+
+    leases: dict[int, MessageLease]
+    done: tuple[int, ...] = ()
+
+
+AnyRecord = TookRecord | SummaryRecord | LeaseRecord
+_READ = msgspec.msgpack.Decoder(AnyRecord)
 
 
 class SharedTakes:
@@ -76,12 +86,14 @@ class SharedTakes:
             record = self._decoded(block)
             if isinstance(record, TookRecord):
                 taken.confirm(tuple(record.take.positions()), record.token, record.take)
+            elif isinstance(record, LeaseRecord):
+                taken.confirm_leases(record.leases, record.done)
             else:
                 restore_summary(taken, record)
                 self._summed_up = block.last
             self.known = block.last
 
-    def append(self, record: TookRecord | SummaryRecord, received: int) -> list[Block]:
+    def append(self, record: AnyRecord, received: int) -> list[Block]:
         """What is to be taken in, durable when it returns; raises Overtaken when another node took
         something meanwhile.
         """
@@ -92,9 +104,9 @@ class SharedTakes:
         """Drops what stands before the last summary that is known."""
         self.log.trim(self.name, self._summed_up)
 
-    def _decoded(self, block: Block) -> TookRecord | SummaryRecord:
+    def _decoded(self, block: Block) -> AnyRecord:
         try:
-            record: TookRecord | SummaryRecord = _READ.decode(block.body)
+            record: AnyRecord = _READ.decode(block.body)
         except msgspec.DecodeError as error:
             raise Corrupt(
                 f"what was taken from channel {self._channel!r} cannot be read: {error}",
@@ -108,7 +120,7 @@ def summary_of(taken: Taken, now_ms: int) -> SummaryRecord:
     floor, rows, takes = taken.contents()
     packed = {number: row.to_bytes(ROW_BITS // 8, "little") for number, row in rows.items()}
     alive = {token: take for token, take in takes.items() if take.until_ms > now_ms}
-    return SummaryRecord(floor, packed, alive)
+    return SummaryRecord(floor, packed, alive, taken.leases.all())
 
 
 def restore_summary(taken: Taken, summary: SummaryRecord) -> None:
@@ -119,6 +131,9 @@ def restore_summary(taken: Taken, summary: SummaryRecord) -> None:
         taken.restore_take(token, take)
     if summary.floor:
         taken.add_all_through(summary.floor)
+    for position, lease in summary.leases.items():
+        if position not in taken.leases and not taken.holds(position):
+            taken.leases.put(position, lease)
 
 
 def takes_as_records(log: LogStore, channel: str, taken: Taken) -> list[Change]:

@@ -66,20 +66,21 @@ def show(*, site: SiteOption = None, json: JsonOption = False) -> None:
             name,
             " ".join(grant.publish) or "-",
             " ".join(grant.subscribe) or "-",
+            " ".join(grant.take) or "-",
             "yes" if grant.admin else "no",
             f"{rates[name]}/s" if name in rates else "any",
             " ".join(access.identities[name].tokens) if name in access.identities else "",
         )
         for name, grant in grants.items()
     ]
-    columns = ("identity", "publish", "subscribe", "admin", "rate", "tokens")
+    columns = ("identity", "publish", "subscribe", "take", "admin", "rate", "tokens")
     write_table("access", columns, rows)
 
 
 @app.command
 def check(
     name: Annotated[str, Parameter(help="An identity.")],
-    right: Literal["publish", "subscribe", "admin"],
+    right: Literal["publish", "subscribe", "take", "admin"],
     channel: str = "",
     *,
     site: SiteOption = None,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -51,6 +52,7 @@ def up(
 
     os.umask(0o077)  # what a node writes is its owner's, whichever part writes it
     configure_logs(json=log_json)
+    _raise_descriptor_limit()
     directory = site_directory(site)
     loaded = load_site(
         directory,
@@ -103,6 +105,16 @@ def _port_taken(settings: NodeSettings, error: Unavailable) -> Unavailable:
         code=error.code,
         hint="give this site a port of its own: port in [node] of its site.toml, or --port",
     )
+
+
+def _raise_descriptor_limit() -> None:
+    """Lets the process open as many files and connections as the system allows it; a shell gives
+    less unless it is told.
+    """
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # A system that gives the limit and then refuses it (macOS does) leaves the node as it was.
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _settle() -> None:

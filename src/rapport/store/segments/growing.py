@@ -5,7 +5,10 @@ The one rule of order: a group is written, synced, and only then shown and follo
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import islice
 
 from rapport.kernel.telemetry import get_logger
 from rapport.store.files import Files, OpenFile
@@ -14,16 +17,46 @@ from rapport.store.segments.reading import Segment
 
 _log = get_logger(__name__)
 
-_ALLOCATE_BYTES = 4 * 1024 * 1024
-"""Room reserved ahead. Reserved room makes a sync a third cheaper: the file's size need not change
-each time.
+_LEAST_ALLOCATED, _MOST_ALLOCATED = 16 * 1024, 4 * 1024 * 1024
+"""Room reserved ahead, as much as the segment holds already within these bounds: a small log stays
+small. Reserved room makes a sync a third cheaper: the file's size need not change each time.
 """
+MOST_OPEN = 256
+"""Segment files of one store that are open for writing at the same time."""
+
+
+class WritePool:
+    """The growing segments of a store whose files are open; the least recently used is closed when
+    there are too many. For any thread.
+    """
+
+    def __init__(self, most: int = MOST_OPEN) -> None:
+        self._most = most
+        self._guard = threading.Lock()
+        self._open: OrderedDict[GrowingSegment, None] = OrderedDict()
+
+    def note_use(self, segment: GrowingSegment) -> None:
+        """The segment is about to be written and has its file open."""
+        with self._guard:
+            self._open[segment] = None
+            self._open.move_to_end(segment)
+            excess = len(self._open) - self._most
+            idle = list(islice(self._open, excess)) if excess > 0 else []
+        for one in idle:
+            if one.release_file():
+                self.forget(one)
+
+    def forget(self, segment: GrowingSegment) -> None:
+        """The segment has no file open any more."""
+        with self._guard:
+            self._open.pop(segment, None)
 
 
 class GrowingSegment:
-    """A segment file open for writing; `index` tells what of it is whole, durable and shown.
+    """A segment file that is written; `index` tells what of it is whole, durable and shown.
 
-    Used by the thread that appends. Methods raise OSError.
+    Used by the thread that appends; the file is opened when it is needed, and may be closed by the
+    pool between two writes. Methods raise OSError.
     """
 
     def __init__(
@@ -31,7 +64,7 @@ class GrowingSegment:
         log: str,
         files: Files,
         segment: Segment,
-        file: OpenFile,
+        pool: WritePool,
         index: SegmentIndex,
         *,
         size: int = 0,
@@ -39,7 +72,10 @@ class GrowingSegment:
         """`size`: the bytes the file has, reserved ones too."""
         self.segment, self.index = segment, index
         self._log_name, self._files = log, files
-        self._file: OpenFile | None = file
+        self._pool, self._busy = pool, threading.Lock()
+        self._file: OpenFile | None = None
+        self._is_sound = True
+        """Whether nothing but reserved room stands behind what is durable."""
         self._allocated = size
 
     def write(self, pieces: Sequence[bytes], most_bytes: int) -> None:
@@ -47,45 +83,66 @@ class GrowingSegment:
 
         Reserves room up to `most_bytes` of file.
         """
-        file = self.sound_file()
-        end = self.index.end + sum(map(len, pieces))
-        try:
-            if end > self._allocated:
-                self._allocated = max(min(end + _ALLOCATE_BYTES, most_bytes), end)
-                file.allocate(self._allocated)
-            file.write_at(self.index.end, *pieces)
-            file.sync()
-        except OSError:
-            self._distrust()
-            raise
+        with self._busy:
+            file = self.sound_file()
+            self._pool.note_use(self)
+            end = self.index.end + sum(map(len, pieces))
+            try:
+                if end > self._allocated:
+                    ahead = min(max(end, _LEAST_ALLOCATED), _MOST_ALLOCATED)
+                    self._allocated = max(min(end + ahead, most_bytes), end)
+                    file.allocate(self._allocated)
+                file.write_at(self.index.end, *pieces)
+                file.sync()
+            except OSError:
+                self._distrust()
+                raise
 
     def sound_file(self) -> OpenFile:
         """The file; opened anew and cut to what is durable when the last write failed."""
         if self._file is None:
             file = self._files.open(self.segment.path)
             try:
-                file.truncate(self.index.end)
-                file.sync()
+                if not self._is_sound:
+                    file.truncate(self.index.end)
+                    file.sync()
+                    self._is_sound, self._allocated = True, self.index.end
             except OSError:
                 file.close()
                 raise
-            self._file, self._allocated = file, self.index.end
+            self._file = file
         return self._file
 
     def give_back_room(self) -> None:
         """Cuts reserved room off."""
         # Unsynced on purpose: reserved zeros that come back after a power cut do no harm.
         self.sound_file().truncate(self.index.end)
+        self._allocated = self.index.end
+
+    def release_file(self) -> bool:
+        """Closes the file unless it is being written just now; whether it is closed."""
+        if not self._busy.acquire(blocking=False):
+            return False
+        try:
+            self._close_file()
+        finally:
+            self._busy.release()
+        return True
 
     def close(self) -> None:
         """Closes the file; a second call is no error."""
+        self._close_file()
+        self._pool.forget(self)
+
+    def _close_file(self) -> None:
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            file.close()
 
     def _distrust(self) -> None:
         """A failed write leaves anything behind: it is cut now, or before the next append."""
-        self.close()
+        self._close_file()
+        self._is_sound = False
         try:
             self.sound_file()
         except OSError as error:

@@ -12,7 +12,7 @@ from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.store.base import READ_BYTES, Block, LogPiece, check_places
 from rapport.store.files import Files
 from rapport.store.segments.frames import HEADER_BYTES, MAX_BODY_BYTES, encode_header
-from rapport.store.segments.growing import GrowingSegment
+from rapport.store.segments.growing import GrowingSegment, WritePool
 from rapport.store.segments.index import SegmentIndex
 from rapport.store.segments.reading import (
     Fault,
@@ -31,11 +31,15 @@ _MOST_HINTS = 4096
 class SegmentLog:
     """A log open for writing by this process. Appends come from one thread, reads from any."""
 
-    def __init__(self, name: str, directory: Path, files: Files, segment_bytes: int) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, directory: Path, files: Files, segment_bytes: int, pool: WritePool
+    ) -> None:
+        self.name, self._pool = name, pool
         self._files, self._segment_bytes = files, segment_bytes
         self._hints: dict[int, tuple[int, int]] = {}
         self._shelf = SegmentShelf(name, directory, files)
+        self._is_saved = False
+        """Whether the saved index of the growing segment says all that is there."""
         self._growing = self._recovered(self._shelf.growing)
 
     def _recovered(self, segment: Segment) -> GrowingSegment:
@@ -46,13 +50,14 @@ class SegmentLog:
                 # Before anything is appended: by the old index the next start would look for it
                 # behind the place where it stands.
                 self._shelf.write_index(segment, found.index, durable=True)
-        except OSError:
+        finally:
             file.close()
-            raise
-        segment.index = found.index
+        segment.index, self._is_saved = found.index, found.is_saved
         for fault in found.faults:
             self._shelf.report(fault)
-        return GrowingSegment(self.name, self._files, segment, file, found.index, size=found.size)
+        return GrowingSegment(
+            self.name, self._files, segment, self._pool, found.index, size=found.size
+        )
 
     @property
     def faults(self) -> dict[tuple[str, int], Fault]:
@@ -78,11 +83,12 @@ class SegmentLog:
     def _append_group(self, placed: Sequence[Block]) -> None:
         if not placed:
             return
+        group = _encode(placed)
         try:
             if self._growing.index.end >= self._segment_bytes:
                 self._roll()
-            self._growing.sound_file()
-            self._growing.write(_encode(placed), self._segment_bytes)
+            self._is_saved = False
+            self._growing.write(group, self._segment_bytes)
         except OSError as error:
             raise disk_refused(f"cannot append to log {self.name!r}", error) from error
         self._show(placed)
@@ -99,12 +105,15 @@ class SegmentLog:
         full = self._growing
         full.give_back_room()
         self._shelf.save_index(full.segment, full.index)
-        segment, file = self._shelf.begin(first or full.index.last + 1)
+        segment = self._shelf.begin(first or full.index.last + 1)
         segment.index = SegmentIndex(segment.first)
         full.close()
         with self._shelf.guard:
             self._shelf.put(segment, former_bytes=full.index.end)
-            self._growing = GrowingSegment(self.name, self._files, segment, file, segment.index)
+            self._is_saved = False
+            self._growing = GrowingSegment(
+                self.name, self._files, segment, self._pool, segment.index
+            )
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -282,15 +291,22 @@ class SegmentLog:
             raise disk_refused(f"cannot trim log {self.name!r}", error) from error
 
     def close(self) -> None:
-        """Gives reserved room back and saves the index, so that opening again need not scan."""
+        """Gives reserved room back and saves the index, so that opening again need not scan. A log
+        that was only read is left as it is.
+        """
         growing = self._growing
         try:
-            growing.give_back_room()
-            self._shelf.save_index(growing.segment, growing.index, durable=True)
+            if not self._is_saved:
+                growing.give_back_room()
+                self._shelf.save_index(growing.segment, growing.index, durable=True)
         except OSError as error:
             raise disk_refused(f"cannot close log {self.name!r}", error) from error
         finally:
             growing.close()
+
+    def discard(self) -> None:
+        """Ends without saving anything; for a log that never held anything."""
+        self._growing.close()
 
 
 def _encode(placed: Sequence[Block]) -> list[bytes]:

@@ -18,6 +18,8 @@ class Recovered(msgspec.Struct):
     faults: list[Fault]
     is_shortened: bool = False
     """Whether the saved index knew of more than the file has: it must not be believed again."""
+    is_saved: bool = False
+    """Whether the saved index says all of this, and the file has nothing else."""
 
 
 def recover(files: Files, log: str, segment: Segment, file: OpenFile) -> Recovered:
@@ -26,7 +28,9 @@ def recover(files: Files, log: str, segment: Segment, file: OpenFile) -> Recover
     Reads only what the saved index does not cover: nothing after a clean close. Raises OSError.
     """
     size = file.size()
-    index, is_shortened = _walk(files, segment, file, size)
+    saved = read_index(files, segment)
+    saved_end = None if saved is None else saved.end
+    index, is_shortened = _walk(segment, file, size, saved)
     path = str(segment.path)
     faults = [hole_fault(log, segment, hole) for hole in index.holes]
     tail = file.read_at(index.end, size - index.end).rstrip(b"\0") if index.end < size else b""
@@ -37,12 +41,14 @@ def recover(files: Files, log: str, segment: Segment, file: OpenFile) -> Recover
         end = index.end + len(tail)
         faults.append(Fault(log, path, index.end, end, "an unfinished write", kept))
         size = index.end
-    return Recovered(index, size, faults, is_shortened)
+    is_saved = not is_shortened and saved_end == index.end == size
+    return Recovered(index, size, faults, is_shortened, is_saved)
 
 
-def _walk(files: Files, segment: Segment, file: OpenFile, size: int) -> tuple[SegmentIndex, bool]:
+def _walk(
+    segment: Segment, file: OpenFile, size: int, saved: SegmentIndex | None
+) -> tuple[SegmentIndex, bool]:
     """What of the file is whole, and whether it was longer once."""
-    saved = read_index(files, segment)
     index = SegmentIndex(segment.first) if saved is None or saved.end > size else saved
     GroupWalk(index).take_all(scan(file.read_at, index.end, size))
     if saved is not None and saved.last > index.last:

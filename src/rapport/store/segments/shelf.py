@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rapport.kernel.telemetry import get_logger
-from rapport.store.files import Files, OpenFile
+from rapport.store.files import Files
 from rapport.store.segments.index import SegmentIndex
 from rapport.store.segments.leftovers import leftovers_in
 from rapport.store.segments.reading import Fault, Segment, hole_fault, load_index, segments_in
@@ -37,25 +37,19 @@ class SegmentShelf:
         self.segments = segments_in(files, directory)
         self._clear_leftovers()
         if not self.segments:
-            segment, file = self.begin(1)
-            file.close()
-            self.segments = [segment]
+            self.segments = [self.begin(1)]
 
     @property
     def growing(self) -> Segment:
         """The last one."""
         return self.segments[-1]
 
-    def begin(self, first: int) -> tuple[Segment, OpenFile]:
+    def begin(self, first: int) -> Segment:
         """Makes the file of a new segment, its name durable; it is not on the shelf yet."""
         segment = Segment(self.directory, first)
-        file = self.files.open(segment.path)
-        try:
-            self.files.sync_directory(self.directory)
-        except OSError:
-            file.close()
-            raise
-        return segment, file
+        self.files.open(segment.path).close()
+        self.files.sync_directory(self.directory)
+        return segment
 
     def put(self, segment: Segment, *, former_bytes: int) -> None:
         """Lets a new segment grow behind the present one, which is closed with so many bytes; the

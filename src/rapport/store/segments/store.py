@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from rapport.core.errors import Corrupt
+from rapport.core.errors import Corrupt, RapportError
+from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogPiece
 from rapport.store.fields.reading import SpotFiles
 from rapport.store.fields.spots import Spot
 from rapport.store.files import DiskFiles, Files, Lock
+from rapport.store.segments.growing import MOST_OPEN, WritePool
 from rapport.store.segments.log import SegmentLog, closed_error
 from rapport.store.segments.reading import (
     LOGS,
@@ -22,6 +24,8 @@ from rapport.store.segments.reading import (
     encode_log_name,
     segments_in,
 )
+
+_log = get_logger(__name__)
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 _LOGS_AT_ONCE = 200
@@ -43,19 +47,35 @@ class SegmentLogStore:
         *,
         files: Files | None = None,
         segment_bytes: int = SEGMENT_BYTES,
+        most_open: int = MOST_OPEN,
     ) -> None:
         self._files: Files = files or DiskFiles()
         self._root = directory / LOGS
         self._segment_bytes = segment_bytes
         self._guard = threading.Lock()
         self._open: dict[str, SegmentLog] = {}
+        self._pool = WritePool(most_open)
+        self._durable_names: set[str] = set()
+        """Directories of logs whose names outlive a power cut."""
         self._spots = SpotFiles(self._files)
         self._looked_at = ""
         self._lock: Lock | None = self._prepare(directory)
 
     def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
-        """See LogStore; one write and one sync, whatever the number of blocks."""
-        return self._log(log).append(blocks, received)
+        """See LogStore; one write and one sync, whatever the number of blocks. Of a new log whose
+        first append fails nothing stays on the disk.
+        """
+        found = self._open.get(log)
+        if found is not None:
+            return found.append(blocks, received)
+        is_new = not self._files.names(self._root / encode_log_name(log))
+        found = self._log(log)
+        try:
+            return found.append(blocks, received)
+        except RapportError:
+            if is_new:
+                self._discard(log)
+            raise
 
     def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
         """See LogStore; damaged blocks are left out and listed by `problems`."""
@@ -188,6 +208,8 @@ class SegmentLogStore:
                 lock = self._files.lock(directory)
                 undo.callback(lock.release)
                 self._files.make_directory(self._root)
+                self._durable_names.update(self._files.names(self._root))
+                self._files.sync_directory(self._root)
                 self._files.sync_directory(directory)
                 self._files.sync_directory(directory.parent)
             except OSError as error:
@@ -213,13 +235,37 @@ class SegmentLogStore:
         return self._log(name) if segments_in(self._files, directory) else None
 
     def _open_log(self, name: str) -> SegmentLog:
-        directory = self._root / encode_log_name(name)
+        file_name = encode_log_name(name)
+        directory = self._root / file_name
+        is_new = file_name not in self._durable_names
         try:
-            self._files.make_directory(directory)
-            self._files.sync_directory(self._root)
-            return SegmentLog(name, directory, self._files, self._segment_bytes)
+            if is_new:
+                self._files.make_directory(directory)
+                self._files.sync_directory(self._root)
+                self._durable_names.add(file_name)
+            return SegmentLog(name, directory, self._files, self._segment_bytes, self._pool)
         except OSError as error:
+            if is_new:
+                self._remove_directory(directory)
             raise disk_refused(f"cannot open log {name!r}", error) from error
+
+    def _discard(self, log: str) -> None:
+        """Removes a log that holds nothing; an empty log that the disk keeps is no harm."""
+        with self._guard:
+            empty = self._open.pop(log, None)
+        if empty is not None:
+            empty.discard()
+            self._remove_directory(self._root / encode_log_name(log))
+
+    def _remove_directory(self, directory: Path) -> None:
+        """Removes the directory of a log that holds nothing, and all in it, if the disk lets it."""
+        try:
+            for name in self._files.names(directory):
+                self._files.remove(directory / name)
+            self._files.remove_directory(directory)
+            self._durable_names.discard(directory.name)
+        except OSError as error:
+            _log.warning("empty log not removed", path=str(directory), error=str(error))
 
     def _stored_names(self) -> list[str]:
         return [

@@ -128,6 +128,12 @@ class ForgetfulDisk:
             self._check_there(path)
             del self._names[path]
 
+    def remove_directory(self, path: Path) -> None:
+        with self._guard:
+            if self.names(path):
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+            self.remove(path)
+
     def lock(self, directory: Path) -> ForgetfulLock:
         with self._guard:
             if self._locks.get(directory) == self._epoch:

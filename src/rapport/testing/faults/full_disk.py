@@ -76,6 +76,10 @@ class FullDisk:
         """See Files."""
         self._files.remove(path)
 
+    def remove_directory(self, path: Path) -> None:
+        """See Files."""
+        self._files.remove_directory(path)
+
     def lock(self, directory: Path) -> Lock:
         """See Files."""
         return self._files.lock(directory)

@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from rapport.channel.dead.letters import DEAD_LETTERS, Failure
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.requesting.batch import Batch, Request
+from rapport.channel.requesting.message_leases import Answers, Settled
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.event import Event
 from rapport.testing.suites.channel import ChannelPlace, numbered, play
@@ -48,6 +50,22 @@ def play_requests(
 ) -> None:
     """Runs scenarios one after the other, closing and opening the channels in between."""
     play(place, *scenarios)  # type: ignore[arg-type]  # the place opens channels with a source
+
+
+def leased(**wishes: object) -> Request:
+    """A request for messages that come again after ten seconds unless they are acked."""
+    return Request(**{"query": {}, "take": True, "lease_ms": 10_000, **wishes})  # type: ignore[arg-type]
+
+
+def ids_to_answer(batch: Batch) -> tuple[str, ...]:
+    """The ids of a batch's deliveries."""
+    return tuple(delivery.id for delivery in batch.deliveries)
+
+
+async def buried_in(channels: LoggedChannels) -> list[Failure]:
+    """What the dead letters of the channels say."""
+    letters = await channels.channel(DEAD_LETTERS).read_after(0)
+    return [stored.event.payload_as(Failure) for stored in letters]
 
 
 class RequestSuite:
@@ -250,5 +268,103 @@ class RequestSuite:
             assert ids_of(await go_on(channels, kept["first"].next_token)) == names(10, 14)
             assert ids_of(await ask(channels, Request(query="time < 7"))) == ["5", "6"]
             assert ids_of(await go_on(channels, kept["taken"].current_token)) == names(1, 4)
+
+        play_requests(channel_place, before, after)
+
+    # --- leased takes -----------------------------------------------------------------------------
+
+    def test_a_leased_message_is_one_workers_and_readers_see_it_until_it_is_acked(
+        self, channel_place: ChannelPlace
+    ) -> None:
+        async def scenario(channels: LoggedChannels) -> None:
+            await channels.channel("c").append(numbered(1, 5))
+            mine = await ask(channels, leased(max_messages=2))
+            yours = await ask(channels, leased(max_messages=2), identity=YOU)
+            assert (ids_of(mine), ids_of(yours)) == (names(1, 2), names(3, 4))
+            assert [one.tries for one in mine.deliveries] == [1, 1]
+            assert ids_of(await ask(channels, Request(query={}, take=True))) == ["5"]
+            assert ids_of(await ask(channels, leased())) == []
+            assert ids_of(await ask(channels, Request(query={}))) == names(1, 4)
+            answers = Answers(ack=ids_to_answer(mine))
+            assert await channels.source.settle("c", answers) == Settled(acked=2)
+            assert await channels.source.settle("c", answers) == Settled(acked=2)
+            assert ids_of(await ask(channels, Request(query={}))) == names(3, 4)
+            await channel_place.clock.advance(11_000)
+            again = await ask(channels, leased())
+            assert ids_of(again) == names(3, 4)
+
+        play_requests(channel_place, scenario)
+
+    def test_a_message_comes_again_when_its_lease_ends_and_only_the_last_lease_counts(
+        self, channel_place: ChannelPlace
+    ) -> None:
+        async def scenario(channels: LoggedChannels) -> None:
+            await channels.channel("c").append(numbered(1, 3))
+            first = await ask(channels, leased(max_messages=3))
+            await channel_place.clock.advance(10_000)
+            second = await ask(channels, leased(max_messages=2), identity=YOU)
+            assert ids_of(second) == names(1, 2)
+            assert [one.tries for one in second.deliveries] == [2, 2]
+            settled = await channels.source.settle("c", Answers(ack=ids_to_answer(first)))
+            assert settled == Settled(acked=1, stale=ids_to_answer(first)[:2])
+            await channels.channel("c").append(numbered(4, 4))
+            await channel_place.clock.advance(10_000)
+            assert ids_of(await ask(channels, leased())) == ["1", "2", "4"]
+
+        play_requests(channel_place, scenario)
+
+    def test_a_nak_gives_a_message_back_at_once_or_later(self, channel_place: ChannelPlace) -> None:
+        async def scenario(channels: LoggedChannels) -> None:
+            await channels.channel("c").append(numbered(1, 2))
+            one, two = ids_to_answer(await ask(channels, leased()))
+            waiting = asyncio.create_task(ask(channels, leased(wait_ms=5_000)))
+            await channel_place.clock.sleep(0)
+            assert await channels.source.settle("c", Answers(nak=(one,))) == Settled(returned=1)
+            assert ids_of(await waiting) == ["1"]
+            delayed = Answers(nak=(two,), delay_ms=3_000)
+            assert await channels.source.settle("c", delayed) == Settled(returned=1)
+            await channel_place.clock.advance(2_999)
+            assert ids_of(await ask(channels, leased())) == []
+            await channel_place.clock.advance(1)
+            assert ids_of(await ask(channels, leased())) == ["2"]
+            assert await channels.source.settle("c", delayed) == Settled(stale=(two,))
+
+        play_requests(channel_place, scenario)
+
+    def test_what_was_tried_too_often_is_a_dead_letter_with_the_error(
+        self, channel_place: ChannelPlace
+    ) -> None:
+        async def scenario(channels: LoggedChannels) -> None:
+            await channels.channel("c").append(numbered(1, 3))
+            for number in (1, 2):
+                (id, _, third) = ids_to_answer(await ask(channels, leased(max_tries=2)))
+                failed = Answers(nak=(id,), ack=(third,) if number == 2 else (), error="no paper")
+                settled = await channels.source.settle("c", failed)
+                assert (settled.returned, settled.buried) == (1, number - 1)
+                await channel_place.clock.advance(10_000)
+            assert ids_of(await ask(channels, leased())) == []
+            letters = await buried_in(channels)
+            assert [(one.position, one.attempts, one.code) for one in letters] == [
+                (1, 2, "worker.failed"),
+                (2, 2, "channel.lease_expired"),
+            ]
+            assert letters[0].message == "no paper"
+            assert ids_of(await ask(channels, Request(query={}))) == []
+
+        play_requests(channel_place, scenario)
+
+    def test_leases_and_acks_outlive_restart(self, channel_place: ChannelPlace) -> None:
+        kept: list[str] = []
+
+        async def before(channels: LoggedChannels) -> None:
+            await channels.channel("c").append(numbered(1, 4))
+            kept.extend(ids_to_answer(await ask(channels, leased(max_messages=3))))
+            await channels.source.settle("c", Answers(ack=(kept[0],)))
+
+        async def after(channels: LoggedChannels) -> None:
+            assert ids_of(await ask(channels, leased(lease_ms=60_000))) == ["4"]
+            assert await channels.source.settle("c", Answers(ack=(kept[1],))) == Settled(acked=1)
+            await channel_place.clock.advance(10_000)
+            assert ids_of(await ask(channels, leased())) == ["3"]
 
         play_requests(channel_place, before, after)

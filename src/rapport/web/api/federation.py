@@ -54,8 +54,7 @@ async def take_over(
             f"{len(events)} events in one request; the limit is {node.settings.max_batch}",
             code="event.batch_too_large",
         )
-    node.admission.rates.charge(identity, len(events), node.clock.now_ms())
-    came = await node.links.receiver.take_in(name, check_node_id(given.node), events)
+    came = await node.take_in(name, check_node_id(given.node), events, identity=identity)
     return _json(msgspec.to_builtins(came))
 
 

@@ -6,6 +6,7 @@ A door that is not in this table is still told, see `document.py`.
 from __future__ import annotations
 
 from rapport.channel.requesting.batch import Request
+from rapport.channel.requesting.message_leases import Answers, Settled
 from rapport.mediation.changing.considering import Done
 from rapport.mediation.changing.shown import Overview, ShownChange
 from rapport.mediation.changing.wanting import Wanted
@@ -179,6 +180,13 @@ DOORS: dict[tuple[str, str], Told] = {
         bodies={JSON: reference(Request)},
         example={"query": "type = 'badge.seen'", "max_messages": 10},
         answer=reference(BatchShown),
+    ),
+    ("post", "/channels/{name}/acks"): Told(
+        summary="Ack deliveries of a leased take, or give them back; answered when it is on disk",
+        tag="channels",
+        bodies={JSON: reference(Answers)},
+        example={"ack": ["17.3f2a9c01d4e5b6a7"], "nak": [], "delay_ms": 0, "error": ""},
+        answer=reference(Settled),
     ),
     ("get", "/channels/{name}/stream"): Told(
         summary="Follow a channel as Server-Sent Events: history first, then live",

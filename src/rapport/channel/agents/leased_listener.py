@@ -1,0 +1,222 @@
+"""A listener that shares a channel with others: messages are leased, acked or given back. [CH-7]"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from rapport.channel.agents.listener_state import Got
+from rapport.channel.agents.node_line import TIMEOUT_SECONDS
+from rapport.channel.agents.source_door import SourceDoor
+from rapport.channel.agents.window import FIRST_PAUSE_MS, Barred, Failed, Reason
+from rapport.channel.requesting.batch import DEFAULT_TRIES, Batch, Request, check_request
+from rapport.channel.requesting.message_leases import Answers
+from rapport.core.errors import InvalidInput, StoreUnavailable, Unavailable
+from rapport.core.event import Event
+from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
+_LONGEST_WAIT_SECONDS = 20.0
+_PUSH_WAIT_SECONDS = 1.0
+"""How long an idle callback thread asks at a time, so that `close` need not cut a request short."""
+_CLOSE_SECONDS = 5.0
+
+
+class LeasedEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event that is this worker's until its lease ends."""
+
+    position: int
+    received: int
+    event: Event
+    delivery: str
+    """By which it is acked."""
+    tries: int
+    """How often it was given to a worker, this time included."""
+
+
+WorkCallback = Callable[[LeasedEvent], object]
+
+
+class LeasedListener:
+    """Takes messages of a channel for a time, beside any number of other workers. What it acks
+    never comes again; what it does not ack within `lease` seconds, whatever ended it, the next
+    worker gets. A message that was given `max_tries` times is dead-lettered with the last error.
+
+    At least once: a worker that dies between its work and its ack leaves work that is done again.
+    Calls may come from any thread. Opening raises InvalidInput (query, lease, address).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        channel: str,
+        query: str | dict[str, Any] | None = None,
+        *,
+        kind: str = "",
+        interpretation: str = "",
+        token: str = "",
+        lease: float = 30.0,
+        max_tries: int = DEFAULT_TRIES,
+        request_seconds: float = TIMEOUT_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
+        if lease <= 0:
+            raise InvalidInput(f"a lease cannot last {lease} seconds", code="listener.bad_lease")
+        self._request = Request(
+            query={} if query is None else query,
+            kind=kind,
+            interpretation=interpretation,
+            take=True,
+            lease_ms=max(int(lease * 1_000), 1),
+            max_tries=max_tries,
+        )
+        check_request(self._request)
+        self._clock: Clock = clock or SystemClock()
+        self._asking, self._answering = threading.Lock(), threading.Lock()
+        self._asks = SourceDoor(url, channel, token, timeout_seconds=request_seconds)
+        self._answers = SourceDoor(url, channel, token, timeout_seconds=request_seconds)
+        self._ended = threading.Event()
+        self._worker: threading.Thread | None = None
+        self.trouble: Reason | None = None
+        """Why the node could not be asked the last time; None when it answered."""
+
+    def pull(self, count: int = 1, timeout: float | None = 0.0) -> list[LeasedEvent]:
+        """Up to `count` messages that nobody else has; for the first one it waits so many seconds
+        (None: as long as it takes). Empty when the time is over, also because the node could not be
+        reached: see `trouble`. Raises Unavailable when the node refuses to be asked.
+        """
+        if count < 1:
+            raise InvalidInput(f"cannot pull {count} events", code="listener.bad_count")
+        deadline = None if timeout is None else self._now() + timeout
+        while True:
+            self._check_open()
+            left = _LONGEST_WAIT_SECONDS if deadline is None else max(deadline - self._now(), 0.0)
+            wait_ms = int(min(left, _LONGEST_WAIT_SECONDS) * 1_000)
+            events = self._ask(count, wait_ms)
+            if events or (deadline is not None and self._now() >= deadline):
+                return events
+            if self.trouble is not None:
+                self._ended.wait(min(FIRST_PAUSE_MS / 1_000, left))
+
+    def ack(self, *events: LeasedEvent) -> bool:
+        """These are done and never come again; durable when it returns. False when the lease of one
+        had ended and another worker has it: that one's work counts. Raises Unavailable when the
+        node could not be told within the lease; then they come again.
+        """
+        return self._settle(Answers(ack=tuple(one.delivery for one in events)))
+
+    def nak(self, *events: LeasedEvent, delay: float = 0.0, error: str = "") -> bool:
+        """These are not done: the next worker gets them, after `delay` seconds. `error` says why,
+        for the dead letter. Returns and raises as `ack` does.
+        """
+        ids = tuple(one.delivery for one in events)
+        return self._settle(Answers(nak=ids, delay_ms=int(delay * 1_000), error=error))
+
+    def push(self, callback: WorkCallback, *, retry_after: float = 1.0) -> None:
+        """From now on calls `callback(event)` for one message at a time, in a thread of its own:
+        acked when it returns, given back for `retry_after` seconds with the error when it raises.
+        """
+        self._check_open()
+        if self._worker is not None:
+            raise InvalidInput("this listener has a callback already", code="listener.has_callback")
+        run = (callback, retry_after)
+        self._worker = threading.Thread(target=self._work, args=run, name="worker", daemon=True)
+        self._worker.start()
+
+    def close(self) -> None:
+        """Ends, after a callback under way (5 seconds at most). What was not acked comes again when
+        its lease ends. A second call is no error.
+        """
+        self._ended.set()
+        worker = self._worker
+        if worker is not None and worker is not threading.current_thread():
+            worker.join(_CLOSE_SECONDS)
+        for door in (self._asks, self._answers):
+            door.interrupt()
+            door.hang_up()
+
+    def __enter__(self) -> LeasedListener:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- in detail --------------------------------------------------------------------------------
+
+    def _ask(self, count: int, wait_ms: int) -> list[LeasedEvent]:
+        asked = msgspec.structs.replace(self._request, max_messages=count, wait_ms=wait_ms)
+        with self._asking:
+            answer = self._asks.request(asked)
+        if isinstance(answer, Got):
+            self.trouble = None
+            return _leased_events(answer.batch)
+        self.trouble = answer.reason
+        if isinstance(answer, Barred):
+            raise _refused(answer.reason)
+        return []
+
+    def _settle(self, answers: Answers) -> bool:
+        """Sends answers until the node has them, as long as a lease lasts."""
+        deadline = self._now() + self._request.lease_ms / 1_000
+        while True:
+            self._check_open()
+            with self._answering:
+                settled = self._answers.settle(answers)
+            if isinstance(settled, Barred):
+                raise _refused(settled.reason)
+            if not isinstance(settled, Failed):
+                return not settled.stale
+            if self._now() >= deadline:
+                raise Unavailable(
+                    f"the node could not be told: {settled.reason.message}",
+                    code="listener.not_settled",
+                    hint="the messages come again when their lease ends",
+                )
+            self._ended.wait(FIRST_PAUSE_MS / 1_000)
+
+    def _work(self, callback: WorkCallback, retry_after: float) -> None:
+        while not self._ended.is_set():
+            try:
+                for event in self.pull(1, timeout=_PUSH_WAIT_SECONDS):
+                    self._handle(callback, event, retry_after)
+            except (Unavailable, StoreUnavailable) as error:
+                if not self._ended.is_set():
+                    _log.warning("worker waits", code=error.code, why=error.message)
+                    self._ended.wait(retry_after)
+
+    def _handle(self, callback: WorkCallback, event: LeasedEvent, retry_after: float) -> None:
+        try:
+            callback(event)
+        except Exception as error:
+            self.nak(event, delay=retry_after, error=f"{type(error).__name__}: {error}")
+        else:
+            self.ack(event)
+
+    def _now(self) -> float:
+        return self._clock.steady_ns() / 1_000_000_000
+
+    def _check_open(self) -> None:
+        if self._ended.is_set() and threading.current_thread() is not self._worker:
+            raise StoreUnavailable("the listener is closed", code="listener.closed")
+
+
+def _leased_events(batch: Batch) -> list[LeasedEvent]:
+    pairs: Sequence[Any] = list(zip(batch.events, batch.deliveries, strict=True))
+    return [
+        LeasedEvent(stored.position, stored.received, stored.event, delivery.id, delivery.tries)
+        for stored, delivery in pairs
+    ]
+
+
+def _refused(reason: Reason) -> Unavailable:
+    return Unavailable(f"the node refuses: {reason.message}", code=reason.code)
