@@ -34,4 +34,5 @@ class ElsewhereAdapter(AbsentAdapter):
             f"adapter.elsewhere: this engine was not given the adapter {self.name!r}; register it "
             "in every process, or install it as a plug-in (rapport.adapters)",
             retry=True,
+            unavailable=True,
         )

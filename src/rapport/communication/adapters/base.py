@@ -200,10 +200,14 @@ class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """It did not go; `retry` tells whether trying again can help."""
+    """It did not go; `retry` tells whether trying again can help. `unavailable`: the medium knows
+    that it cannot deliver now (no page is open), so that a peer who allows fallback is tried at
+    the next address at once; with `retry` this address is tried again later all the same.
+    """
 
     reason: str
     retry: bool
+    unavailable: bool = False
 
 
 Outcome = Sent | Confirmed | Failed

@@ -112,7 +112,13 @@ class Cases:
             return False
         state, reason = data.state, data.reason
         outcome = Outcome(
-            data.peer, addresses[0], data.attempt, state, reason=reason, retry=data.retry
+            data.peer,
+            addresses[0],
+            data.attempt,
+            state,
+            reason=reason,
+            retry=data.retry,
+            unavailable=data.unavailable,
         )
         self._move(case, member, outcome, now_ms, cause)
         return True

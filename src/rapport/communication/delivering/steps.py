@@ -80,6 +80,8 @@ class Outcome(msgspec.Struct, frozen=True, tag="outcome"):
     state: OutcomeState
     reason: str = ""
     retry: bool = False
+    unavailable: bool = False
+    """The medium knows that it cannot deliver now: the next address need not wait."""
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):

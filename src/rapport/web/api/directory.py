@@ -51,16 +51,18 @@ async def list_peers(
 ) -> Response[bytes]:
     """Peers by name, of the site file and of the store; secrets of addresses are not shown."""
     allow_whole(request, node, "log")
-    return _json(await run_aside(lambda: node.directory.peers(after=after, limit=limit)))
+    entries = await run_aside(lambda: node.directory.peers(after=after, limit=limit))
+    return _json(_with_circuits(node, entries))
 
 
 @get("/peers/{peer:str}")
 async def show_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """One peer, and the collectives it is in."""
+    """One peer, the collectives it is in, and addresses where calls fail now."""
     allow_whole(request, node, "log")
-    return _json(await run_aside(lambda: node.directory.show_peer(peer)))
+    entry = await run_aside(lambda: node.directory.show_peer(peer))
+    return _json(_with_circuits(node, [entry])[0])
 
 
 @put("/peers/{peer:str}")
@@ -183,6 +185,17 @@ def _read(body: bytes, kind: Any) -> Any:
             code="people.bad_body",
             hint='write JSON with the keys of the site file, such as {"addresses": ["inbox:"]}',
         ) from None
+
+
+def _with_circuits(node: NodeDependency, entries: list[Entry]) -> list[Entry]:
+    """The entries with the circuit breakers of the running node."""
+    circuits = node.outputs.circuits()
+    return [
+        msgspec.structs.replace(entry, circuits=circuits[entry.name])
+        if entry.name in circuits
+        else entry
+        for entry in entries
+    ]
 
 
 def _json(value: Any) -> Response[bytes]:

@@ -18,6 +18,7 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.absent import AbsentAdapter, ElsewhereAdapter
 from rapport.communication.adapters.base import OutputAdapter, declared
+from rapport.communication.adapters.outgoing.breakers import CircuitStatus
 from rapport.communication.adapters.outgoing.dispatch import Dispatch, MayGo, always, never_decided
 from rapport.communication.adapters.outgoing.dispatch_settings import (
     DEFAULT_SETTINGS,
@@ -51,6 +52,8 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Peers' own instances, for a stateful adapter."""
     blocked: int = 0
     """How often it kept the event loop from turning."""
+    circuits: list[CircuitStatus] = []
+    """Peers that are left alone for a while, since calls to them failed."""
 
 
 class Carrier(Protocol):
@@ -130,7 +133,16 @@ class Outputs:
 
     def status(self) -> list[OutputStatus]:
         """All adapters, by name."""
-        return [_status(self._served[name]) for name in sorted(self._served)]
+        now_ms = self._clock.now_ms()
+        return [_status(self._served[name], now_ms) for name in sorted(self._served)]
+
+    def circuits(self) -> dict[str, list[CircuitStatus]]:
+        """By peer the addresses that are left alone now."""
+        found: dict[str, list[CircuitStatus]] = {}
+        for status in self.status():
+            for circuit in status.circuits:
+                found.setdefault(circuit.peer, []).append(circuit)
+        return found
 
     # --- before the start ---
 
@@ -357,7 +369,7 @@ def _made(kind: type[Any], name: str) -> OutputAdapter:
     return made
 
 
-def _status(served: _Served) -> OutputStatus:
+def _status(served: _Served, now_ms: int) -> OutputStatus:
     adapter = served.adapter
     of_peers = adapter if isinstance(adapter, Instances) else None
     return OutputStatus(
@@ -367,6 +379,7 @@ def _status(served: _Served) -> OutputStatus:
         workers=served.dispatch.workers,
         instances=of_peers.count() if of_peers else 0,
         blocked=served.dispatch.steps.blocked,
+        circuits=served.dispatch.breakers.status(now_ms),
     )
 
 

@@ -29,7 +29,17 @@ from rapport.kernel.telemetry import get_logger
 T = TypeVar("T")
 LONGEST_REASON = 1_000
 """Of what an adapter says about a delivery this many characters are kept."""
+SLOW_MS = 500
+"""A call that takes longer is reported as slow."""
 _log = get_logger(__name__)
+
+
+class TimedOut(Failed, frozen=True, tag="failed"):
+    """The adapter did not answer within the deadline."""
+
+
+def ignore_slow() -> None:
+    """Slow calls are nobody's concern."""
 
 
 class Sending:
@@ -50,21 +60,23 @@ class Sending:
         """Whether one call may hold no more than one delivery of a peer."""
         return self._batch is None or not self._batch.keeps_order
 
-    async def send(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+    async def send(
+        self, deliveries: Sequence[Delivery], on_slow: Callable[[], None] = ignore_slow
+    ) -> list[Outcome]:
         """One outcome for each, in their order; takes no longer than the deadline. Raises
-        BrokenOff.
+        BrokenOff. `on_slow` is called once when a call takes long.
         """
         if self._batch is not None:
-            return await self._send_many(self._batch, deliveries)
-        return [await self._send_one(delivery) for delivery in deliveries]
+            return await self._send_many(self._batch, deliveries, on_slow)
+        return [await self._send_one(delivery, on_slow) for delivery in deliveries]
 
-    async def _send_one(self, delivery: Delivery) -> Outcome:
-        return checked(await self._within(lambda: self._adapter.send(delivery)))
+    async def _send_one(self, delivery: Delivery, on_slow: Callable[[], None]) -> Outcome:
+        return checked(await self._within(lambda: self._adapter.send(delivery), on_slow))
 
     async def _send_many(
-        self, adapter: BatchAdapter, deliveries: Sequence[Delivery]
+        self, adapter: BatchAdapter, deliveries: Sequence[Delivery], on_slow: Callable[[], None]
     ) -> list[Outcome]:
-        answer = await self._within(partial(adapter.send_many, deliveries))
+        answer = await self._within(partial(adapter.send_many, deliveries), on_slow)
         if isinstance(answer, Failed):
             return [checked(answer)] * len(deliveries)
         if not isinstance(answer, Sequence):
@@ -80,14 +92,16 @@ class Sending:
         fault = f"the adapter told {len(outcomes)} outcomes of {len(deliveries)}"
         return [Failed(fault, retry=True)] * len(deliveries)
 
-    async def _within(self, work: Callable[[], Awaitable[T]]) -> T | Failed:
+    async def _within(
+        self, work: Callable[[], Awaitable[T]], on_slow: Callable[[], None]
+    ) -> T | Failed:
         """What the work gives; a failure when it raises or takes too long, then it is cancelled."""
         held = Contained(work, self.steps)
         sending = asyncio.ensure_future(held)
         try:
             # Much is done at once: what need not wait needs no deadline either.
             await self._clock.sleep(0)
-            if sending.done() or await self._ends_in_time(sending):
+            if sending.done() or await self._ends_in_time(sending, on_slow):
                 if sending.cancelled():
                     return Failed("the adapter gave up", retry=True)
                 return sending.result()
@@ -100,10 +114,19 @@ class Sending:
             _log.error("adapter failed", adapter=self._adapter.name, error=repr(error))
             return Failed(f"the adapter failed: {type(error).__name__}", retry=True)
         await end_contained(sending, held)
-        return Failed(f"no answer within {format_duration(self._deadline_ms)}", retry=True)
+        return TimedOut(f"no answer within {format_duration(self._deadline_ms)}", retry=True)
 
-    async def _ends_in_time(self, sending: asyncio.Future[Any]) -> bool:
-        deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._deadline_ms))
+    async def _ends_in_time(
+        self, sending: asyncio.Future[Any], on_slow: Callable[[], None]
+    ) -> bool:
+        early_ms = min(SLOW_MS, self._deadline_ms)
+        if await self._ends_within(sending, early_ms):
+            return True
+        on_slow()
+        return await self._ends_within(sending, self._deadline_ms - early_ms)
+
+    async def _ends_within(self, sending: asyncio.Future[Any], duration_ms: int) -> bool:
+        deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(duration_ms))
         try:
             await asyncio.wait({sending, deadline}, return_when=asyncio.FIRST_COMPLETED)
             return sending.done()
@@ -118,9 +141,9 @@ def checked(outcome: object) -> Outcome:
             return outcome if _is_text(reference) else Sent(_text(reference))
         case Confirmed(reference):
             return outcome if _is_text(reference) else Confirmed(_text(reference))
-        case Failed(reason, retry):
-            fits = _is_text(reason) and isinstance(retry, bool)
-            return outcome if fits else Failed(_text(reason), retry=bool(retry))
+        case Failed(reason, retry, unavailable):
+            fits = _is_text(reason) and isinstance(retry, bool) and isinstance(unavailable, bool)
+            return outcome if fits else Failed(_text(reason), bool(retry), bool(unavailable))
     return _nonsense(outcome)
 
 
