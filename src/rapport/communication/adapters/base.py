@@ -104,6 +104,8 @@ class Delivery(
     subtype: str = ""
     sender: str = ""
     """Who says it, as `kind:name`; with the next three as in the message."""
+    rule_sender: str = ""
+    """The sender as privacy policies see it, where that is another."""
     conversation: str = ""
     language: str = ""
     refers_to: str = ""

@@ -69,6 +69,7 @@ class Course:
             type=letter.type,
             subtype=letter.subtype,
             sender=letter.sender,
+            rule_sender=letter.rule_sender,
             conversation=letter.conversation,
             language=letter.language,
             refers_to=letter.refers_to,

@@ -6,11 +6,12 @@ decide nothing. Components, and a message without any receiver, go to the notifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
+from rapport.communication.delivering.telling import PROOF, PROVEN_SENDER
 from rapport.communication.ledger import MessageFate
 from rapport.core.message import AUTH, MESSAGEINFO, Identifier, Message
 
@@ -21,6 +22,10 @@ FORWARDED = {(AUTH, "REQUEST"): "auth", (MESSAGEINFO, "REQUEST"): "info"}
 """Type and subtype to the channel of the service that answers."""
 ANSWERING = frozenset({"session", "answer", "medium"})
 """Proofs of who sent a message that let it count as that person's answer."""
+UNPROVEN = Identifier("component", "")
+"""Stands for a sender that nothing proves; no rule can name it."""
+UNPROVEN_SENDER = "unproven"
+"""How privacy policies see it."""
 FATE = "fate"
 """Header of a message's event in `log` when callbacks are to be told of it."""
 
@@ -62,6 +67,46 @@ def handle(message: Message, routed: Sequence[Identifier] = ()) -> Handled:
     if channel:
         return Handled("forwarded", forward=channel)
     return _to(message.receiver, tuple(routed))
+
+
+def rule_sender(sender: Identifier, headers: Mapping[str, str]) -> Identifier:
+    """The sender as routing rules and privacy policies see it: the identity that is proven, not the
+    name that the message claims. `headers` are those of its event in `input`.
+
+    >>> rule_sender(Identifier("peer", "ana"), {"proof": "session"}) == Identifier("peer", "ana")
+    True
+    >>> rule_sender(Identifier("peer", "ana"), {}) == UNPROVEN
+    True
+    """
+    if headers.get(PROOF, "none") == "none":
+        return UNPROVEN
+    named = headers.get(PROVEN_SENDER)
+    return Identifier.parse(named) if named else sender
+
+
+def rule_sender_text(sender: Identifier, headers: Mapping[str, str]) -> str:
+    """The sender as privacy policies see it, where that is another than the message names; else
+    empty.
+    """
+    proven = rule_sender(sender, headers)
+    if proven is UNPROVEN:
+        return UNPROVEN_SENDER
+    return str(proven) if proven != sender else ""
+
+
+def names_proven_sender(headers: Mapping[str, str]) -> bool:
+    """Whether the sender that a message names is the one that is proven."""
+    return headers.get(PROOF, "none") != "none" and PROVEN_SENDER not in headers
+
+
+def route_proven(
+    route: Route, message: Message, headers: Mapping[str, str]
+) -> Sequence[Identifier]:
+    """Whom routing rules add to a message, by its proven sender."""
+    sender = rule_sender(message.sender, headers)
+    if sender is not message.sender:
+        message = msgspec.structs.replace(message, sender=sender)
+    return route(message)
 
 
 @lru_cache(maxsize=4_096)

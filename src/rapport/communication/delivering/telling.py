@@ -15,6 +15,8 @@ from rapport.core.message import CONTROL, Identifier, Message
 ENGINE = Identifier("component", "communication")
 PROOF, ADAPTER = "proof", "adapter"
 """Headers of `input`: how we know who sent it, and the input adapter or door it came through."""
+PROVEN_SENDER = "sender"
+"""Header of `input`: the sender that is proven, where that is another than the message names."""
 _PEER = "peer:"
 
 
