@@ -10,6 +10,7 @@ from rapport.communication.adapters.outgoing.breakers import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
     OPEN_AFTER,
+    TIMEOUT_COUNTS,
     Breakers,
 )
 from rapport.testing.suites.adapter import make_delivery
@@ -35,8 +36,10 @@ def test_three_failures_in_a_row_open_it_and_a_success_between_them_does_not():
     assert breakers.refusal(to("ana", "mail:ana@example.org"), NOW) is None
 
 
-def test_one_timeout_opens_it():
+def test_two_timeouts_open_it():
     breakers = Breakers()
+    breakers.note(to("ana"), DOWN, NOW, timed_out=True)
+    assert breakers.refusal(to("ana"), NOW) is None
     breakers.note(to("ana"), DOWN, NOW, timed_out=True)
     assert breakers.refusal(to("ana"), NOW) is not None
     (status,) = breakers.status(NOW)
@@ -54,7 +57,8 @@ def test_what_a_medium_knows_opens_nothing():
 
 def test_a_clock_that_was_set_back_keeps_nobody_alone_for_long():
     breakers = Breakers()
-    breakers.note(to("ana"), DOWN, NOW, timed_out=True)
+    for _ in range(2):
+        breakers.note(to("ana"), DOWN, NOW, timed_out=True)
     assert breakers.refusal(to("ana"), NOW - 86_400_000) is None
 
 
@@ -93,7 +97,7 @@ def test_it_is_open_exactly_for_its_pauses_and_lets_one_probe_through_after_each
         if how == "sent":
             failures, pause = 0, 0
             continue
-        failures += OPEN_AFTER if how == "timeout" else 1
+        failures += TIMEOUT_COUNTS if how == "timeout" else 1
         if failures >= OPEN_AFTER:
             pause, last_ms = min(pause * 2 or FIRST_PAUSE_MS, LONGEST_PAUSE_MS), now
     assert list(breakers.suspects) == (["ana"] if failures else [])

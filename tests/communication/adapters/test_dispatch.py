@@ -127,7 +127,7 @@ def test_peers_who_hung_before_delay_nobody_at_all():
         adapter = HangingAdapter(*names)
         office = Office(adapter, workers=4)
         dispatch = office.dispatch()
-        for name in names:
+        for name in names * 2:
             outcome = TimedOut("no answer", retry=True)
             dispatch.breakers.note(mail_to(name), outcome, NOW - 10_000, timed_out=True)
         running = asyncio.create_task(dispatch.run())
@@ -146,26 +146,27 @@ def test_a_peer_who_hung_is_left_alone_probed_and_served_again():
         office = Office(adapter, deadline_ms=1_000)
         dispatch = office.dispatch()
         running = asyncio.create_task(dispatch.run())
-        await office.put(*(mail_to("ana", n) for n in (1, 2, 3)))
-        await turn_until(lambda: adapter.called)
-        await office.clock.advance(500)
-        await office.clock.advance(500)
-        await office.until_outcomes(3)
-        first, *others = await office.outcomes()
-        assert (first["message"], first["reason"]) == ("m1", "no answer within 1s")
+        await office.put(*(mail_to("ana", n) for n in (1, 2, 3, 4)))
+        for calls in (1, 2):
+            await turn_until(lambda calls=calls: len(adapter.called) == calls)
+            await office.clock.advance(1_000)
+        await office.until_outcomes(4)
+        first, second, *others = await office.outcomes()
+        assert [first["message"], second["message"]] == ["m1", "m2"]
+        assert first["reason"] == second["reason"] == "no answer within 1s"
         assert "unavailable" not in first
-        assert [one["message"] for one in others] == ["m2", "m3"]
+        assert [one["message"] for one in others] == ["m3", "m4"]
         assert all(one["unavailable"] and "circuit open" in one["reason"] for one in others)
         (circuit,) = dispatch.breakers.status(office.clock.now_ms())
         assert (circuit.peer, circuit.state) == ("ana", "open")
         await office.clock.advance(10_000)
         assert dispatch.breakers.status(office.clock.now_ms())[0].state == "half-open"
         adapter.hanging.clear()
-        await office.put(mail_to("ana", 4), mail_to("ana", 5))
-        await office.until_outcomes(5)
-        assert [one["state"] for one in await office.outcomes()][3:] == ["handed", "handed"]
+        await office.put(mail_to("ana", 5), mail_to("ana", 6))
+        await office.until_outcomes(6)
+        assert [one["state"] for one in await office.outcomes()][4:] == ["handed", "handed"]
         assert dispatch.breakers.status(office.clock.now_ms()) == []
-        assert adapter.called == ["ana"] * 3, "what was refused did not reach the medium"
+        assert adapter.called == ["ana"] * 4, "what was refused did not reach the medium"
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -182,6 +183,19 @@ def test_one_worker_never_makes_a_second_call_beside_a_slow_one():
             await office.clock.advance(14_000)
             assert adapter.called == ["ana"]
             await office.clock.advance(1_000)
+            await asyncio.wait_for(adapter.sent.wait(), 10)
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_behind_a_call_that_hangs_keeps_nobody_else_from_being_read():
+    async def scenario():
+        adapter = HangingAdapter("ana")
+        office = Office(adapter, in_flight=10)
+        async with office.running():
+            await office.put(*(mail_to("ana", n) for n in range(20)), mail_to("ben"))
+            await turn_until(lambda: adapter.called)
+            await office.clock.advance(500)
             await asyncio.wait_for(adapter.sent.wait(), 10)
 
     asyncio.run(scenario())

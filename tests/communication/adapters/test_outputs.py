@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters.base import Delivery, Sent, adapter
+from rapport.communication.adapters.base import Delivery, Outcome, Sent, adapter
 from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
 from rapport.communication.adapters.outgoing.outputs import Outputs
 from rapport.core.errors import DuplicateName, InvalidInput
@@ -250,3 +251,55 @@ def test_adapters_that_come_and_go_under_traffic_lose_nothing_and_keep_order(see
             assert numbers == sorted(numbers)
 
     play(scenario)
+
+
+async def _send(self, delivery):
+    return Sent()
+
+
+async def _without_delivery(self):
+    return Sent()
+
+
+async def _generator(self, delivery):
+    yield Sent()
+
+
+def _blocking(self, delivery):
+    return Sent()
+
+
+def _waits_for_another(self, delivery) -> Awaitable[Outcome]:
+    return _send(self, delivery)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize(
+    ("send", "fault"),
+    [
+        (None, "it has no method send"),
+        (_without_delivery, "send() cannot be called"),
+        (_generator, "send is a generator"),
+        (_blocking, "send is not async"),
+        (_send, ""),
+        (_waits_for_another, ""),
+    ],
+)
+def test_an_adapter_that_cannot_be_called_is_refused_by_name(send, fault, stateful):
+    async def scenario():
+        members = {"send": send} if send else {}
+        kind = adapter("pager", stateful=stateful)(type("Pager", (), members))
+        clock = ManualClock(0)
+        channels = open_memory(clock)
+        outputs = Outputs(channels, channels.records, clock)
+        if not fault:
+            assert await outputs.register(kind) == "pager"
+            await outputs.close()
+            return
+        with pytest.raises(InvalidInput) as raised:
+            await outputs.register(kind)
+        assert raised.value.code == "adapter.bad_signature"
+        assert "'pager'" in raised.value.message
+        assert fault in raised.value.message.replace("send(self)", "send()")
+
+    asyncio.run(scenario())

@@ -20,6 +20,8 @@ from rapport.communication.adapters.incoming.input_base import (
     InputPushAdapter,
     Publish,
     Trusted,
+    check_pull,
+    check_push,
     never,
 )
 from rapport.communication.adapters.incoming.pull_inputs import PULL_WITHIN_MS, PullInput
@@ -88,9 +90,11 @@ class Inputs:
         trusted: Trusted = never,
     ) -> str:
         """Starts the adapter and returns its name; raises what it raises, and then it was not
-        added. Without a name it gets one that nobody else has.
+        added. Without a name it gets one that nobody else has. Raises InvalidInput
+        (`input.bad_signature`) for one whose methods cannot be called.
         """
         name = self._free_name(name)
+        check_push(adapter, name)
         entry = PushInput(
             name,
             adapter,
@@ -122,7 +126,8 @@ class Inputs:
         """Pulls every `interval_ms` from now on, at `deadline` (ms UTC) for the last time, and
         whenever `request` asks; returns its name.
 
-        Raises InvalidInput for an interval that is not positive.
+        Raises InvalidInput for an interval that is not positive, and for an adapter that cannot be
+        called (`input.bad_signature`).
         """
         plan = PullPlan(
             interval_ms=interval_ms,
@@ -131,6 +136,7 @@ class Inputs:
         )
         plan.check()
         name = self._free_name(name)
+        check_pull(adapter, name)
         entry = PullInput(
             name,
             adapter,

@@ -20,6 +20,7 @@ from rapport.communication.adapters.incoming.input_base import (
     InputPullAdapter,
     NotesPulled,
     RemembersPlace,
+    messages_of,
 )
 from rapport.communication.adapters.incoming.pull_schedule import PullPlan, PullSchedule
 from rapport.communication.adapters.incoming.push_inputs import (
@@ -130,7 +131,7 @@ class PullInput:
             return await surely(self._hand_in(self._unpublished))
         self.counts.pulls += 1
         self.counts.last_pull_ms = self._clock.now_ms()
-        held = Contained(self.adapter.pull, self.steps)
+        held: Contained[Any] = Contained(self.adapter.pull, self.steps)
         pulling = asyncio.ensure_future(held)
         taking = asyncio.ensure_future(self._take(pulling, held))
         try:
@@ -140,9 +141,7 @@ class PullInput:
             await asyncio.gather(taking, return_exceptions=True)
             raise
 
-    async def _take(
-        self, pulling: asyncio.Future[list[Message]], held: Contained[list[Message]]
-    ) -> bool:
+    async def _take(self, pulling: asyncio.Future[Any], held: Contained[Any]) -> bool:
         """Waits for what the adapter gives, not for ever, and hands it in."""
         deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._within_ms))
         waits: set[asyncio.Future[Any]] = {pulling, deadline}
@@ -153,7 +152,7 @@ class PullInput:
             raise Unavailable(
                 f"no answer within {format_duration(self._within_ms)}", code="input.no_answer"
             )
-        messages = list(pulling.result())
+        messages = messages_of(pulling.result(), self.name, "pull")
         return bool(messages) and await self._hand_in(messages)
 
     async def _hand_in(self, messages: Sequence[Message]) -> bool:

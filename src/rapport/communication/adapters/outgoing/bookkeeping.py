@@ -8,7 +8,7 @@ Everything is done in groups: what ends together with what begins costs one writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -20,9 +20,10 @@ from rapport.communication.adapters.outgoing.outcomes import HandedOutcomes, Out
 from rapport.communication.aside import run_aside
 
 _COMMIT_EVERY = 1_000
-_ENDED_AHEAD = 4
-"""So many times as many as may be under way may have been read; each costs some bytes here, and
-after a crash a look at its mark, or another sending where that does no harm.
+_OPEN_AHEAD = 4
+"""So many times as many as may be under way may be open, be it that they wait for one before them,
+or behind a call that hangs. After a crash each costs a look at its mark, or another sending where
+that does no harm.
 """
 
 
@@ -117,13 +118,17 @@ class Bookkeeping:
         """How many have not ended."""
         return len(self._open) - self._ended
 
-    async def wait_for_room(self, limit: int) -> None:
-        """Returns when fewer than `limit` are under way and not too many wait for one before them:
-        a call that hangs keeps nothing else from being read.
+    async def wait_for_room(self, limit: int, stuck: Callable[[], int]) -> None:
+        """Returns when fewer than `limit` are under way, `stuck` ones left out, and not too many
+        are open: a call that hangs keeps nothing else from being read.
         """
-        while self.under_way >= limit or len(self._open) >= limit * _ENDED_AHEAD:
+        while self.under_way - stuck() >= limit or len(self._open) >= limit * _OPEN_AHEAD:
             self._freed.clear()
             await self._freed.wait()
+
+    def look_again(self) -> None:
+        """Wakes who waits for room: more may be stuck now."""
+        self._freed.set()
 
     async def wait_below(self, limit: int) -> None:
         """Returns when fewer than `limit` are open."""

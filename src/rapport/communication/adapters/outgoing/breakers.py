@@ -1,7 +1,7 @@
 """Circuit breakers of one adapter, one for each peer and address: whoever hangs is left alone for a
 while. Pure; time is an argument. [CO-4]
 
-Closed: calls go through. Open, after three failures in a row or one timeout: calls are refused at
+Closed: calls go through. Open, after three failures in a row or two timeouts: calls are refused at
 once. Half-open, when the pause is over: one call goes through as a probe; it closes the breaker or
 opens it for twice as long. What a medium *knows* (`unavailable`, a refused address) is an answer,
 not a failure: it costs no time, so there is nothing to protect.
@@ -19,8 +19,8 @@ from rapport.communication.adapters.base import Delivery, Failed, Outcome
 from rapport.communication.peers import shown_address
 
 CircuitState = Literal["closed", "open", "half-open"]
-OPEN_AFTER = 3
-"""Failures in a row; a timeout counts as many."""
+OPEN_AFTER, TIMEOUT_COUNTS = 3, 2
+"""Failures in a row, and for how many of them a timeout counts."""
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 10_000, 60_000
 _MOST = 20_000
 """Peers and addresses with failures that are remembered; the oldest is forgotten first."""
@@ -34,7 +34,7 @@ class CircuitStatus(msgspec.Struct, frozen=True, kw_only=True):
     """In its shown form."""
     state: CircuitState
     failures: int
-    """In a row; a timeout counts as three."""
+    """In a row; a timeout counts as two."""
     reason: str
     """Of the last failure."""
     probe_at: int
@@ -87,7 +87,7 @@ class Breakers:
         found = self._breakers.get(key)
         if found is None:
             found = self._add(key)
-        found.failures += OPEN_AFTER if timed_out else 1
+        found.failures += TIMEOUT_COUNTS if timed_out else 1
         found.reason = outcome.reason
         if found.failures >= OPEN_AFTER:
             found.pause_ms = min(found.pause_ms * 2 or FIRST_PAUSE_MS, LONGEST_PAUSE_MS)

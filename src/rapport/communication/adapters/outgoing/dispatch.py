@@ -94,6 +94,8 @@ async def at_once() -> None:
 class _Call(msgspec.Struct):
     """One call of the adapter."""
 
+    peer: str
+    """Of the first delivery; there is no other where calls may be slow."""
     is_suspect: bool
     """It is to a peer whose last call failed."""
     is_slow: bool = False
@@ -132,8 +134,10 @@ class Dispatch:
         self._leaving = asyncio.Event()
         self._is_open = False
         self.breakers = Breakers()
-        self._slow = self._suspect_calls = 0
-        """Calls under way that take long, and other calls to suspects."""
+        self._suspect_calls = 0
+        """Calls to suspects under way that do not take long."""
+        self._slow_peers: set[str] = set()
+        """Of calls under way that take long; never two of one peer."""
         self.workers = 0
         """Calls of the adapter under way."""
 
@@ -170,7 +174,8 @@ class Dispatch:
         self._read_until = subscription.position
         self._lanes = Lanes(self.breakers.suspects)
         self._largest = _READ_AT_ONCE_BYTES // _FIRST_READ
-        self.workers = self._slow = self._suspect_calls = 0
+        self.workers = self._suspect_calls = 0
+        self._slow_peers.clear()
         await self._returned.open()
         self._is_open = True
 
@@ -201,11 +206,12 @@ class Dispatch:
         """Reads on as far as there is room, waiting for it; how many it read."""
         fitting = max(_READ_AT_ONCE_BYTES // self._largest, 1)
         limit = min(self._settings.in_flight, _READ_AHEAD * fitting)
-        if self._book.under_way >= limit:
+        if self._book.under_way - self._stuck() >= limit:
             # Some more than one place, so that reading does not trickle.
-            await self._book.wait_for_room(limit * 3 // 4 + 1)
-        await self._book.wait_for_room(limit)
-        most = min(limit - self._book.under_way, fitting, self._settings.batch)
+            await self._book.wait_for_room(limit * 3 // 4 + 1, self._stuck)
+        await self._book.wait_for_room(limit, self._stuck)
+        room = limit - self._book.under_way + self._stuck()
+        most = min(room, fitting, self._settings.batch)
         source = self._channels.channel(self.channel)
         stretches = packed_after(source, self._read_until, limit=most)
         if stretches:
@@ -216,6 +222,10 @@ class Dispatch:
         if batch:
             await self._spread(batch, group)
         return len(batch)
+
+    def _stuck(self) -> int:
+        """How many wait behind a call that takes long."""
+        return sum(map(self._lanes.waiting, self._slow_peers)) if self._slow_peers else 0
 
     def _spread_packed(self, stretches: Sequence[PackedStretch], group: asyncio.TaskGroup) -> int:
         """Deliveries that this process made need not be decoded; how many there are."""
@@ -272,7 +282,7 @@ class Dispatch:
     def _staff(self, group: asyncio.TaskGroup) -> None:
         """Adds workers while something may be sent that none of them takes."""
         each = self._settings.batch if self._sending.takes_many else 1
-        free = self._settings.workers - (self.workers - self._slow)
+        free = self._settings.workers - (self.workers - len(self._slow_peers))
         wanted = min(-(-self._lanes.ready // each), free)
         if self._lanes.ready_suspects:
             room = min(free - wanted, self._most_suspects - self._suspect_calls)
@@ -293,7 +303,7 @@ class Dispatch:
         most = self._settings.batch if self._sending.takes_many else 1
         suspects = self.breakers.suspects
         try:
-            while self.workers - self._slow <= self._settings.workers:
+            while self.workers - len(self._slow_peers) <= self._settings.workers:
                 taken = self._lanes.take(
                     most,
                     one_each=self._sending.one_each,
@@ -301,12 +311,14 @@ class Dispatch:
                 )
                 if not taken:
                     return
-                call = _Call(bool(suspects) and taken[0].delivery.peer in suspects)
+                peer = taken[0].delivery.peer
+                call = _Call(peer, bool(suspects) and peer in suspects)
                 self._suspect_calls += call.is_suspect
                 try:
                     await self._carry(taken, partial(self._pass_by, call, group))
                 finally:
-                    self._slow -= call.is_slow
+                    if call.is_slow:
+                        self._slow_peers.discard(call.peer)
                     self._suspect_calls -= call.is_suspect and not call.is_slow
                 self._lanes.done(taken)
         finally:
@@ -315,10 +327,12 @@ class Dispatch:
     def _pass_by(self, call: _Call, group: asyncio.TaskGroup) -> None:
         """A call is slow: from now on others may be made beside it."""
         workers = self._settings.workers
-        if workers == 1 or self._sending.takes_many or self._slow >= _MOST_SLOW * workers:
+        is_full = len(self._slow_peers) >= _MOST_SLOW * workers
+        if workers == 1 or self._sending.takes_many or is_full:
             return
         call.is_slow = True
-        self._slow += 1
+        self._slow_peers.add(call.peer)
+        self._book.look_again()
         self._suspect_calls -= call.is_suspect
         self._staff(group)
 

@@ -82,6 +82,10 @@ class Lanes:
                 spare.append(lanes.pop(peer))
         del spare[_MOST_SPARE:]
 
+    def waiting(self, peer: str) -> int:
+        """How many wait for a peer, those that were taken left out."""
+        return len(self._lanes.get(peer, ()))
+
     @property
     def ready(self) -> int:
         """How many peers have something that may be sent now, suspects left out."""

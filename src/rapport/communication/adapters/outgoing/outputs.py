@@ -17,7 +17,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.absent import AbsentAdapter, ElsewhereAdapter
-from rapport.communication.adapters.base import OutputAdapter, declared
+from rapport.communication.adapters.base import OutputAdapter, check_method, declared
 from rapport.communication.adapters.outgoing.breakers import CircuitStatus
 from rapport.communication.adapters.outgoing.dispatch import Dispatch, MayGo, always, never_decided
 from rapport.communication.adapters.outgoing.dispatch_settings import (
@@ -147,8 +147,11 @@ class Outputs:
     # --- before the start ---
 
     def hold(self, adapter: OutputAdapter) -> Dispatch:
-        """Adds an adapter that is made already; run by `work`. Raises DuplicateName."""
+        """Adds an adapter that is made already; run by `work`. Raises DuplicateName, and
+        InvalidInput for one that cannot be called.
+        """
         self._check(adapter.name)
+        check_output(adapter, adapter.name)
         dispatch = self._new_dispatch(adapter)
         self._served[adapter.name] = _Served(adapter, dispatch)
         return dispatch
@@ -184,7 +187,7 @@ class Outputs:
         returns. A stateless one is made now, with nothing.
 
         Raises InvalidInput (`adapter.not_declared`, `adapter.not_made`, `adapter.bad_constructor`,
-        `adapter.bad_name`) or DuplicateName.
+        `adapter.bad_name`, `adapter.bad_signature`) or DuplicateName.
         """
         self._check(declared(kind).name)
         return await self.use(made_by(kind, self._clock, idle_ms=self._idle_ms))
@@ -193,6 +196,7 @@ class Outputs:
         """Adds an adapter that is made already, as `register` does. Where several engines work the
         others have it a moment later, those that can make one of that name; see `ElsewhereAdapter`.
         """
+        check_output(adapter, adapter.name)
         if self._shared:
             return await self._use_shared(adapter)
         name = adapter.name
@@ -353,8 +357,21 @@ def made_by(kind: type[Any], clock: Clock, *, idle_ms: int = IDLE_MS) -> OutputA
     """
     said = declared(kind)
     if said.stateful:
-        return Instances(said.name, maker_of(kind), clock, idle_ms=idle_ms)
+        make = maker_of(kind)
+        check_output(kind, said.name)
+        return Instances(said.name, make, clock, idle_ms=idle_ms)
     return _made(kind, said.name)
+
+
+def check_output(subject: object, name: str) -> None:
+    """Raises InvalidInput for an adapter, or a class of them, whose methods cannot be called."""
+    owner, code = f"the adapter {name!r}", "adapter.bad_signature"
+    check_method(subject, owner, "send", "async def send(self, delivery)", 1, code=code)
+    if hasattr(subject, "close"):
+        check_method(subject, owner, "close", "async def close(self)", 0, code=code)
+    if hasattr(subject, "send_many"):
+        example = "async def send_many(self, deliveries)"
+        check_method(subject, owner, "send_many", example, 1, code=code)
 
 
 def _made(kind: type[Any], name: str) -> OutputAdapter:

@@ -71,19 +71,22 @@ class Sending:
         return [await self._send_one(delivery, on_slow) for delivery in deliveries]
 
     async def _send_one(self, delivery: Delivery, on_slow: Callable[[], None]) -> Outcome:
-        return checked(await self._within(lambda: self._adapter.send(delivery), on_slow))
+        answer = await self._within(lambda: self._adapter.send(delivery), on_slow)
+        return checked(answer, self._adapter.name)
 
     async def _send_many(
         self, adapter: BatchAdapter, deliveries: Sequence[Delivery], on_slow: Callable[[], None]
     ) -> list[Outcome]:
         answer = await self._within(partial(adapter.send_many, deliveries), on_slow)
-        if isinstance(answer, Failed):
-            return [checked(answer)] * len(deliveries)
+        if answer is None or isinstance(answer, Failed):
+            return [checked(answer, self._adapter.name)] * len(deliveries)
         if not isinstance(answer, Sequence):
-            return [_nonsense(answer)] * len(deliveries)
+            return [_nonsense(answer, self._adapter.name)] * len(deliveries)
         outcomes = [
             # What most media say needs no second look.
-            outcome if type(outcome) is Sent and outcome.reference == "" else checked(outcome)
+            outcome
+            if type(outcome) is Sent and outcome.reference == ""
+            else checked(outcome, self._adapter.name)
             for outcome in answer
         ]
         if len(outcomes) == len(deliveries):
@@ -119,11 +122,13 @@ class Sending:
     async def _ends_in_time(
         self, sending: asyncio.Future[Any], on_slow: Callable[[], None]
     ) -> bool:
-        early_ms = min(SLOW_MS, self._deadline_ms)
-        if await self._ends_within(sending, early_ms):
+        began_ns = self._clock.steady_ns()
+        if await self._ends_within(sending, min(SLOW_MS, self._deadline_ms)):
             return True
         on_slow()
-        return await self._ends_within(sending, self._deadline_ms - early_ms)
+        passed_ms = (self._clock.steady_ns() - began_ns) // 1_000_000
+        left_ms = self._deadline_ms - passed_ms
+        return left_ms > 0 and await self._ends_within(sending, left_ms)
 
     async def _ends_within(self, sending: asyncio.Future[Any], duration_ms: int) -> bool:
         deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(duration_ms))
@@ -134,9 +139,13 @@ class Sending:
             await end_firmly(deadline)
 
 
-def checked(outcome: object) -> Outcome:
-    """The outcome as it can be written down and read again; a failure when it is none."""
+def checked(outcome: object, adapter: str) -> Outcome:
+    """The outcome as it can be written down and read again; nothing is `Sent`, anything else a
+    failure that names the adapter.
+    """
     match outcome:
+        case None:
+            return Sent()
         case Sent(reference):
             return outcome if _is_text(reference) else Sent(_text(reference))
         case Confirmed(reference):
@@ -144,11 +153,14 @@ def checked(outcome: object) -> Outcome:
         case Failed(reason, retry, unavailable):
             fits = _is_text(reason) and isinstance(retry, bool) and isinstance(unavailable, bool)
             return outcome if fits else Failed(_text(reason), bool(retry), bool(unavailable))
-    return _nonsense(outcome)
+    return _nonsense(outcome, adapter)
 
 
-def _nonsense(answer: object) -> Failed:
-    return Failed(f"the adapter answered {type(answer).__name__}, no outcome", retry=True)
+def _nonsense(answer: object, adapter: str) -> Failed:
+    wanted = "Sent, Confirmed, Failed or None"
+    reason = f"the adapter {adapter!r} returned {type(answer).__name__} instead of {wanted}"
+    _log.error("adapter returned no outcome", adapter=adapter, returned=type(answer).__name__)
+    return Failed(reason, retry=True)
 
 
 def _is_text(said: object) -> bool:
