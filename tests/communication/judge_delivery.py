@@ -85,7 +85,7 @@ class Naive:
         self.decide()
         is_undone = was_done and not self.is_done(person)
         if self.result == "done" and is_undone and not any(map(self.is_met, self.stages)):
-            self.tell("comerror")  # it came back: the sender believes what is not true
+            self.tell("error")  # it came back: the sender believes what is not true
 
     def answer(self, name, says_no):
         person = self.find(name)
@@ -282,7 +282,8 @@ class Naive:
         self.tell({"done": "ack", "timed_out": "timeout", "failed": "comerror"}[result])
 
     def tell(self, what):
-        if what != "comerror" or "comerror" not in self.told:
+        failures = [each for each in self.told if each in ("comerror", "error")]
+        if what not in ("comerror", "error", "ack") or not failures:
             self.told.append(what)
 
     def find(self, name):

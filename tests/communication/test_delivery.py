@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.delivering.steps import Ask, Begin, Escalate, GivenUp, Note, Queue
+from rapport.communication.delivering.steps import Ask, Begin, Escalate, GivenUp, Note, Queue, Tell
 from rapport.communication.delivering.tracking import Member, NextReceiver
 from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
 from rapport.testing.processes.delivery_play import INBOX as B
@@ -530,3 +530,17 @@ def test_a_message_whose_time_is_over_is_not_even_begun():
     play.ask(peer("ana"))
     assert (play.result, play.told(), play.queued()) == ("timed_out", ["timeout"], [])
     assert [step.result for step in play.steps if isinstance(step, Note)] == ["timed_out"]
+
+
+def test_the_sender_is_told_why_nobody_could_be_reached():
+    play = Play(verdicts={"ben": lambda now: Refuse("not from adverts")})
+    play.ask(peer("ana"), peer("ben"), delivery="to-all-members")
+    play.failed("ana")
+    (told,) = [step.reason for step in play.steps if isinstance(step, Tell)]
+    assert told == "not everybody of collective:guards could be reached: ben: not from adverts"
+    play = Play()
+    play.ask(peer("ana", A, B, delivery="preferred"), receiver="peer:ana")
+    play.failed(address=A)
+    play.failed(address=B)
+    (told,) = [step.reason for step in play.steps if isinstance(step, Tell)]
+    assert told == "peer:ana could not be reached: no"

@@ -198,3 +198,4 @@ def check_lines(play):
         elif isinstance(step, Note) and step.result:
             closed += 1
     assert closed == int(play.tracking.closed)
+    assert not {"ack", "comerror"} <= set(play.told()), "one of them at the most"

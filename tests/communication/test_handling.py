@@ -186,7 +186,7 @@ def test_the_sender_is_told_when_the_medium_gives_back_what_it_took(room, script
             await room.settle()
         told = [e for e in await read(room, "control") if "outcome" not in e.type]
         acks = ["rapport.control.ack"] if policy == "acknowledged" else []
-        assert [e.type for e in told] == [*acks, "rapport.control.comerror"]
+        assert [e.type for e in told] == [*acks, "rapport.control.error"]
         assert (told[-1].subject, told[-1].payload()["reason"]) == (str(APP), "no such mailbox")
         assert (await room.ledger()).rows()[0].state == "failed"
 
@@ -217,7 +217,8 @@ def test_nobody_is_told_of_what_came_back_from_one_while_others_were_reached(roo
             await room.channels.channel("control").append([event])
             await room.settle()
             types = [e.type for e in await read(room, "control")]
-            assert types.count("rapport.control.comerror") == told
+            assert types.count("rapport.control.error") == told
+            assert "rapport.control.comerror" not in types, "it was acknowledged"
 
     asyncio.run(scenario())
 
@@ -235,8 +236,10 @@ def test_routed_receivers_are_told_but_decide_nothing(room, scripted):
         assert [line[0] for line in found if line[1] == "ben"] == ["queued", "failed", "failed"]
         assert [line for line in found if line[2]] == [("handed", "ana", "done")]
         told = {e.type: e.payload()["reason"] for e in await read(room, "control") if e.subject}
-        assert "routed to peer:ben" in told["rapport.control.comerror"]
+        reason = "routed to peer:ben: peer:ben could not be reached: no"
+        assert told["rapport.control.error"] == reason
         assert "rapport.control.ack" in told
+        assert "rapport.control.comerror" not in told
 
     asyncio.run(scenario())
 

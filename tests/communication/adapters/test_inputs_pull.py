@@ -193,6 +193,10 @@ def test_a_request_in_vain_is_looked_after_until_its_time_is_over_and_then_told(
         assert told.type == "rapport.control.timeout"
         assert told.subject == "component:app"
         assert told.payload()["refers_to"] == "m7"
+        again = await place.inputs.request(name, requester=APP, ttl_ms=1)
+        await place.clock.advance(2 * SECOND)
+        await place.until(lambda: place.channels.channel("control").last_position() == 2)
+        assert (await place.control())[1].payload()["refers_to"] == again, "the request itself"
         assert told.causes() == (asked,)
         pulls = folder.pulls
         await place.clock.advance(600 * SECOND)

@@ -116,7 +116,7 @@ class MemberTurn:
             return
         if not member.tries:
             member.fate = "lost"
-            reason = why_unreachable(member)
+            reason = member.reason = why_unreachable(member)
             self._note_member(Note(state="failed", peer=member.peer, reason=reason))
             return
         match self.judge(member):
@@ -129,7 +129,7 @@ class MemberTurn:
                     Note(state="held", peer=member.peer, reason=hold.reason, until=hold.until)
                 )
             case refuse:
-                member.fate = "refused"
+                member.fate, member.reason = "refused", refuse.reason
                 self._note_member(Note(state="refused", peer=member.peer, reason=refuse.reason))
 
     def _wait_for_directory(self, member: Member) -> None:
@@ -163,6 +163,7 @@ class MemberTurn:
             case refuse:
                 for entry in entries:
                     entry.state, entry.retry_at = "failed", 0
+                    member.reason = refuse.reason
                     self._note_try(member, entry, state="refused", reason=refuse.reason)
                 self._weigh(member)
 
@@ -232,11 +233,12 @@ class MemberTurn:
                     member.fallback_at = max(hold.until, self.now_ms + 1)
                     return
                 case refuse:
-                    following.state = "failed"
+                    following.state, member.reason = "failed", refuse.reason
                     self._note_try(member, following, state="refused", reason=refuse.reason)
 
     def _fail(self, member: Member, entry: Try, outcome: Outcome) -> None:
         entry.failures += 1
+        member.reason = outcome.reason
         retry, expires = self.tracking.retry, self.tracking.expires
         retry_at = self.now_ms + retry.pause_ms(entry.failures)
         in_time = not expires or retry_at < expires

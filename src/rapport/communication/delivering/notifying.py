@@ -27,7 +27,7 @@ from rapport.kernel.telemetry import get_logger
 Callback = Callable[[Message], Awaitable[None] | None]
 
 _CHANNELS = ("control", "log")
-_TOLD = {CONTROL_PREFIX + name: name for name in ("ack", "comerror", "timeout")}
+_TOLD = {CONTROL_PREFIX + name: name for name in ("ack", "comerror", "timeout", "error")}
 _COMPONENT = "component:"
 _BATCH = 2_000
 _READER = "notify."

@@ -27,7 +27,10 @@ OutcomeState = Literal["handed", "confirmed", "failed", "unknown", "dropped", "p
 """`dropped`: it was not sent, since the message was decided while it waited; `put_off`: it was not
 sent, since it waited into hours in which it may not be.
 """
-ToldSubtype = Literal["ack", "comerror", "timeout"]
+ToldSubtype = Literal["ack", "comerror", "timeout", "error"]
+"""A sender gets one of `ack`, `comerror` and `timeout` about the receiver of its message. `error`
+is about an additional receiver, or says that a medium gave back what was acknowledged.
+"""
 WalkKind = Literal["time_out", "stop"]
 
 

@@ -1,4 +1,4 @@
-"""How the sender of a message hears what became of it: ACK, COMERROR and TIMEOUT. [CO-2, CO-7]
+"""How the sender of a message hears what became of it: ACK, COMERROR, TIMEOUT, ERROR. [CO-2, CO-7]
 
 Always an event of `control`. A peer is also sent it as a message of type CONTROL, which causes no
 other: what becomes of that one is told to nobody.

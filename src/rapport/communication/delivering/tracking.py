@@ -82,6 +82,8 @@ class Member(msgspec.Struct):
     """How long an address has before the next one is tried; 0 = the default."""
     fallback_at: int = 0
     """When the next address is tried, unless one took it before; 0 = not by the clock."""
+    reason: str = ""
+    """Why it did not reach them: what a medium or their privacy policy said last."""
     failed_lookups: int = 0
     """How often in a row the directory could not say who it is; then it is asked again later."""
 
@@ -140,6 +142,8 @@ class Stage(msgspec.Struct):
     """Its deadline passed or it was lost: the next receiver is asked."""
     given_up: str = ""
     """Why some of its members were not even begun; empty = they were, or will be."""
+    reason: str = ""
+    """Why the last member that could not be reached was not."""
 
     def needed(self) -> int:
         """How many have to be done; of `to-all-members` so far."""

@@ -198,7 +198,11 @@ class PullInput:
         """
         for request in late:
             event = timeout_event(
-                self.name, request.requester, request.refers_to, cause=request.id, now_ms=now_ms
+                self.name,
+                request.requester,
+                request.refers_to or request.id,
+                cause=request.id,
+                now_ms=now_ms,
             )
             await self._channels.channel("control").append([event])
         assert self._subscription is not None, "_open comes first"
@@ -215,7 +219,7 @@ class PullInput:
         event = timeout_event(
             self.name,
             self.owner,
-            "",
+            self.name,
             cause=f"{self.name}@{deadline_ms}",
             now_ms=self._clock.now_ms(),
         )
