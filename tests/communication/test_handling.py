@@ -14,6 +14,7 @@ from rapport.communication.delivering.steps import LATEST_ATTEMPT
 from rapport.communication.delivering.tracking import NextReceiver
 from rapport.communication.delivering.wishes import Wishes, with_wishes
 from rapport.communication.peers import Collective, Peer
+from rapport.communication.services.query import MessageQueries
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.core.message import Identifier, Message
 
@@ -157,6 +158,62 @@ def test_a_peer_is_sent_what_became_of_its_message_and_that_causes_nothing_more(
         told = [e for e in await read(room, "control") if e.type.endswith("comerror")]
         assert [e.payload()["refers_to"] for e in told] == ["m1", "m2"], "not about the CONTROL"
         assert (await lines(room, "m2.told.comerror"))[-1] == ("closed", "", "failed")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("heard", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
+def test_nobody_is_notified_where_no_callback_is_registered(room, heard, plain):
+    async def scenario():
+        await room.start()
+        told = []
+        if heard:
+            room.engine.add_notification(told.append)
+        await put(room, task(APP, refers_to="" if plain else "m0"))
+        await room.settle()
+        fate = (await logged(room, "m1")).payload()["fate"]
+        assert fate == ("notified" if heard else "no_receiver")
+        assert [message.id for message in told] == (["m1"] if heard else [])
+
+    asyncio.run(scenario())
+
+
+def test_a_callback_with_a_name_is_still_notified_of_what_came_while_it_was_away(room):
+    async def scenario():
+        await room.start()
+        room.engine.add_notification(lambda _message: None, "app")
+        await room.settle()
+        await room.restart()
+        await put(room, task(APP))
+        await room.settle()
+        assert (await logged(room, "m1")).payload()["fate"] == "notified"
+        told = []
+        room.engine.add_notification(told.append, "app")
+        await room.settle()
+        assert [message.id for message in told] == ["m1"]
+
+    asyncio.run(scenario())
+
+
+def test_queries_find_what_senders_were_told(room, scripted):
+    async def scenario():
+        room.adapters["mail"] = scripted("mail", Failed("no such box", retry=False))
+        room.peers["ben"] = Peer(name="ben", addresses=("mail:ben@example.org",))
+        await room.start()
+        await put(room, task(ANA, id="good"))
+        await put(room, task(BEN, id="bad"))
+        await room.settle()
+        queries = MessageQueries(room.channels, room.clock)
+        found = [one async for one in queries.create_query(type="CONTROL")]
+        assert sorted((one.message.subtype, one.message.refers_to) for one in found) == [
+            ("ACK", "good"),
+            ("COMERROR", "bad"),
+        ]
+        (failed,) = [one async for one in queries.create_query(refers_to="bad")]
+        assert failed.message.content == "peer:ben could not be reached: no such box"
+        assert (failed.fate, str(failed.message.receiver)) == ("no_receiver", str(APP))
+        assert {row.message for row in (await room.ledger()).messages()} == {"good", "bad"}
 
     asyncio.run(scenario())
 
@@ -337,7 +394,7 @@ def test_a_proven_reply_of_a_member_is_their_answer(room, proof):
         found = await lines(room)
         assert ("answered", "ben", "") in found
         assert ("closed", "", "done") in found
-        assert (await logged(room, "r1")).payload()["fate"] == "notified", "and routed as any"
+        assert (await logged(room, "r1")).payload()["fate"] == "no_receiver", "and routed as any"
 
     asyncio.run(scenario())
 

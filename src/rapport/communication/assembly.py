@@ -36,6 +36,7 @@ from rapport.communication.callbacks import NO_CALLBACKS, AskedDirectory, Callba
 from rapport.communication.declare import Communication
 from rapport.communication.declaring.sessions import Entrance
 from rapport.communication.delivering.declining import Declines
+from rapport.communication.delivering.handling import always_heard
 from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
 from rapport.communication.directory.cache import CachedDirectory
@@ -193,7 +194,9 @@ class Assembly:
             settings=entrance.arriving,
             contents=self.services.infos,
         )
-        self.inputs = Inputs(self.arrivals.publish, channels, records, clock)
+        self.inputs = Inputs(
+            self.arrivals.publish, channels, records, clock, is_heard=self._is_heard
+        )
         self.asked_by_mail = AskedByMail()
         """Knows open questions once it is given the ledger."""
         self._site_inputs = SiteInputs(
@@ -231,6 +234,8 @@ class Assembly:
             declines=Declines(entrance.arriving.declines),
             lookups=self.lookups,
             contents=self.services.infos,
+            # Of several engines each may have callbacks that the others do not know.
+            is_heard=None if engines is None else always_heard,
         )
         self.engine: CommunicationEngine | Sharing
         self._registrations: Registrations | None = None
@@ -346,6 +351,10 @@ class Assembly:
     def dispatches(self) -> list[Dispatch]:
         """What carries deliveries to the adapters, as there are now."""
         return self.outputs.dispatches()
+
+    def _is_heard(self) -> bool:
+        """Whether notification callbacks are registered, as far as this process can know."""
+        return not isinstance(self.engine, CommunicationEngine) or self.engine.is_heard()
 
     async def _report(self, outcomes: Sequence[OutcomeData]) -> None:
         """Hands outcomes over without a channel between: adapters and engine are in one process."""

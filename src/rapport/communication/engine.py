@@ -86,6 +86,7 @@ class CommunicationEngine:
         declines: Declines = USUAL_DECLINES,
         lookups: LookupCounts | None = None,
         contents: Contents = ANY_CONTENT,
+        is_heard: Callable[[], bool] | None = None,
     ) -> None:
         """`phrases`: the action phrases of each version of a policy; `adapters`: those that have a
         dispatch, looked at anew for each batch; `facts`: what tables know of an alias, for texts;
@@ -93,12 +94,15 @@ class CommunicationEngine:
         says; `route`: whom routing rules add to a message; `functions`: those that privacy rules
         name; `plain_lane`: whether messages may go without a record of their own; `declines`: which
         answers say no; `lookups` counts what waits because nobody can say who a receiver is;
-        `contents`: what the messages of actions have to be like.
+        `contents`: what the messages of actions have to be like; `is_heard`: whether notification
+        callbacks are registered, None = as added here.
         """
         self._channels, self._records, self._clock = channels, records, clock
         self._actions = {same_phrase(phrase): action for phrase, action in actions.items()}
         self._phrases = phrases_by(phrases)
         self._decided = Decided(records)
+        self._notifications = Notifications(channels, records)
+        self.is_heard = is_heard or self._notifications.is_heard
         self._parts = TakingParts(
             directory=directory,
             actions=self._actions,
@@ -114,6 +118,7 @@ class CommunicationEngine:
             declines=declines,
             lookups=lookups or LookupCounts(),
             contents=contents,
+            is_heard=self.is_heard,
         )
         self._subscriptions: dict[str, Subscription] = {}
         self._committed: dict[str, int] = {}
@@ -121,7 +126,6 @@ class CommunicationEngine:
         self._heard_ms: dict[str, int] = {}
         """Up to when everything that a channel received was taken."""
         self._returned = Returned(channels, records, READER, INPUTS)
-        self._notifications = Notifications(channels)
         self._turn = asyncio.Lock()
         self.opened = asyncio.Event()
         """Set while what is in memory is what is kept: not before the first `open`, nor after a

@@ -54,8 +54,16 @@ class Handled(msgspec.Struct, frozen=True, gc=False):
         return self.tracked is not None and not self.routed
 
 
-def handle(message: Message, routed: Sequence[Identifier] = ()) -> Handled:
-    """Who gets a message, given whom routing rules add.
+def always_heard() -> bool:
+    """Some notification callback is registered."""
+    return True
+
+
+def handle(
+    message: Message, routed: Sequence[Identifier] = (), *, is_heard: bool = True
+) -> Handled:
+    """Who gets a message, given whom routing rules add. `is_heard`: whether any notification
+    callback is registered; without one nobody is notified.
 
     >>> ana, app = Identifier("peer", "ana"), Identifier("component", "app")
     >>> handle(Message(type="TASK", subtype="REQUEST", sender=app, receiver=ana)).tracked
@@ -66,7 +74,7 @@ def handle(message: Message, routed: Sequence[Identifier] = ()) -> Handled:
     channel = FORWARDED.get((message.type, message.subtype), "")
     if channel:
         return Handled("forwarded", forward=channel)
-    return _to(message.receiver, tuple(routed))
+    return _to(message.receiver, tuple(routed), is_heard)
 
 
 def rule_sender(sender: Identifier, headers: Mapping[str, str]) -> Identifier:
@@ -110,7 +118,7 @@ def route_proven(
 
 
 @lru_cache(maxsize=4_096)
-def _to(receiver: Identifier | None, routed: tuple[Identifier, ...]) -> Handled:
+def _to(receiver: Identifier | None, routed: tuple[Identifier, ...], is_heard: bool) -> Handled:
     first = () if receiver is None else (receiver,)
     receivers = tuple(dict.fromkeys((*first, *routed)))
     if not receivers:
@@ -118,7 +126,7 @@ def _to(receiver: Identifier | None, routed: tuple[Identifier, ...]) -> Handled:
     people = tuple(each for each in receivers if each.kind != "component")
     tracked = receiver if receiver in people else None
     return Handled(
-        "queued" if people else "notified",
+        "queued" if people else "notified" if is_heard else "no_receiver",
         receivers,
         tracked,
         tuple(each for each in people if each != receiver),

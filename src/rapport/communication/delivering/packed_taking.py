@@ -8,7 +8,7 @@ which one message needs more thought are left as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -28,6 +28,7 @@ from rapport.communication.delivering.handling import (
     ANSWERING,
     FATE,
     Route,
+    always_heard,
     fate_end,
     names_proven_sender,
     route_proven,
@@ -94,8 +95,14 @@ class PackedTaking:
     """Takes stretches as long as all in them is plain."""
 
     def __init__(
-        self, transaction: Transaction, lane: PlainLane, route: Route, declines: Declines
+        self,
+        transaction: Transaction,
+        lane: PlainLane,
+        route: Route,
+        declines: Declines,
+        is_heard: Callable[[], bool] = always_heard,
     ) -> None:
+        self._is_heard = is_heard
         self._transaction, self._lane = transaction, lane
         self._route, self._declines = route, declines
         self._known: dict[Frame, _Sent] = {}
@@ -128,7 +135,7 @@ class PackedTaking:
                 if receiver is None:
                     return None
                 if receiver.kind == "component":
-                    is_taken = self._take_told(said, rows["log"], now_ms)
+                    is_taken = self._is_heard() and self._take_told(said, rows["log"], now_ms)
                 else:
                     # What privacy policies are to see instead of the name is not packed.
                     is_proven = names_proven_sender(said.headers)

@@ -7,7 +7,7 @@ is left to `Receiving`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -18,6 +18,7 @@ from rapport.communication.delivering.handling import (
     FATE,
     FORWARDED,
     Route,
+    always_heard,
     fate_end,
     handle,
     route_proven,
@@ -64,8 +65,14 @@ class PlainTaking:
     """
 
     def __init__(
-        self, transaction: Transaction, lane: PlainLane, route: Route, declines: Declines
+        self,
+        transaction: Transaction,
+        lane: PlainLane,
+        route: Route,
+        declines: Declines,
+        is_heard: Callable[[], bool] = always_heard,
     ) -> None:
+        self._is_heard = is_heard
         self._transaction, self._lane = transaction, lane
         self._route, self._declines = route, declines
         self._headers: dict[str, str] = {}
@@ -132,7 +139,11 @@ class PlainTaking:
     def _take_told(self, message: Message, receiver: Identifier, event: Event, row: _Row) -> bool:
         """A message that callbacks are told of; perhaps it answers a plain one."""
         is_forwarded = (message.type, message.subtype) in FORWARDED
-        if is_forwarded or route_proven(self._route, message, event.headers):
+        if (
+            not self._is_heard()
+            or is_forwarded
+            or route_proven(self._route, message, event.headers)
+        ):
             return False
         declined: bool | None = None
         if message.refers_to and message.sender.kind == "peer":

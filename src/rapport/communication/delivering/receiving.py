@@ -6,7 +6,7 @@ The shell of `handling.handle`; called by the engine inside one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -19,6 +19,7 @@ from rapport.communication.delivering.handling import (
     FATE,
     Handled,
     Route,
+    always_heard,
     fate_end,
     handle,
     route_proven,
@@ -69,7 +70,9 @@ class Receiving:
         retry: Retry,
         told_before: ToldBefore,
         declines: Declines = USUAL_DECLINES,
+        is_heard: Callable[[], bool] = always_heard,
     ) -> None:
+        self._is_heard = is_heard
         self._transaction, self._cases, self._members = transaction, cases, members
         self._lane, self._route, self._retry = lane, route, retry
         self._declines, self._told_before = declines, told_before
@@ -88,7 +91,8 @@ class Receiving:
         answer: Answer | None = None
         if message.refers_to and message.sender.kind == "peer" and not is_again:
             answer = self._hear_answer(message, event.id, proof, now_ms)
-        handled = handle(message, route_proven(self._route, message, event.headers))
+        routed = route_proven(self._route, message, event.headers)
+        handled = handle(message, routed, is_heard=self._is_heard())
         if not leaves_room(event, handled):
             raise _no_room()
         is_told_only = handled.tracked is None and not handled.routed and not handled.forward

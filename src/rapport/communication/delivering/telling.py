@@ -6,10 +6,12 @@ other: what becomes of that one is told to nobody.
 
 from __future__ import annotations
 
+import msgspec
+
 from rapport.communication.delivering.steps import ToldSubtype
 from rapport.communication.delivering.transaction import Transaction
-from rapport.communication.ledger import CONTROL_PREFIX, SOURCE, event_name
-from rapport.core.event import CAUSE, cause_text, make_event
+from rapport.communication.ledger import CONTROL_MESSAGE, CONTROL_PREFIX, SOURCE, event_name
+from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.message import CONTROL, Identifier, Message
 
 ENGINE = Identifier("component", "communication")
@@ -44,11 +46,26 @@ def tell_sender(
         headers={CAUSE: cause_text(message)},
     )
     transaction.emit("control", event)
-    if sender.startswith(_PEER):
-        told = control_message(sender, message, subtype, reason, id=name)
+    told = control_message(sender, message, subtype, reason, id=name)
+    if not sender.startswith(_PEER):
+        logged = logged_control(told, is_heard=transaction.is_heard(), now_ms=now_ms)
+        transaction.emit("log", logged)
+    else:
         passed = told.to_event(source=SOURCE, time=now_ms, causes=(message,))
         passed.headers[PROOF] = "application"
         transaction.emit("input", passed)
+
+
+def logged_control(message: Message, *, is_heard: bool, now_ms: int) -> Event:
+    """A message of type CONTROL to a component as the log keeps it, for queries. Callbacks are told
+    of it by `control`, and no ledger line is about it.
+    """
+    fate = "notified" if is_heard else "no_receiver"
+    receivers, causes = [str(message.receiver)], (message.refers_to,)
+    event = message.to_event(
+        source=SOURCE, time=now_ms, causes=causes, fate=fate, receivers=receivers
+    )
+    return msgspec.structs.replace(event, type=CONTROL_MESSAGE)
 
 
 def control_message(

@@ -33,6 +33,7 @@ from rapport.communication.adapters.incoming.push_inputs import (
     within,
 )
 from rapport.communication.adapters.incoming.requests import PullRequest
+from rapport.communication.delivering.handling import always_heard
 from rapport.core.errors import DuplicateName, InvalidInput, UnknownName
 from rapport.core.message import Identifier
 from rapport.kernel.chance import Chance, Ids
@@ -73,8 +74,12 @@ class Inputs:
         clock: Clock,
         *,
         new_id: Callable[[], str] | None = None,
+        is_heard: Callable[[], bool] = always_heard,
     ) -> None:
-        """`publish`: `Arrivals.publish`."""
+        """`publish`: `Arrivals.publish`; `is_heard`: whether notification callbacks are
+        registered.
+        """
+        self._is_heard = is_heard
         self._publish, self._channels = publish, channels
         self._records, self._clock = records, clock
         self._new_id = new_id or Ids(clock, Chance.from_machine()).new
@@ -147,6 +152,7 @@ class Inputs:
             self._clock,
             owner=owner,
             within_ms=within_ms,
+            is_heard=self._is_heard,
         )
         self._inputs[name] = entry
         self._tasks.start(f"input.{name}", partial(self._run_pull, entry))
