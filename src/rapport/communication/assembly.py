@@ -145,7 +145,7 @@ class Assembly:
         for name in sorted(announced(records) if engines is not None else ()):
             if name not in self.outputs.names:
                 self.outputs.hold(made_or_elsewhere(name, announced_here))
-        self.outputs.hold_absent()
+        self.outputs.hold_absent(declared.registered_later)
         self.directory = StoredDirectory(
             SiteDirectory(declared.peers, declared.collectives), records, site=site
         )
@@ -243,6 +243,7 @@ class Assembly:
         if engines is None:
             check_unshared(records)
             self.engine = make_engine(channels, records)
+            self.outputs.handle_accepted = self.engine.handle_accepted
         else:
             instance = Ids(clock, Chance.from_machine()).new()
             self.engine = Sharing(

@@ -231,6 +231,17 @@ class CommunicationEngine:
                     break
             yield
 
+    async def handle_accepted(self) -> None:
+        """Returns when everything that stands in the channels read here now was taken; takes it
+        itself where nobody runs the engine.
+        """
+        last = {name: self._channels.channel(name).last_position() for name in INPUTS}
+        while not self.opened.is_set() or any(
+            self._taking.positions[name] < position for name, position in last.items()
+        ):
+            if not await self._turn_once():
+                return
+
     def use_actions(self, actions: Mapping[str, Action]) -> None:
         """What is done about phrases from now on; only within `between_batches`."""
         kept = {same_phrase(phrase): action for phrase, action in actions.items()}

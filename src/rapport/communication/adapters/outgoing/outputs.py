@@ -120,6 +120,12 @@ class Outputs:
         self._tasks = Tasks(clock)
         self.carrier: Carrier | None = None
         """Needed for changes at run time where several engines work."""
+        self.handle_accepted: Callable[[], Awaitable[None]] = _nothing_accepted
+        """Returns when every message that is accepted now is queued for its adapters."""
+        self._departing: dict[str, _Served] = {}
+        """Adapters that are being removed: nothing more is queued for them."""
+        self._removals: set[str] = set()
+        """Names of adapters that are being removed, those included that still take messages."""
 
     @property
     def names(self) -> Collection[str]:
@@ -156,12 +162,15 @@ class Outputs:
         self._served[adapter.name] = _Served(adapter, dispatch)
         return dispatch
 
-    def hold_absent(self) -> None:
-        """Answers for adapters that something was queued for and that are no more."""
+    def hold_absent(self, may_return: Collection[str] = ()) -> None:
+        """Answers for adapters that something was queued for and that are no more; `may_return`
+        names those that an application registers after the start.
+        """
         for channel in self._channels.names():
             name = channel.removeprefix(_OUTPUT)
             if channel.startswith(_OUTPUT) and name not in (*self._served, *self._absent):
-                self._absent[name] = self._new_dispatch(AbsentAdapter(name))
+                absent = AbsentAdapter(name, may_return=name in may_return)
+                self._absent[name] = self._new_dispatch(absent)
 
     def dispatches(self) -> list[Dispatch]:
         """All of them now, the absent ones last."""
@@ -214,8 +223,9 @@ class Outputs:
         return name
 
     async def remove(self, name: str) -> bool:
-        """Takes an adapter away: at once nothing more is queued for it, what waits goes out first,
-        then it is closed. Returns when that is done; False when there is none of that name.
+        """Takes an adapter away: messages that were accepted before are queued and go out first,
+        then nothing more is queued for it and it is closed. Returns when that is done; False when
+        there is none of that name. What failed and waits for its next attempt is not waited for.
 
         Takes as long as the medium does, the deadline per send at the most. Giving up waiting does
         not keep it from being removed. Where several engines work this speaks of the part that this
@@ -223,10 +233,11 @@ class Outputs:
         """
         if self._shared:
             return await self._remove_shared(name)
-        served = self._served.pop(name, None)
-        if served is None:
+        if name not in self._served:
             return False
-        self._tasks.start(_leaving(name), partial(self._see_off, name, served))
+        if name not in self._removals:
+            self._removals.add(name)
+            self._tasks.start(_leaving(name), partial(self._see_off, name))
         await self._tasks.ended(_leaving(name))
         return True
 
@@ -299,11 +310,17 @@ class Outputs:
 
     # --- parts ---
 
-    async def _see_off(self, name: str, served: _Served) -> None:
+    async def _see_off(self, name: str) -> None:
         """May be called again after a failure."""
+        if name in self._served:
+            await self.handle_accepted()
+            self._departing[name] = self._served.pop(name)
+        served = self._departing[name]
         await served.dispatch.drain()
         await self._tasks.stop(f"adapter.{name}", f"adapter.{name}.instances")
         await self._close(served.adapter)
+        self._departing.pop(name)
+        self._removals.discard(name)
         absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
         self._tasks.start(absent.reader, absent.run)
 
@@ -349,6 +366,10 @@ class Outputs:
                 code="adapter.registered",
                 hint=f"remove {name!r} first, or give this one another name",
             )
+
+
+async def _nothing_accepted() -> None:
+    """Nobody accepts messages here."""
 
 
 def made_by(kind: type[Any], clock: Clock, *, idle_ms: int = IDLE_MS) -> OutputAdapter:
