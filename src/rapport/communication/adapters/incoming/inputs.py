@@ -11,6 +11,8 @@ from typing import Literal
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.channel.dead.letters import DEAD_LETTERS
+from rapport.channel.dead.replay import Replay, settled
 from rapport.communication.adapters.incoming.declare_inputs import name_fault
 from rapport.communication.adapters.incoming.input_base import (
     AdapterState,
@@ -33,8 +35,12 @@ from rapport.communication.adapters.incoming.push_inputs import (
     within,
 )
 from rapport.communication.adapters.incoming.requests import PullRequest
+from rapport.communication.adapters.unusable import INPUT, refused_message
+from rapport.communication.aside import run_aside
 from rapport.communication.delivering.handling import always_heard
+from rapport.communication.delivering.returned import Returned, told
 from rapport.core.errors import DuplicateName, InvalidInput, UnknownName
+from rapport.core.event import StoredEvent
 from rapport.core.message import Identifier
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
@@ -114,6 +120,7 @@ class Inputs:
         except BaseException:
             self._inputs.pop(name, None)
             raise
+        self._take_letters(name, trusted)
         return name
 
     async def add_pull(
@@ -156,6 +163,7 @@ class Inputs:
         )
         self._inputs[name] = entry
         self._tasks.start(f"input.{name}", partial(self._run_pull, entry))
+        self._take_letters(name, trusted)
         return name
 
     async def request(
@@ -204,6 +212,7 @@ class Inputs:
         entry = self._inputs.pop(name, None)
         if entry is None:
             return None
+        await self._tasks.stop(_letters(name))
         if isinstance(entry, PushInput):
             await entry.stop()
         else:
@@ -238,6 +247,7 @@ class Inputs:
         await entry.run()
         if self._inputs.get(entry.name) is entry:
             del self._inputs[entry.name]
+            await self._tasks.stop(_letters(entry.name))
             await self._close(entry)
 
     async def _close(self, entry: PullInput) -> None:
@@ -251,6 +261,38 @@ class Inputs:
             except Exception as error:
                 _log.error("input not closed", input=entry.name, error=repr(error))
 
+    # --- dead letters that come back ---
+
+    def _take_letters(self, name: str, trusted: Trusted) -> None:
+        returned = Returned(self._channels, self._records, f"input.{name}", (INPUT,))
+        publish = self._publish_as(name, trusted)
+        self._tasks.start(_letters(name), partial(self._keep_taking_letters, returned, publish))
+
+    async def _keep_taking_letters(self, returned: Returned, publish: PublishAs) -> None:
+        await returned.open()
+        while True:
+            for replay, stored in await returned.waiting():
+                await self._put_through(publish, replay, stored)
+            await returned.wait()
+
+    async def _put_through(
+        self, publish: PublishAs, replay: Replay, stored: StoredEvent | None
+    ) -> None:
+        """Publishes what was refused once more. After a crash before the note it comes again under
+        the same id, and is in `input` once.
+        """
+        error = ""
+        try:
+            message = refused_message(stored.event if stored else None)
+            (arrival,) = await publish([message])
+            error = "" if arrival.accepted else arrival.why
+        except InvalidInput as fault:
+            error = fault.message
+        note = told(replay, error, self._clock.now_ms())
+        await self._channels.channel(DEAD_LETTERS).append([note])
+        changes = settled(replay, "" if error else "replayed")
+        await run_aside(partial(self._records.apply, changes))
+
     def _publish_as(self, name: str, trusted: Trusted) -> PublishAs:
         return partial(self._publish, adapter=name, trusted=trusted)
 
@@ -263,6 +305,10 @@ class Inputs:
                 f"there is an input named {name!r} already", code="input.registered"
             )
         return name
+
+
+def _letters(name: str) -> str:
+    return f"input.{name}.letters"
 
 
 def _status(entry: PushInput | PullInput) -> InputStatus:
