@@ -21,7 +21,7 @@ from rapport.communication.peers import shown_address
 CircuitState = Literal["closed", "open", "half-open"]
 OPEN_AFTER, TIMEOUT_COUNTS = 3, 2
 """Failures in a row, and for how many of them a timeout counts."""
-FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 10_000, 60_000
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 2_000, 60_000
 _MOST = 20_000
 """Peers and addresses with failures that are remembered; the oldest is forgotten first."""
 
