@@ -6,6 +6,8 @@ other: what becomes of that one is told to nobody.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from rapport.communication.delivering.steps import ToldSubtype
@@ -60,12 +62,16 @@ def logged_control(message: Message, *, is_heard: bool, now_ms: int) -> Event:
     """A message of type CONTROL to a component as the log keeps it, for queries. Callbacks are told
     of it by `control`, and no ledger line is about it.
     """
-    fate = "notified" if is_heard else "no_receiver"
-    receivers, causes = [str(message.receiver)], (message.refers_to,)
-    event = message.to_event(
-        source=SOURCE, time=now_ms, causes=causes, fate=fate, receivers=receivers
-    )
-    return msgspec.structs.replace(event, type=CONTROL_MESSAGE)
+    receiver = str(message.receiver)
+    event = message.as_event(SOURCE, now_ms, {CAUSE: cause_text(message.refers_to)})
+    data = event.data[:-1] + _control_end(receiver, is_heard)
+    return Event(SOURCE, message.id, CONTROL_MESSAGE, receiver, now_ms, data, event.headers)
+
+
+@lru_cache(maxsize=1_024)
+def _control_end(receiver: str, is_heard: bool) -> bytes:
+    said = {"fate": "notified" if is_heard else "no_receiver", "receivers": [receiver]}
+    return b"," + msgspec.json.encode(said)[1:]
 
 
 def control_message(
