@@ -25,7 +25,7 @@ from rapport.bench.communication.room import (
     peer_name,
 )
 from rapport.communication.delivering.case_records import CASES
-from rapport.communication.ledger import CONTROL_MESSAGE, DELIVERY_PREFIX
+from rapport.communication.ledger import DELIVERY_PREFIX
 from rapport.core.message import MESSAGE, Identifier, Message, MessagePolicy
 
 BATCH = 500
@@ -187,7 +187,7 @@ async def _lines(room: Room) -> tuple[Counter[str], Counter[str]]:
                 said = event.payload_as(_Fate)
                 lines[said.fate] += 1
                 lines["answered"] += bool(said.answered)
-            elif event.type != CONTROL_MESSAGE:
+            else:
                 state = event.type.removeprefix(DELIVERY_PREFIX)
                 lines[state] += 1
                 if state == "handed":

@@ -48,8 +48,11 @@ def tell_sender(
         headers={CAUSE: cause_text(message)},
     )
     transaction.emit("control", event)
+    is_peer = sender.startswith(_PEER)
+    if not is_peer and subtype == "ack":
+        return  # as many as messages: they stand in `control` alone
     told = control_message(sender, message, subtype, reason, id=name)
-    if not sender.startswith(_PEER):
+    if not is_peer:
         logged = logged_control(told, is_heard=transaction.is_heard(), now_ms=now_ms)
         transaction.emit("log", logged)
     else:
