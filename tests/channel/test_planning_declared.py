@@ -10,7 +10,6 @@ import pytest
 from rapport.channel.backends.choosing import open_channels
 from rapport.channel.declared import channels_from_site
 from rapport.channel.query.kinds import make_query
-from rapport.channel.query.script import SCRIPTS
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.toml import TomlFile
@@ -58,11 +57,32 @@ def test_a_site_s_scripts_are_there_when_its_channels_are_open(tmp_path: Path) -
         channels = open_channels(
             tmp_path / "log", ManualClock(0), declared, site=tmp_path, segment_bytes=1_000_000
         )
-        query = make_query("script", {"name": "even"})
+        query = make_query("script", {"name": "even"}, scripts=channels.source.scripts)
         assert not query.matches(StoredEvent(1, 1, Event("s", "1", "t", "", 0)))
         assert query.matches(StoredEvent(2, 1, Event("s", "1", "t", "", 0)))
         await channels.close()
 
-    before = dict(SCRIPTS._scripts)
     asyncio.run(scenario())
-    SCRIPTS._scripts = before
+
+
+def test_two_sites_in_one_process_have_their_own_scripts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        opened = []
+        for name in ("north", "south"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "own.py").write_text(
+                "def own(stored, arguments):\n    return True\n"
+            )
+            text = f'[channels.scripts]\n{name} = "own.py:own"\n'
+            declared, _ = channels_from_site(TomlFile.parse(text.encode(), name="site.toml"))
+            site = tmp_path / name
+            opened.append(
+                open_channels(
+                    site / "log", ManualClock(0), declared, site=site, segment_bytes=1_000_000
+                )
+            )
+        assert [one.source.scripts.names() for one in opened] == [["north"], ["south"]]
+        for one in opened:
+            await one.close()
+
+    asyncio.run(scenario())

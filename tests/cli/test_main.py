@@ -101,7 +101,7 @@ def test_check_finds_mistakes_of_every_room_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = tmp_path / "mine"
-    run(["init", str(site)])
+    run(["init", str(site), "--template", "secure-building"])
     text = (site / "site.toml").read_text()
     text = text.replace('members = ["ana", "ben"]', 'members = ["ana", "bob"]')
     text = text.replace('unit = "ft"', 'unit = "foots"')

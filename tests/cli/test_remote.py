@@ -222,4 +222,4 @@ def test_the_token_of_the_own_node_is_told_to_no_other_host(
         '[site]\nname = "s"\n[node]\nhost = "10.1.2.3"\npublic_url = "http://node.example"\n'
         'token_file = "token"\n'
     )
-    assert Remote.of_site(tmp_path, url)._token == token
+    assert Remote.of_site(tmp_path, url).token == token

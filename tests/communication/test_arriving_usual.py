@@ -137,7 +137,7 @@ def test_a_usual_message_is_read_back_as_the_same_struct():
     assert event is not None
     read = Message.from_event(event)
     assert read is RECENT.get(event.data)
-    assert read == Message.from_json(event.data)
+    assert read == Message.from_stored(event.data)
     assert read.id == "n1"
 
 

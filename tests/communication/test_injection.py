@@ -30,7 +30,7 @@ from rapport.communication.adapters.settings import WebhookSettings
 from rapport.communication.adapters.web.webhook import WebhookAdapter, webhook_body
 from rapport.communication.arriving.answers import answer_link, answer_token
 from rapport.communication.arriving.limits import ArrivalSettings, shape_fault
-from rapport.communication.history.rows import LedgerRow
+from rapport.communication.history.rows import LedgerRow, MessageRow
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.templates import fill_template
 from rapport.core.detection import Detection
@@ -275,10 +275,25 @@ class Seen(HTMLParser):
 def test_the_answer_page_has_the_same_tags_whatever_it_shows(peer, text):
     from rapport.web.api.people import answer_page, answered_page
 
-    pages = (
-        (answer_page(peer, text), answer_page("ana", "look")),
-        (answered_page(peer), answered_page("ana")),
-    )
+    def pages_of(peer: str, text: str) -> tuple[str, ...]:
+        row = MessageRow(
+            message="m1",
+            text=text,
+            sender=f"component:x{text}",
+            type=f"x{text}",
+            subtype=text,
+            conversation=f"x{text}",
+            time=1_772_452_800_000,
+            answered_by=f"another than {peer} {text}",
+            state="closed",
+        )
+        return (
+            answer_page(peer, row, None, zone="Europe/Vienna"),
+            answered_page(peer, row, text, is_new=True),
+            answered_page(peer, row, text, is_new=False),
+        )
+
+    pages = zip(pages_of(peer, text), pages_of("ana", "look"), strict=True)
     for hostile_one, harmless in pages:
         shown, plain = Seen(), Seen()
         shown.feed(hostile_one)

@@ -162,7 +162,7 @@ def test_callbacks_are_told_what_the_log_says(messages, proof):
     (told,) = log.carried
     assert isinstance(told, ToldMessages)
     assert all(event.type == MESSAGE and FATE in event.headers for event in log)
-    written = [Message.from_json(event.data) for event in log]
+    written = [Message.from_stored(event.data) for event in log]
     assert list(told.messages) == written
 
 

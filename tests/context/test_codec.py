@@ -121,8 +121,14 @@ def test_the_bytes_are_as_the_reference_page_shows() -> None:
     question = m.Question(EntityRef("room", "r3"), "status")
     assert encode(m.Ping(7)) == bytes.fromhex("01 92 a3 706e67 07")
     assert encode(m.Request(7, question, 2_000)) == bytes.fromhex(
-        "01 94 a3 726571 07 92 92 a4 726f6f6d a2 7233 a6 737461747573 cd 07d0"
+        "01 95 a3 726571 07 92 92 a4 726f6f6d a2 7233 a6 737461747573 cd 07d0 c2"
     )
+
+
+def test_requests_of_clients_that_know_no_fresh_answers_are_read() -> None:
+    question = m.Question(EntityRef("room", "r3"), "status")
+    of_before = "01 94 a3 726571 07 92 92 a4 726f6f6d a2 7233 a6 737461747573 cd 07d0"
+    assert decode(bytes.fromhex(of_before)) == m.Request(7, question, 2_000)
 
 
 def test_fields_that_a_newer_version_adds_at_the_end_are_left_out() -> None:

@@ -65,3 +65,6 @@ def test_its_rights_mean_what_it_says() -> None:
     assert not rights.allows("station-7", "read", room, "status")
     assert rights.allows("display", "read", EntityRef("car", "7"), "position")
     assert not rights.allows("somebody", "read", room, "status")
+    assert rights.allows("station-8", "take_over", EntityRef("room", "r3"), "status")
+    assert not rights.allows("station-8", "take_over", room, "status")
+    assert not rights.allows("station-7", "take_over", room, "status")

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
+import pytest
+
 from rapport.communication.adapters.build import adapter_names
+from rapport.communication.adapters.files.settings import (
+    FOLDER_INPUT_KEYS,
+    FOLDER_KEYS,
+    FTP_INPUT_KEYS,
+    FTP_SERVER_KEYS,
+)
+from rapport.communication.adapters.incoming.declare_inputs import COMMON_KEYS
+from rapport.communication.adapters.mail.settings import IMAP_PUSH_KEYS, MAIL_KEYS
+from rapport.communication.adapters.mqtt.settings import MQTT_INPUT_KEYS, MQTT_KEYS
 from rapport.communication.declare import communication_from_site
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
@@ -34,3 +46,31 @@ def test_the_tables_of_the_page_make_a_site(tmp_path: Path) -> None:
     }
     assert declared.adapters() == ("apprise", "inbox", "mqtt", "ws")
     assert declared.inputs[0].settings.client == "rapport-hall-panels"
+
+
+def keys_under(heading: str) -> set[str]:
+    """The keys in code marks of the first column below a heading, and of the words before it."""
+    page = PAGE.read_text(encoding="utf-8")
+    part = re.split(r"\n#{2,3} ", page.split(f"\n### {heading}", 1)[1], maxsplit=1)[0]
+    cells = [line.split("|")[1] for line in part.splitlines() if line.startswith("| `")]
+    return {key for cell in cells for key in re.findall(r"`(\w+)`", cell)}
+
+
+@pytest.mark.parametrize(
+    ("heading", "keys"),
+    [
+        ("Mail out (SMTP)", MAIL_KEYS),
+        ("Inputs", COMMON_KEYS),
+        ("Mail in (IMAP)", IMAP_PUSH_KEYS),
+        ("Folder out", FOLDER_KEYS),
+        ("Folder in", FOLDER_INPUT_KEYS),
+        ("FTP out", FTP_SERVER_KEYS),
+        ("FTP in", {*FTP_INPUT_KEYS} - {*FTP_SERVER_KEYS} - {*FOLDER_INPUT_KEYS}),
+        ("MQTT out", MQTT_KEYS),
+        ("MQTT in", MQTT_INPUT_KEYS),
+    ],
+)
+def test_the_page_has_exactly_the_keys_that_the_site_file_knows(
+    heading: str, keys: Collection[str]
+) -> None:
+    assert keys_under(heading) == set(keys)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.kernel.paths import files_matching, is_file, is_inside
+from rapport.kernel.paths import files_matching, is_file, is_inside, make_private_directory
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "", "no/such", "../.."])
@@ -25,3 +25,19 @@ def test_patterns_find_files_only(tmp_path: Path) -> None:
     (tmp_path / "a.dpl").touch()
     (tmp_path / "c.dpl").mkdir()
     assert [path.name for path in files_matching(tmp_path, "*.dpl")] == ["a.dpl", "b.dpl"]
+
+
+def test_a_private_directory_is_closed_to_others_and_keeps_a_group_that_was_let_in(
+    tmp_path: Path,
+) -> None:
+    def mode_of(name: str) -> int:
+        make_private_directory(tmp_path / name)
+        return (tmp_path / name).stat().st_mode & 0o1777
+
+    for name, mode in (("open", 0o755), ("group", 0o750), ("shared", 0o1777)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(mode)
+    assert mode_of("new") == 0o700
+    assert mode_of("open") == 0o700
+    assert mode_of("group") == 0o750
+    assert mode_of("shared") == 0o1777

@@ -290,8 +290,36 @@ def test_a_field_that_cannot_take_the_value_is_a_fault_and_the_others_go_on(site
                 return [one.code for one in ensemble.status().node.faults]
 
             assert "ensemble.bad_value" in await until(faulty)
+            text = metrics_text(node).decode()
+            assert 'rapport_ensemble_faults_total{code="ensemble.bad_value"}' in text
+            assert "rapport_ensemble_withheld 0.0" in text
             assert node.not_ready() == []
             await until(lambda: events(node, "events"))
+
+    asyncio.run(scenario())
+
+
+def test_a_node_is_degraded_while_it_withholds_knowledge(site: Path) -> None:
+    async def scenario() -> None:
+        async with running(site) as node, serving(node) as url:
+            ensemble = node.ensemble
+            assert ensemble is not None
+
+            async def conditions() -> list[str]:
+                return [one.name for one in node.conditions.current()]
+
+            async def none() -> bool:
+                return not node.conditions.current()
+
+            ensemble.assign("hall", {"places": {"c1": [float("nan"), 0.0]}})
+            assert await until(conditions) == ["ensemble.withheld.hall"]
+            async with httpx2.AsyncClient() as client:
+                told = (await client.get(f"{url}/readyz")).json()
+            assert told["status"] == "degraded"
+            assert "places cannot be published" in told["reasons"][0]
+            assert "rapport_ensemble_withheld 1.0" in metrics_text(node).decode()
+            ensemble.assign("hall", {"places": {}})
+            await until(none)
 
     asyncio.run(scenario())
 

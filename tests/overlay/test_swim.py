@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from rapport.overlay.swim_messages import (
     Ping,
     State,
     Table,
+    decode,
 )
 from rapport.overlay.swim_network import SwimNetwork
 from rapport.overlay.swim_settings import SwimSettings
@@ -229,3 +231,32 @@ def test_no_more_than_the_most_members_are_taken_in() -> None:
     claims = tuple(alive(("x", number), name=f"x{number}") for number in range(1, 50))
     node.handle(Gossip(claims), OTHER, Now(0, 1.0))
     assert len(node.present) == 5
+
+
+def test_the_role_of_a_member_is_known_to_all_and_outlives_suspicion() -> None:
+    node = machine()
+    node.handle(Gossip((Claim(State.ALIVE, OTHER, 0, "b", role="grouper"),)), THIRD, Now(0, 1.0))
+    assert node.roster.with_role("grouper") == (OTHER,)
+    node.handle(Gossip((Claim(State.SUSPECT, OTHER, 0, "b", THIRD),)), THIRD, Now(0, 2.0))
+    assert node.roster.with_role("grouper") == (OTHER,)
+    node.handle(Gossip((alive(OTHER, 1),)), THIRD, Now(0, 3.0))
+    assert node.roster.with_role("grouper") == ()
+    node.changes.clear()
+    node.handle(
+        Gossip((Claim(State.ALIVE, OTHER, 1, "b", role="grouper"),)), THIRD, Now(0, 4.0)
+    )  # passed on meanwhile by a node that knows no roles
+    assert [change.kind for change in node.changes] == ["renamed"]
+    assert node.roster.with_role("grouper") == (OTHER,)
+
+
+def test_a_member_objects_to_a_role_that_it_does_not_have() -> None:
+    node = machine()
+    node.handle(Gossip((Claim(State.ALIVE, OWN, 0, "a", role="grouper"),)), OTHER, Now(0, 1.0))
+    assert node.incarnation == 1
+    node.handle(Gossip((Claim(State.ALIVE, OWN, 1, "a"),)), OTHER, Now(0, 2.0))
+    assert node.incarnation == 1
+
+
+def test_claims_without_a_role_are_read_as_they_were_before() -> None:
+    old = msgspec.msgpack.encode(["G", [[0, list(OTHER), 3, "b", None]]])
+    assert decode(old) == Gossip((alive(OTHER, 3),))

@@ -129,3 +129,22 @@ def test_a_faulty_interpretation_refuses_only_itself_and_is_told_at_the_start(si
         node.start()
         assert any("did you mean 'badges'" in line for line in node.told)
         assert node.stop()[0] == 0
+
+
+def test_only_its_owner_can_read_what_a_node_writes(building_site: Path) -> None:
+    data = building_site / ".rapport"
+    data.mkdir(mode=0o755)  # as earlier versions made it
+    before = os.umask(0o022)
+    try:
+        with NodeProcess(building_site) as node:
+            node.start()
+            assert node.doors is not None
+            asyncio.run(post_json("http://{}:{}/sources/readers".format(*node.doors), {"a": 1}))
+            node.stop()
+    finally:
+        os.umask(before)
+    written = [data, *data.rglob("*")]
+    assert len(written) > 5
+    for path in written:
+        wanted = 0o700 if path.is_dir() else 0o600
+        assert path.stat().st_mode & 0o777 == wanted, path

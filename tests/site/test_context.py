@@ -76,6 +76,7 @@ read = ["room/* status"]
 write = []
 [context.rights.desk]
 write = ["room/*"]
+take_over = ["room/r1 status"]
 control = true
 """
     (tmp_path / "context-keys.toml").write_text("")

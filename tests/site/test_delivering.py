@@ -146,7 +146,7 @@ WRONG = [
     (policy("then anna"), "policy.unknown_receiver", 8, "'ana'"),
     (policy("to both"), "policy.ambiguous_receiver", 8, "peer both"),
     (policy('say "{B}"'), "action.unknown_field", 8, ""),
-    (policy('say "{A!r}"'), "action.bad_template", 8, "{ALIAS}"),
+    (policy('say "{A!r}"'), "action.bad_template", 8, "{A}, {R}, {policy}, {time}, {id}"),
     (policy("to ana", phrase="act"), "policy.incomplete_delivery", 7, "say"),
     (policy('say "x"', phrase="act"), "policy.incomplete_delivery", 7, "to NAME"),
     (policy("urgent", phrase="note it"), "policy.delivery_of_no_message", 8, "phrase of its own"),

@@ -169,6 +169,36 @@ def test_faults_are_told_with_their_place(tmp_path: Path, text: str, line: int, 
     assert (line, code) in codes, found
 
 
+def test_check_knows_the_table_and_says_nothing_of_one_without_faults(tmp_path: Path) -> None:
+    assert check_site(make_site(tmp_path, "")) == check_site(make_site(tmp_path, PLAIN))
+
+
+def test_a_misspelt_table_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+    found = check_site(make_site(tmp_path, PLAIN.replace("[ensemble]", "[ensembles]")))
+    (problem,) = [one for one in found if "ensembles" in one.message]
+    assert "'ensemble'" in problem.hint
+
+
+def test_every_fault_of_every_table_is_told_at_once_each_at_its_key(tmp_path: Path) -> None:
+    text = (
+        '[ensemble]\nlisten = "nowhere"\ngroupr = true\n'
+        '[ensemble.gossip]\nknowlege_ms = 3\nprobability = "often"\n'
+        "[ensemble.membership]\nperiod_ms = nan\n[ensemble.host]\nmost_bytes = 0\n"
+    )
+    found = check_site(make_site(tmp_path, text))
+    told = [(one.line, one.code) for one in found if one.severity == "error"]
+    assert told == [
+        (12, "transport.bad_address"),
+        (13, "site.unknown_key"),
+        (15, "site.unknown_key"),
+        (16, "ensemble.bad_settings"),
+        (17, "overlay.bad_settings"),
+        (19, "ensemble.bad_settings"),
+    ]
+    hints = {one.line: one.hint for one in found}
+    assert (hints[13], hints[15]) == ("did you mean 'grouper'?", "did you mean 'knowledge_ms'?")
+
+
 def test_a_file_that_is_no_python_is_told_with_its_line_and_not_run(tmp_path: Path) -> None:
     make_site(tmp_path, PLAIN + 'components = ["cars.py"]\n')
     (tmp_path / "cars.py").write_text("import os\nos._exit(3)\ndef (:\n")

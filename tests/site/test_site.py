@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import SiteError, UnknownName
+from rapport.pipeline.settings import SparkSettings
+from rapport.site.pipeline import SPARK_KEYS
 from rapport.site.site import check_site, load_site
 
 CHECKS = Path(__file__).parents[1] / "data" / "checks"
@@ -164,3 +166,67 @@ def test_a_misspelt_setting_of_the_node_is_an_error(site: Path) -> None:
     assert "token_file" in found[0].hint
     with pytest.raises(SiteError):
         load_site(site)
+
+
+@pytest.mark.parametrize("table", ["spark", "adapters.inbox", "ensemble"])
+def test_every_table_of_the_site_refuses_keys_that_it_does_not_know(site: Path, table: str) -> None:
+    with (site / "site.toml").open("a", encoding="utf-8") as file:
+        file.write(f"\n[{table}]\nmastr = 1\n")
+    said = [problem for problem in check_site(site) if problem.code == "site.unknown_key"]
+    assert [(problem.severity, problem.message) for problem in said] == [
+        ("error", "the key 'mastr' has no meaning here")
+    ]
+
+
+def test_the_check_knows_every_setting_of_spark() -> None:
+    assert set(SPARK_KEYS) == set(SparkSettings.__struct_fields__)
+
+
+OUTSIDE = '[adapters.mail]\nhost = "mail.example.org"\nsender = "a@example.org"\n'
+HERE = '[adapters.mail]\nhost = "127.0.0.1"\nsender = "a@example.org"\n'
+PEOPLE = '[peers.zoe]\naddresses = ["inbox:", "mail:zoe@example.org"]\n'
+HOOK = '[peers.pager]\naddresses = ["webhook:https://pager.example.org/x"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        (OUTSIDE + PEOPLE, True),
+        (HOOK, True),
+        (OUTSIDE + PEOPLE + '[node]\nhost = "0.0.0.0"\n', True),
+        (OUTSIDE + PEOPLE + '[node]\npublic_url = "http://0.0.0.0:8484"\n', True),
+        (OUTSIDE + PEOPLE + '[node]\npublic_url = "https://alarm.example.org"\n', False),
+        (OUTSIDE + PEOPLE + '[node]\nhost = "10.0.0.7"\n', False),
+        (OUTSIDE + '[peers.zoe]\naddresses = ["inbox:"]\n', False),
+        (HERE + PEOPLE, False),
+    ],
+)
+def test_links_that_nobody_elsewhere_can_open_are_an_error_of_the_check(
+    site: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_refused: bool
+) -> None:
+    monkeypatch.delenv("RAPPORT_PUBLIC_URL", raising=False)
+    with (site / "site.toml").open("a", encoding="utf-8") as file:
+        file.write("\n" + text)
+    found = [each for each in check_site(site) if each.code == "site.links_here_only"]
+    assert [each.severity for each in found] == ["error"] * is_refused
+    assert all("public_url" in each.hint and each.line for each in found)
+    assert load_site(site).name, "a node may be told its address when it starts"
+    monkeypatch.setenv("RAPPORT_PUBLIC_URL", "https://alarm.example.org")
+    assert not [each for each in check_site(site) if each.code == "site.links_here_only"]
+
+
+@pytest.mark.parametrize("asked", ["{temperature of A}", "{time:%H:%M}", "{X}"])
+def test_a_placeholder_that_nothing_fills_is_refused_with_all_that_a_text_can_name(
+    tmp_path: Path, asked: str
+) -> None:
+    site = Path(shutil.copytree(CHECKS / "secure-building", tmp_path / "site"))
+    text = (site / "site.toml").read_text(encoding="utf-8")
+    changed = text.replace("Guest {A} alone in {R}", asked)
+    assert changed != text
+    (site / "site.toml").write_text(changed, encoding="utf-8")
+    with pytest.raises(SiteError) as caught:
+        load_site(site)
+    (problem,) = caught.value.problems
+    assert asked in problem.message
+    for name in ("{A}", "{R}", "{A.status}", "{policy}", "{time}", "{id}"):
+        assert name in problem.hint

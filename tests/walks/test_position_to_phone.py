@@ -127,7 +127,7 @@ def test_the_lead_is_asked_only_where_nobody_answered(walk: Walk) -> None:
 
 
 def test_explain_walks_from_the_message_back_to_the_raw_reading(walk: Walk) -> None:
-    message = walk.explain(walk.played.messages[0])
+    message = walk.explain(walk.played.sent[0].message)
     (detection,) = message.causes
     (reading,) = detection.causes
     (raw,) = reading.causes
@@ -161,7 +161,7 @@ def test_commands_read_the_same_log(walk: Walk) -> None:
         return msgspec.json.decode(done.stdout)
 
     assert len(rapport("ledger")) == len(walk.played.ledger)
-    assert rapport("explain", walk.played.messages[0])["type"] == "rapport.message"
+    assert rapport("explain", walk.played.sent[0].message)["type"] == "rapport.message"
     assert rapport("mediate", "quarantine")[0]["reason"] == "source.unbound"
     counts = {row["channel"]: row["events"] for row in rapport("read")}
     raw = [counts[f"raw.{source}"] for source in ("readers", "gate", "cameras", "doors")]

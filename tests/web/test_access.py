@@ -154,6 +154,7 @@ def test_no_door_is_forgotten_each_is_marked_open_or_asks_for_a_token(open_doors
         ("GET", "/"),
         ("GET", "/static/x"),
         ("GET", "/healthz"),
+        ("GET", "/identity"),
         ("GET", "/readyz"),
         ("GET", "/answer/x/x/x"),
         ("POST", "/answer/x/x/x"),

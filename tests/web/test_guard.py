@@ -9,7 +9,7 @@ from rapport.channel.access.rights import LOCAL
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
-from rapport.web.guard import Doorkeeper, check_exposure, is_loopback
+from rapport.web.guard import Doorkeeper, Proxies, check_exposure, is_loopback
 
 
 def test_a_node_is_not_opened_to_others_without_a_token() -> None:
@@ -84,3 +84,50 @@ def test_pages_of_other_sites_cannot_use_the_doors(with_doors: Callable[..., Any
             assert doors.node.channels.channel("raw.readers").last_position() == 0
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_own"),
+    [
+        ("http://127.0.0.1:8484", True),
+        ("HTTP://127.0.0.1:8484", True),
+        ("http://127.0.0.1:3000", False),
+        ("http://127.0.0.1", False),
+        ("https://127.0.0.1:8484", False),
+        ("https://node.example.org", True),
+        ("https://node.example.org:443", True),
+        ("http://node.example.org", False),
+        ("https://node.example.org:8443", False),
+        ("http://localhost:8484", False),
+        ("null", False),
+        ("http://[", False),
+    ],
+)
+def test_an_origin_is_scheme_host_and_port(origin: str, is_own: bool) -> None:
+    settings = NodeSettings(public_url="https://node.example.org/page")
+    doorkeeper = Doorkeeper(settings, OPEN_TO_ALL, SystemClock())
+    headers = {"host": "127.0.0.1:8484", "origin": origin}
+    if is_own:
+        assert doorkeeper.admit(headers, "127.0.0.1") == LOCAL
+    else:
+        with pytest.raises(NotAllowed, match="pages of"):
+            doorkeeper.admit(headers, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("trusted", "address", "forwarded", "caller"),
+    [
+        ((), "127.0.0.1", "203.0.113.9", "127.0.0.1"),
+        (("10.0.0.0/8",), "127.0.0.1", "203.0.113.9", "127.0.0.1"),
+        (("127.0.0.1",), "127.0.0.1", "203.0.113.9", "203.0.113.9"),
+        (("127.0.0.1",), "127.0.0.1", "198.51.100.1, 203.0.113.9", "203.0.113.9"),
+        (("127.0.0.1", "10.0.0.0/8"), "127.0.0.1", "203.0.113.9, 10.1.1.1", "203.0.113.9"),
+        (("127.0.0.1",), "127.0.0.1", "", "127.0.0.1"),
+        (("127.0.0.1",), "127.0.0.1", "unknown", "unknown"),
+        (("::1",), "::1", "2001:db8::7", "2001:db8::7"),
+    ],
+)
+def test_a_forwarded_header_counts_only_from_a_proxy_that_the_site_names(
+    trusted: tuple[str, ...], address: str, forwarded: str, caller: str
+) -> None:
+    assert Proxies(trusted).caller({"x-forwarded-for": forwarded}, address) == caller

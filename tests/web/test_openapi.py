@@ -54,6 +54,31 @@ def test_every_door_has_summary_answers_tag_and_problems(with_doors: Callable[..
     asyncio.run(scenario())
 
 
+def test_every_route_that_needs_no_token_is_listed_as_such(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            paths = (await doors.ask("GET", "/schema/openapi.json")).json()["paths"]
+            listed = {
+                (method, path)
+                for path, operations in paths.items()
+                for method, operation in operations.items()
+                if operation["security"] == []
+            }
+            assert listed == {
+                *(("get", path) for path in ("/", "/static/{name}", "/healthz", "/readyz")),
+                ("get", "/identity"),
+                *((method, "/inbox") for method in ("get", "post")),
+                *((method, "/inbox/{peer}") for method in ("get", "post")),
+                *((method, "/inbox/{peer}/{link}") for method in ("get", "post")),
+                *((method, "/answer/{message}/{peer}/{token}") for method in ("get", "post")),
+                *((method, "/sessions") for method in ("post", "delete")),
+                *(("post", path) for path in ("/sessions/messages", "/inputs/{name}")),
+                ("get", "/soap/channels/{name}"),
+            }
+
+    asyncio.run(scenario())
+
+
 WITHOUT_BODY = {
     "/channels/{name}/interceptors/{interceptor}/on",
     "/interpretations/reload",

@@ -8,8 +8,11 @@ from structlog.testing import capture_logs
 from rapport.communication.arriving.answers import answer_link, answer_token
 from rapport.communication.arriving.inbox_links import inbox_link
 from rapport.core.detection import Detection, Undecided
+from rapport.core.errors import TooFast
+from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
 from rapport.node.node import Node
+from rapport.web.api.people import LinkGuard
 from rapport.web.inbox.access import Inboxes
 
 pytestmark = pytest.mark.slow
@@ -29,6 +32,22 @@ async def raised(doors: Any) -> str:
     return str(doors.node.ledger.messages()[0].message)
 
 
+async def written(doors: Any, *messages: str, time: int = 0) -> None:
+    """Messages of these ids stand in the log, closed unless somebody has to answer."""
+    now_ms = doors.node.clock.now_ms()
+    for id in messages:
+        message = Message(
+            type="TASK",
+            subtype="REQUEST",
+            sender=Identifier("component", "test"),
+            id=id,
+            receiver=Identifier("peer", "ana"),
+            content="please come",
+        )
+        event = message.to_event(source="test", time=time or now_ms, fate="routed")
+        await doors.node.channels.channel("log").append([event])
+
+
 def token_for(doors: Any, message: str, peer: str) -> str:
     return answer_token(doors.node._parts.communication.secret, message, peer)
 
@@ -39,9 +58,10 @@ def test_a_link_of_any_message_leads_to_its_page(with_doors: Callable[..., Any])
             for message in ("a/b", "..", "50% ?#"):
                 secret = doors.node._parts.communication.secret
                 link = answer_link("", secret, message, "ana")
+                await written(doors, message)
                 form = {"Content-Type": "application/x-www-form-urlencoded"}
                 shown = await doors.ask("GET", link)
-                assert f"there is no message named '{message}'" in shown.body.decode()
+                assert "please come" in shown.body.decode()
                 assert (await doors.ask("POST", link, b"answer=yes", form)).status == 200
             said = await doors.node.channels.channel("control").read_after(0)
             answered = [one.event for one in said if one.event.type == "rapport.control.answer"]
@@ -53,8 +73,9 @@ def test_a_link_of_any_message_leads_to_its_page(with_doors: Callable[..., Any])
 def test_an_answer_that_is_no_text_is_refused_with_a_code(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:
+            await written(doors, "m1")
             path = f"/answer/m1/ana/{token_for(doors, 'm1', 'ana')}"
-            for body in (b'{"answer": "\xff"}', b'{"answer": 5}', b"[" * 100_000):
+            for body in (b'{"answer": "\xff"}', b'{"answer": 5}', b"[" * 100_000, b"{}"):
                 refused = await doors.ask("POST", path, body, {"Content-Type": "application/json"})
                 assert (refused.status, refused.json()["title"]) == (400, "answer.bad")
             for body in (b"\xff", b" "):
@@ -78,10 +99,11 @@ def test_a_form_in_parts_that_holds_no_words_is_refused_and_records_nothing(
 ) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:
+            await written(doors, "m1")
             path = f"/answer/m1/ana/{token_for(doors, 'm1', 'ana')}"
             named = b'--x\r\nContent-Disposition: form-data; name="answer"'
             body = named + head + b"\r\n\r\n" + content + b"\r\n--x--\r\n"
-            kind = {"Content-Type": "multipart/form-data; boundary=x"}
+            kind = {"Content-Type": "multipart/form-data; boundary=x", "Accept": "application/json"}
             refused = await doors.ask("POST", path, body, kind)
             assert (refused.status, refused.json()["title"]) == (400, "answer.bad")
             assert doors.node.channels.channel("control").last_position() == 0
@@ -111,6 +133,7 @@ def test_a_no_in_json_is_a_no_however_the_media_type_is_written(
 ) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:
+            await written(doors, "m1")
             path = f"/answer/m1/ana/{token_for(doors, 'm1', 'ana')}"
             body = b'{"answer": "no"}'
             assert (await doors.ask("POST", path, body, {"Content-Type": kind})).status == 200
@@ -134,7 +157,7 @@ def test_no_link_of_a_person_stands_in_a_log_when_the_node_fails(
                 answer_link("", secret, "m1", "ana"),
                 inbox_link("", secret, "ana", now + 60_000),
             ]
-            monkeypatch.setattr(Node, "message_text", failing)
+            monkeypatch.setattr(Node, "linked_message", failing)
             monkeypatch.setattr(Inboxes, "look", failing)
             with capture_logs() as entries:
                 for link in links:
@@ -183,6 +206,135 @@ def test_a_forged_link_answers_nothing(with_doors: Callable[..., Any]) -> None:
             ):
                 assert (await doors.ask("GET", path)).status == 403
                 assert (await doors.ask("POST", path, {"answer": "yes"})).status == 403
+
+    asyncio.run(scenario())
+
+
+def test_a_bad_or_old_link_gives_a_page_in_peoples_words(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            now_ms = doors.node.clock.now_ms()
+            await written(doors, "old", time=now_ms - 31 * 86_400_000)
+            await written(doors, "young", time=now_ms - 29 * 86_400_000)
+            old = f"/answer/old/ana/{token_for(doors, 'old', 'ana')}"
+            gone = f"/answer/gone/ana/{token_for(doors, 'gone', 'ana')}"
+            pages = [
+                (old, 403, "This link is too old"),
+                (gone, 403, "This link is too old"),
+                (old[:-3], 403, "This link does not work"),
+                ("/answer/old/ana", 404, "This link does not work"),
+                ("/inbox/ana/cut/off/here", 404, "This link does not work"),
+            ]
+            for path, status, said in pages:
+                page = await doors.ask("GET", path, headers={"Accept": "text/html,*/*"})
+                assert (page.status, page.headers["content-type"][:9]) == (status, "text/html")
+                assert f"<h1>{said}</h1>" in page.body.decode(), path
+                assert "urn:rapport" not in page.body.decode()
+            form = {"Content-Type": "application/x-www-form-urlencoded"}
+            refused = await doors.ask("POST", old, b"answer=yes", form)
+            assert (refused.status, b"too old" in refused.body) == (403, True)
+            young = f"/answer/young/ana/{token_for(doors, 'young', 'ana')}"
+            assert (await doors.ask("GET", young)).status == 200
+            program = await doors.ask("GET", old, headers={"Accept": "application/json"})
+            assert program.json()["title"] == "answer.link_over"
+            assert doors.node.channels.channel("control").last_position() == 0
+
+    asyncio.run(scenario())
+
+
+def test_the_lifetime_of_links_is_the_sites_to_say(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_text='\n[arriving]\nanswer_links = "2 hours"\n') as doors:
+            await written(doors, "m1", time=doors.node.clock.now_ms() - 3 * 3_600_000)
+            path = f"/answer/m1/ana/{token_for(doors, 'm1', 'ana')}"
+            assert (await doors.ask("GET", path)).status == 403
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_given_twice_counts_once_and_another_one_replaces_it(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def given(doors: Any) -> list[str]:
+        said = await doors.node.channels.channel("control").read_after(0)
+        answers = [one.event for one in said if one.event.type == "rapport.control.answer"]
+        return [event.payload()["text"] for event in answers]
+
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            message = await raised(doors)
+            path = f"/answer/{message}/ana/{token_for(doors, message, 'ana')}"
+            clicks = [doors.ask("POST", path, {"answer": "yes"}) for _ in range(4)]
+            assert {answer.status for answer in await asyncio.gather(*clicks)} == {200}
+            await _until_answered(doors, message)
+            again = await doors.ask("POST", path, {"answer": "yes"})
+            assert "was recorded already" in again.body.decode()
+            assert await given(doors) == ["yes"]
+            page = (await doors.ask("GET", path)).body.decode()
+            assert "You answered “I take care of it” on" in page
+            for text in ("no", "yes"):
+                await doors.ask("POST", path, {"answer": text})
+                for _ in range(200):
+                    if (await doors.node.answer_of(message, "ana")).answer == text:
+                        break
+                    await asyncio.sleep(0.02)
+            assert await given(doors) == ["yes", "no", "yes"]
+
+    asyncio.run(scenario())
+
+
+def test_whoever_tries_links_has_to_wait_and_a_right_link_still_opens(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await written(doors, "m1")
+            path = f"/answer/m1/ana/{token_for(doors, 'm1', 'ana')}"
+            for number in range(500):
+                answer = await doors.ask("GET", f"/answer/m1/ana/{number:040x}")
+                if answer.status == 429:
+                    break
+            assert b"<h1>Please wait a moment</h1>" in answer.body
+            assert "retry-after" in answer.headers
+            assert (await doors.ask("GET", path)).status == 200
+
+    asyncio.run(scenario())
+
+
+def test_one_link_takes_ten_answers_at_once_and_then_one_a_second() -> None:
+    guard = LinkGuard()
+    for _ in range(10):
+        guard.check_answers("m1", "ana", now_ms=1_000)
+    with pytest.raises(TooFast):
+        guard.check_answers("m1", "ana", now_ms=1_000)
+    guard.check_answers("m1", "ben", now_ms=1_000)
+    guard.check_answers("m1", "ana", now_ms=2_001)
+
+
+def test_the_answer_page_says_who_asks_what_and_when_on_the_readers_clock(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_text="\n") as doors:
+            settings = {"addresses": ["inbox:"], "zone": "Asia/Tokyo"}
+            await doors.ask("PUT", "/peers/zoe", settings)
+            body = {
+                "type": "TASK",
+                "subtype": "REQUEST",
+                "sender": "component:desk",
+                "receiver": "peer:zoe",
+                "content": "come",
+                "conversation-id": "c7",
+            }
+            (message,) = (await doors.ask("POST", "/messages", body)).json()["ids"]
+            path = f"/answer/{message}/zoe/{token_for(doors, message, 'zoe')}"
+            for _ in range(300):
+                page = await doors.ask("GET", path)
+                if page.status == 200:
+                    break
+                await asyncio.sleep(0.02)
+            for fact in ("<dd>desk<", "<dd>Task: request<", "<dd>c7<", " JST<"):
+                assert fact in page.body.decode()
 
     asyncio.run(scenario())
 

@@ -59,7 +59,7 @@ def test_the_ledger_goes_on_by_its_link_and_says_what_it_cannot_be_asked(
     async def scenario() -> None:
         async with with_doors() as doors:
             await doors.ask("PUT", "/peers/zoe", {"addresses": ["inbox:"]})
-            many = [message(conversation="c") for _ in range(5)]
+            many = [message(**{"conversation-id": "c"}) for _ in range(5)]
             ids = (await doors.ask("POST", "/messages", many)).json()["ids"]
             assert len(set(ids)) == 5
             for name in ids:

@@ -89,11 +89,11 @@ def test_all_wrong_logins_are_answered_alike_and_then_slowed_down(
     asyncio.run(scenario())
 
 
-def test_people_behind_a_proxy_on_this_machine_are_told_apart(
+def test_people_behind_a_proxy_that_the_site_trusts_are_told_apart(
     with_doors: Callable[..., Any],
 ) -> None:
     async def scenario() -> None:
-        async with with_doors(site_text=CHEAP) as doors:
+        async with with_doors(site_text=CHEAP, trusted_proxies=("127.0.0.1",)) as doors:
             await doors.node.logins.set_password("ana", PASSWORD, by="test")
             begin = doors.node.authenticating._attempts.begin
             now_ms = doors.node.clock.now_ms()

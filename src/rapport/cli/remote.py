@@ -18,17 +18,20 @@ from cyclopts import Parameter
 
 from rapport.cli.files import cannot_read
 from rapport.core.errors import (
+    Conflict,
     InvalidInput,
     Problem,
     RapportError,
     Unavailable,
 )
 from rapport.core.web_addresses import address_parts, without_password
+from rapport.kernel.node_identity import NodeIdentity, directory_digest, read_node_id
 from rapport.kernel.settings import NodeSettings, load_settings, read_secret
 from rapport.kernel.toml import TomlFile
 
 _TIMEOUT_SECONDS = 70
 _ON_THE_WAY_SECONDS = 10
+_IDENTITY_SECONDS = 10
 TOKEN_VARIABLE = "RAPPORT_TOKEN"
 UrlOption = Annotated[str | None, Parameter(help="Another node than the site's.")]
 TokenFileOption = Annotated[
@@ -77,12 +80,22 @@ class RefusedThere(InvalidInput):
 
 
 class Remote:
-    """The doors of one node."""
+    """The HTTP API of one node."""
 
-    def __init__(self, url: str, token: str = "", *, site: Path | None = None) -> None:
-        """At `url`; the node of `site`, when it is known whose it is."""
+    def __init__(
+        self,
+        url: str,
+        token: str = "",
+        *,
+        site: Path | None = None,
+        expected: NodeIdentity | None = None,
+    ) -> None:
+        """At `url`; the node of `site`, when it is known whose it is. Before the first request the
+        node there has to be the `expected` one; neither token nor body reach another.
+        """
         _check_address(url)
-        self._url, self._token, self._site = url.rstrip("/"), token, site
+        self.url, self.token, self._site = url.rstrip("/"), token, site
+        self._expected, self._is_verified = expected, expected is None
         self._opener = _opener(url)
 
     @staticmethod
@@ -90,7 +103,8 @@ class Remote:
         """The node that the site's settings speak of, or the one at `url`.
 
         The token is that of `token_file`, else of $RAPPORT_TOKEN, else the node's own, which is
-        told to no other host. Who names the node and stands in no site needs none.
+        told to no other host. Who names the node and stands in no site needs none. Without `url`
+        the node that answers has to be that of the site.
         """
         if url and directory == Path() and not (directory / "site.toml").exists():
             return Remote(url, read_token(token_file))
@@ -102,7 +116,47 @@ class Remote:
             token = _one_line(secret, settings.token_file)
         if url:
             return Remote(url, token)
-        return Remote(settings.public_url or settings.local_url(), token, site=directory)
+        expected = expected_identity(directory, file, settings)
+        address = settings.public_url or settings.local_url()
+        return Remote(address, token, site=directory, expected=expected)
+
+    def verify(self) -> None:
+        """Raises Conflict unless the node there is the expected one; asks once."""
+        if self._is_verified or self._expected is None:
+            return
+        found = self.identity()
+        if not self._expected.is_same(found):
+            raise self._other_site(self._expected, found)
+        self._is_verified = True
+
+    def identity(self) -> NodeIdentity:
+        """Which node of which site answers; asked without a token. Raises Unavailable when nobody
+        does, or what answers is no node that says so.
+        """
+        request = urllib.request.Request(f"{self.url}/identity")
+        try:
+            with self._exchange(request, _IDENTITY_SECONDS) as answer:
+                return msgspec.json.decode(answer.read(), type=NodeIdentity)
+        except InvalidInput as error:
+            if error.code != "http.not_found":
+                raise
+            raise Unavailable(
+                f"the node at {self.url} cannot say of which site it is: it is of an older version",
+                code="node.unidentified",
+                hint="restart it with this version, or name it with --url",
+            ) from None
+        except msgspec.MsgspecError:
+            raise self._no_node("what answers there does not speak as a node does") from None
+
+    def _other_site(self, expected: NodeIdentity, found: NodeIdentity) -> Conflict:
+        where = f" in {self._site}" if expected.site == found.site else ""
+        another = f"another site {found.site!r}" if where else f"the site {found.site!r}"
+        return Conflict(
+            f"the node at {self.url} is that of {another}, not that of {expected.site!r}{where}",
+            code="node.other_site",
+            hint=f"start the node of {self._site} on a port of its own ([node] port in its "
+            "site.toml), or name the node that is meant with --url",
+        )
 
     def post(self, path: str, body: bytes, content_type: str = "application/json") -> Any:
         """Sends a body; returns the decoded answer."""
@@ -160,7 +214,7 @@ class Remote:
 
     def _no_node(self, why: str) -> Unavailable:
         return Unavailable(
-            f"no node answers at {self._url}: {why}",
+            f"no node answers at {self.url}: {why}",
             code="node.not_one",
             hint="another program may use the port, or a proxy finds no node; name it with --url",
         )
@@ -175,17 +229,24 @@ class Remote:
     def _request(
         self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
     ) -> urllib.request.Request:
-        request = urllib.request.Request(self._url + path, data=body, method=method)
+        request = urllib.request.Request(self.url + path, data=body, method=method)
         if content_type:
             request.add_header("Content-Type", content_type)
-        if self._token:
-            request.add_header("Authorization", f"Bearer {self._token}")
+        if self.token:
+            request.add_header("Authorization", f"Bearer {self.token}")
         return request
 
     @contextmanager
     def _opened(
         self, request: urllib.request.Request, seconds: float = _TIMEOUT_SECONDS
     ) -> Iterator[Any]:
+        """The answer while the block runs, of the node that is meant and of no other."""
+        self.verify()
+        with self._exchange(request, seconds) as answer:
+            yield answer
+
+    @contextmanager
+    def _exchange(self, request: urllib.request.Request, seconds: float) -> Iterator[Any]:
         """The answer while the block runs; what goes wrong is told as our own errors."""
         try:
             with self._opener.open(request, timeout=seconds) as answer:
@@ -194,7 +255,7 @@ class Remote:
             raise self._refused(error) from None
         except http.client.IncompleteRead:
             raise Unavailable(
-                f"the node at {self._url} went away while it answered",
+                f"the node at {self.url} went away while it answered",
                 code="node.gone",
                 hint="its log says why; when it is up again (rapport up), ask again",
             ) from None
@@ -205,17 +266,31 @@ class Remote:
             if request.data and isinstance(reason, ConnectionResetError | BrokenPipeError):
                 # A node does not read to its end what is too large for it.
                 raise Unavailable(
-                    f"the node at {self._url} went away while it was told",
+                    f"the node at {self.url} went away while it was told",
                     code="node.gone",
                     hint="it may be more than max_body_bytes in its [node] allows",
                 ) from None
             raise Unavailable(
-                f"no node answers at {self._url}: {getattr(reason, 'strerror', None) or reason}",
+                f"no node answers at {self.url}: {getattr(reason, 'strerror', None) or reason}",
                 code="node.unreachable",
                 hint="is the --url right, and is one up there? rapport up --site DIR starts one"
                 if self._site is None
                 else f"start it: rapport up --site {self._site}",
             ) from None
+
+
+def expected_identity(directory: Path, file: TomlFile, settings: NodeSettings) -> NodeIdentity:
+    """What the node of a site on this disk answers. Where it runs elsewhere, by its public address,
+    and never kept data here, only its site's name is known.
+    """
+    name = file.section("site").values.get("name")
+    node = read_node_id(directory / settings.data)
+    is_elsewhere = bool(settings.public_url) and not node
+    return NodeIdentity(
+        site=name if isinstance(name, str) and name else directory.resolve().name,
+        node=node,
+        directory="" if is_elsewhere else directory_digest(directory),
+    )
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:

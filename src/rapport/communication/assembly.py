@@ -61,7 +61,7 @@ from rapport.communication.sharing.reloads import Reloads
 from rapport.communication.sharing.shares import ShareSettings
 from rapport.communication.sharing.working import Sharing
 from rapport.communication.templates import Facts, nothing_known
-from rapport.core.errors import Unsupported
+from rapport.core.errors import RapportError, Unsupported
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance, Ids
@@ -113,7 +113,7 @@ class Assembly:
         adapter that is not installed.
         """
         self.secret = answer_secret(records)
-        self._public_url = public_url
+        self._public_url, self._zone = public_url, declared.zone
         self.pages = OpenPages()
         self._make_adapters = partial(
             make_adapters,
@@ -122,6 +122,7 @@ class Assembly:
             proof_for=partial(answer_token, self.secret),
             pages=self.pages,
             clock=clock,
+            zone_of=self.zone_of,
         )
         self._append: Append = append or partial(_append, channels)
         self.adapters = self._adapters_of(declared)
@@ -153,7 +154,7 @@ class Assembly:
         if callbacks != NO_CALLBACKS:
             loop = asyncio.get_running_loop()
             self._known = AskedDirectory(self.directory, callbacks, loop, clock=clock)
-        cached = CachedDirectory(self._known, clock)
+        cached = self._cached = CachedDirectory(self._known, clock)
         self.people = DirectoryChanges(
             self.directory,
             records,
@@ -299,6 +300,7 @@ class Assembly:
             self.adapters[name] = adapter
             self._sending |= {name: declared.sending[name]} if name in declared.sending else {}
             await self.outputs.use(self._sealed(adapter))
+        self._zone = declared.zone
         directory = SiteDirectory(declared.peers, declared.collectives)
         is_told = self._reloads is not None and self._reloads.is_following
         async with self.engine.between_batches():
@@ -380,6 +382,14 @@ class Assembly:
         """The page on which this peer answers this message; empty when the node has no address."""
         url = self._public_url()
         return answer_link(url, self.secret, message, peer) if url else ""
+
+    async def zone_of(self, peer: str) -> str:
+        """The zone on whose clock a peer reads times: their own, else the site's."""
+        try:
+            found = await run_aside(partial(self._cached.peer, peer))
+        except RapportError:  # a directory that does not answer keeps no message back
+            found = None
+        return (found.zone if found is not None else "") or self._zone
 
     def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """The tasks to run, by name, the last stage first; each may be started again after a

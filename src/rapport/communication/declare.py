@@ -23,9 +23,11 @@ from rapport.communication.declaring.people import (
     read_peer,
 )
 from rapport.communication.peers import Collective, Peer, adapter_of
-from rapport.communication.templates import ALWAYS_KNOWN, template_fields
+from rapport.communication.privacy.hours import is_zone
+from rapport.communication.templates import ALWAYS_KNOWN, named_in_texts, template_fields
 from rapport.core.errors import InvalidInput, Problem
-from rapport.kernel.fields import Fields, suggest
+from rapport.core.web_addresses import address_parts, is_loopback
+from rapport.kernel.fields import Fields
 from rapport.kernel.toml import Section, TomlFile
 
 
@@ -37,6 +39,8 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     actions: dict[str, Action]
     mail: MailSettings
     webhook: WebhookSettings
+    zone: str = "UTC"
+    """Of the site: times are shown on its clock to people without a zone of their own."""
     media: dict[str, Any] = {}
     """Settings of the other built-in adapters, by name."""
     inputs: tuple[InputDeclared, ...] = ()
@@ -55,6 +59,28 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
         used |= {*self.wanted} | self._kinds() - {"append"}
         return tuple(sorted(used - {*self.registered_later}))
 
+    def linked_outside(self) -> dict[str, str]:
+        """Peers who get links by a medium that leaves this machine, each with its address."""
+        found = {}
+        for name, peer in self.peers.items():
+            outside = (entry for entry in peer.addresses if self._leaves_machine(entry))
+            if address := next(outside, ""):
+                found[name] = address
+        return found
+
+    def _leaves_machine(self, address: str) -> bool:
+        medium, _, target = address.partition(":")
+        match medium:
+            case "mail":
+                return not is_loopback(self.mail.host)
+            case "webhook":
+                return not is_loopback(address_parts(target).hostname or "")
+            case "apprise":
+                service = self.media["apprise"].targets.get(target, target)
+                return not is_loopback(address_parts(service).hostname or "")
+            case _:
+                return False  # no links, or who reads them is here
+
     def appends(self) -> bool:
         """Whether an action appends events."""
         return "append" in self._kinds()
@@ -64,13 +90,18 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def communication_from_site(
-    file: TomlFile, directory: Path, *, adapters: Collection[str] = BUILT_IN
+    file: TomlFile,
+    directory: Path,
+    *,
+    adapters: Collection[str] = BUILT_IN,
+    named: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[Communication, list[Problem]]:
     """What `[peers]`, `[collectives]`, `[actions]`, `[adapters]` and `[inputs]` say, and all their
     problems.
 
     `directory` is where secret files and privacy functions are looked for; `adapters` names all
-    that are installed. Never raises for a wrong site: declarations that have errors must not be
+    that are installed; `named` is what the texts of an action can name, by `same_phrase`, where the
+    policies are known. Never raises for a wrong site: declarations that have errors must not be
     used.
     """
     problems: list[Problem] = []
@@ -88,7 +119,11 @@ def communication_from_site(
     }
     actions = {
         phrase: read_action(
-            phrase, Fields(section, problems, known=ACTION_KEYS, strict=True), peers, collectives
+            phrase,
+            Fields(section, problems, known=ACTION_KEYS, strict=True),
+            peers,
+            collectives,
+            (named or {}).get(same_phrase(phrase), ()),
         )
         for phrase, section in _tables(file, "actions", problems)
     }
@@ -101,6 +136,7 @@ def communication_from_site(
         actions=actions,
         mail=mail,
         webhook=webhook,
+        zone=_zone(file, problems),
         media=read_media(file, directory, problems),
         inputs=read_inputs(file, directory, problems),
         sending=read_sending(file, problems),
@@ -173,7 +209,7 @@ def _unknown_fields(
             ("actions", action.phrase, key),
             "action.unknown_field",
             f"the text asks for {{{field}}}, which policy {policy!r} does not have",
-            hint=suggest(field, known),
+            hint=named_in_texts(known, field),
         )
         for key, field in asked
         if field not in known
@@ -211,6 +247,17 @@ def _warn_of_same_phrases(
                     hint="blanks and letter case do not tell phrases apart",
                 )
             )
+
+
+def _zone(file: TomlFile, problems: list[Problem]) -> str:
+    """The site's zone, `[site] zone`."""
+    table = Fields(file.section("site"), problems)
+    zone = table.text("zone", "UTC")
+    if is_zone(zone):
+        return zone
+    message = f"{zone[:40]!r} is not a time zone"
+    table.fault("zone", "site.bad_zone", message, hint='such as zone = "Europe/Vienna"')
+    return "UTC"
 
 
 def _tables(file: TomlFile, name: str, problems: list[Problem]) -> list[tuple[str, Section]]:

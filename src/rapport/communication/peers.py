@@ -30,6 +30,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """With `fallback`: how long one address has before the next is tried, ms; 0 = the default."""
     privacy: tuple[PrivacyRule, ...] = ()
     """What they say about being reached; the first rule that says something decides."""
+    zone: str = ""
+    """Where they are: times are shown on this zone's clock; empty = the site's."""
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):

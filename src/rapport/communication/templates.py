@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from rapport.core.detection import Detection
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, nearest_names
 from rapport.core.times import format_time
 
 ALWAYS_KNOWN = ("policy", "time", "id")
@@ -18,17 +18,34 @@ ALWAYS_KNOWN = ("policy", "time", "id")
 Facts = Callable[[str, str, str, str, str], str | None]
 """Policy, version, alias, identity and column to what is known; None when nothing is."""
 
+_MOST_NAMED = 12
 LONGEST_TEXT = 4_000
 """Longest text of a message; what is longer is cut, so that no value blows up a mail."""
 
 
-def template_fields(template: str) -> tuple[str, ...]:
-    """The names in braces, in order; raises InvalidInput for anything but plain `{name}`.
+def template_fields(template: str, known: Collection[str] = ()) -> tuple[str, ...]:
+    """The names in braces, in order; raises InvalidInput for anything but plain `{name}`, with what
+    can be named where `known` says it.
 
     >>> template_fields("Guest {A} alone in {R}, {{not this}}")
     ('A', 'R')
     """
-    return tuple(field for _text, field in _parts(template) if field is not None)
+    return tuple(field for _text, field in _parts(template, known) if field is not None)
+
+
+def named_in_texts(known: Collection[str], field: str = "") -> str:
+    """The hint that says what a text can name: aliases, their columns, and what every detection
+    has; the nearest one to a wrong `field` first.
+
+    >>> named_in_texts(["F", "F.name"], "f.names")
+    'did you mean {F.name}? a text can name {F}, {F.name}, {policy}, {time}, {id}'
+    """
+    own = sorted({*known} - {*ALWAYS_KNOWN}, key=lambda name: ("." in name, name))
+    nearest = nearest_names(field, [*own, *ALWAYS_KNOWN], limit=1) if field else ()
+    names = [f"{{{name}}}" for name in (*own[:_MOST_NAMED], *ALWAYS_KNOWN)]
+    asked = f"did you mean {{{nearest[0]}}}? " if nearest else ""
+    more = " and more columns" if len(own) > _MOST_NAMED else ""
+    return f"{asked}a text can name {', '.join(names)}{more}"
 
 
 def nothing_known(_policy: str, _version: str, _alias: str, _identity: str, _column: str) -> None:
@@ -82,15 +99,17 @@ def _filled(values: Mapping[str, str], text: str, field: str | None) -> str:
     return text if field is None else text + values.get(field, "?")
 
 
-def _parts(template: str) -> list[tuple[str, str | None]]:
+def _parts(template: str, known: Collection[str] = ()) -> list[tuple[str, str | None]]:
     try:
         parsed = list(string.Formatter().parse(template))
     except ValueError as error:
-        raise _bad(f"the text cannot be read: {error}") from None
+        raise _bad(f"the text cannot be read: {error}", known) from None
     found: list[tuple[str, str | None]] = []
     for text, field, format_spec, conversion in parsed:
         if field is not None and (not _is_field(field) or format_spec or conversion):
-            raise _bad(f"{{{field}}} is not a plain field")
+            whole = f"{{{field}{'!' + conversion if conversion else ''}"
+            whole += f":{format_spec}}}" if format_spec else "}"
+            raise _bad(f"a text cannot name {whole}", known)
         found.append((text, field))
     return found
 
@@ -101,9 +120,7 @@ def _is_field(text: str) -> bool:
     return alias.isidentifier() and (not dot or plain)
 
 
-def _bad(message: str) -> InvalidInput:
-    return InvalidInput(
-        message,
-        code="action.bad_template",
-        hint="write {ALIAS} or {ALIAS.column}, {policy}, {time} or {id}; write {{ for a brace",
-    )
+def _bad(message: str, known: Collection[str]) -> InvalidInput:
+    hint = "write {ALIAS} or {ALIAS.column}, {policy}, {time} or {id}"
+    hint = named_in_texts(known) if known else hint
+    return InvalidInput(message, code="action.bad_template", hint=f"{hint}; write {{{{ for a brace")

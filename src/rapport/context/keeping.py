@@ -12,6 +12,7 @@ import msgspec
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.sequences.numbers import HOPS
 from rapport.context.audit import AUDIT_CHANNEL, AuditLine
+from rapport.context.ownership import RecordKey
 from rapport.context.still_needed import LowWater, StillNeeded
 from rapport.core.context_record import CONTEXT_RECORD, ContextRecord
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
@@ -24,6 +25,8 @@ CHANNEL = "context"
 READER = "context-broker"
 IDENTITY = "identity"
 """Header of an update: whose key brought it."""
+OWNER = "owner"
+"""Header of an update that another than the owner of the record made: who owns it."""
 _AT_ONCE = 2_000
 _SHOWN_ENTITIES = 8
 _SAVE_EVERY_MS = 10_000
@@ -61,6 +64,10 @@ class Keeping:
         """Who is told of each batch of updates."""
         self.batch_kept: Callable[[], None] = lambda: None
         """Is called when those of a batch were told."""
+        self.owners: dict[RecordKey, str] = {}
+        """The owners of what `recall` found."""
+        self.owner_of: Callable[[RecordKey], str] = lambda _key: ""
+        """Who owns a record now; written down with what a restart may not read again."""
         self.neighbours: tuple[Address, ...] = ()
         """Of the broker; kept with the place, so that a restarted broker finds its way back."""
 
@@ -76,12 +83,18 @@ class Keeping:
             written = msgspec.msgpack.decode(place.state, type=LowWater)
             self._needed.recall(written)
             self._saved, self.neighbours = written, written.neighbours
+            for straggler, owner in zip(written.stragglers, written.owners, strict=False):
+                self.owners[straggler[1].key()] = owner
         position = place.position
         while batch := await self._channel.read_after(position, limit=_AT_ONCE):
             for stored in batch:
                 record = _own_record(stored)
                 if record is not None:
                     self._needed.take(stored.position, record, stored.received)
+                    headers = stored.event.headers
+                    self.owners.setdefault(
+                        record.key(), headers.get(OWNER) or headers.get(IDENTITY, "")
+                    )
             position = batch[-1].position
         return self._needed.records(self._clock.now_ms())
 
@@ -138,7 +151,8 @@ class Keeping:
     async def save(self) -> None:
         """Writes down where a restart may begin, when that has moved."""
         low = self._needed.low_water(self._channel.last_position(), self._clock.now_ms())
-        low = msgspec.structs.replace(low, neighbours=self.neighbours)
+        owners = tuple(self.owner_of(record.key()) for _position, record in low.stragglers)
+        low = msgspec.structs.replace(low, neighbours=self.neighbours, owners=owners)
         moved = low.position > self._saved.position
         if moved or low.neighbours != self._saved.neighbours:
             await self._place.commit(low.position, msgspec.msgpack.encode(low))

@@ -54,6 +54,8 @@ class Request(_Message, frozen=True, array_like=True, tag="req", gc=False):
     id: int
     question: Question
     within_ms: int = 2_000
+    fresh: bool = False
+    """Only from the broker that the provider gives it to: no copy is an answer."""
 
 
 class Answer(_Message, frozen=True, array_like=True, tag="ans", gc=False):
@@ -97,6 +99,8 @@ class Ask(_Message, frozen=True, array_like=True, tag="ask", gc=False):
     """Brokers that were asked and hold it no longer, or are silent: copies of what they held are no
     answer.
     """
+    fresh: bool = False
+    """As of the request: no copy is an answer."""
 
 
 class Found(_Message, frozen=True, array_like=True, tag="fnd", gc=False):
@@ -148,7 +152,8 @@ class Probe(_Message, frozen=True, array_like=True, tag="prb", gc=False):
     depth: int
     asker: Address
     without: tuple[Address, ...] = ()
-    """As of the question."""
+    fresh: bool = False
+    """Both as of the question."""
 
 
 class Have(_Message, frozen=True, array_like=True, tag="hav", gc=False):

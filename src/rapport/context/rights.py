@@ -1,4 +1,4 @@
-"""Who may read, write and control what: by the owner of the key, entity and scope. [CX-9]
+"""Rights to read, write, take over and control: by the owner of the key, entity and scope. [CX-9]
 
 Patterns are `ENTITY SCOPE` with `*` and `?`, as in `room/* status`; without a scope, all of them.
 """
@@ -16,7 +16,7 @@ from rapport.core.context_record import EntityRef
 from rapport.core.errors import InvalidInput
 from rapport.transport.keys import RESERVED
 
-Right = Literal["read", "write", "control"]
+Right = Literal["read", "write", "take_over", "control"]
 LOCAL = RESERVED
 """The identity of the broker's own process: it may everything. No key has an owner of that name."""
 UNPROVEN = ""
@@ -30,13 +30,16 @@ class ContextGrant(msgspec.Struct, frozen=True, kw_only=True):
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+    take_over: tuple[str, ...] = ()
+    """Whose records it may overwrite although another key provides them; needs `write`, too."""
     control: bool = False
     """Whether it may tell the broker to join, leave and monitor, and see its state."""
 
 
 READ_AND_WRITE = ContextGrant(read=("*",), write=("*",))
-EVERYTHING = ContextGrant(read=("*",), write=("*",), control=True)
+EVERYTHING = ContextGrant(read=("*",), write=("*",), take_over=("*",), control=True)
 
+_ON_ENTITIES = ("read", "write", "take_over")
 _Patterns = tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
 
 
@@ -53,14 +56,15 @@ class ContextRights:
         for identity, grant in self.grants.items():
             self._patterns[identity, "read"] = _compiled(grant.read)
             self._patterns[identity, "write"] = _compiled(grant.write)
+            self._patterns[identity, "take_over"] = _compiled(grant.take_over)
         self._unbounded = {
             right
-            for right in ("read", "write")
+            for right in _ON_ENTITIES
             if EVERYBODY in self.grants and "*" in getattr(self.grants[EVERYBODY], right)
         }
         """What everybody may on everything: then no pattern is looked at."""
         self._controls = {name for name, grant in self.grants.items() if grant.control}
-        for right in ("read", "write"):
+        for right in _ON_ENTITIES:
             self._patterns.setdefault((EVERYBODY, right), ())
 
     @staticmethod

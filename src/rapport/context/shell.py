@@ -17,7 +17,7 @@ from rapport.context.broker.effects import (
 )
 from rapport.context.broker.machine import BrokerMachine
 from rapport.context.codec import decode, encode
-from rapport.context.keeping import Keeping
+from rapport.context.keeping import OWNER, Keeping
 from rapport.context.messages import (
     NOT_ALLOWED,
     PROCESSED,
@@ -74,6 +74,9 @@ class BrokerShell:
     def begin(self, recalled: Sequence[ContextRecord]) -> None:
         """Takes up what was kept, then hears."""
         now = self.now()
+        if self.keeping is not None:
+            self.machine.ownership.recall(self.keeping.owners)
+            self.keeping.owner_of = self.machine.ownership.owner
         for record in recalled:
             self.machine.put(record, now)
         self.settle()
@@ -189,7 +192,10 @@ class BrokerShell:
             else:
                 self.machine.not_kept(effect.token, error.message, self.now())
 
-        self.keeping.keep(effect.record, effect.identity, done, dict(self.put_headers))
+        headers = dict(self.put_headers)
+        if effect.owner:
+            headers[OWNER] = effect.owner
+        self.keeping.keep(effect.record, effect.identity, done, headers)
 
     def _know_neighbours(self) -> None:
         """Those of a broker that lost all are still worth asking after a restart."""

@@ -24,6 +24,10 @@ class LowWater(msgspec.Struct, frozen=True, array_like=True):
     stragglers: tuple[tuple[int, ContextRecord], ...] = ()
     neighbours: tuple[Address, ...] = ()
     """Of the broker at that time: where it looks first after a restart."""
+    owners: tuple[str, ...] = ()
+    """Of the stragglers, in their order: the identity that each belongs to. None were written down
+    before records had owners.
+    """
 
 
 class StillNeeded:

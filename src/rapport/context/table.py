@@ -92,6 +92,16 @@ class Records:
                 return one
         return None
 
+    def answer_own(self, key: QuestionKey, wall_ms: int) -> Held | None:
+        """The same, but no replica counts: what providers gave to this very broker."""
+        first = self.answer(key, wall_ms)
+        if first is None or first.holder is None:
+            return first
+        for one in self._slots[key].held:
+            if one.holder is None and one.record.is_valid_at(wall_ms):
+                return one
+        return None
+
     def may_answer(self, key: QuestionKey) -> bool:
         """Whether anything is held for a question, valid or not."""
         return key in self._slots

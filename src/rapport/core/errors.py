@@ -139,6 +139,19 @@ def nearest_names(name: str, known: Iterable[str], limit: int = 3) -> tuple[str,
     return tuple(match for match, _score, _index in found)
 
 
+def suggest(name: str, known: Iterable[str], *, most: int = 8) -> str:
+    """The nearest known name as a hint, or the known ones, `most` at the most, when none is near.
+
+    >>> suggest("latenes", ["name", "lateness"]), suggest("x", ["name", "lateness"])
+    ("did you mean 'lateness'?", 'known: lateness, name')
+    """
+    names = sorted(known)
+    nearest = nearest_names(name, names, limit=1)
+    if nearest:
+        return f"did you mean {nearest[0]!r}?"
+    return f"known: {', '.join(names[:most])}" if names else ""
+
+
 class UnknownName(InvalidInput):
     """A name nobody declared; `nearest` holds the known names that look like it."""
 

@@ -15,6 +15,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, check_envelope
+from rapport.core.json_objects import ObjectDecoder
 
 MESSAGE = "rapport.message"
 
@@ -82,16 +83,27 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     @staticmethod
     def from_json(body: bytes) -> Message:
-        """The message written as in listing 1; raises InvalidInput naming the field at fault."""
+        """The message written as in listing 1, from outside; raises InvalidInput naming the field
+        at fault, and for a key without a meaning the nearest one that has.
+        """
+        return _as_read(_POSTED.decode(body))
+
+    @staticmethod
+    def from_application(body: bytes) -> tuple[Message, bytes]:
+        """As `from_json`, and the JSON of its `wishes`: what only applications may ask of a
+        delivery. Empty when there are none.
+        """
+        sent = _SENT.decode(body)
+        return _as_read(sent), bytes(sent.wishes)
+
+    @staticmethod
+    def from_stored(data: bytes) -> Message:
+        """The message in the data of an event; what stands beside its fields is left alone."""
         try:
-            written = _DECODER.decode(body)
+            written = _DECODER.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidInput(
-                f"this is not a message: {error}",
-                code="message.not_a_message",
-                hint='a message needs "type", "subtype" and "sender", e.g. '
-                '{"type":"TASK","subtype":"REQUEST","sender":"peer:ana","receiver":"peer:ben"}',
-            ) from None
+            message = f"{_NO_MESSAGE}: {error}"
+            raise InvalidInput(message, code=_NOT_A_MESSAGE, hint=_MESSAGE_HINT) from None
         return _as_read(written)
 
     def to_event(
@@ -122,7 +134,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     @staticmethod
     def from_event(event: Event) -> Message:
         """The message that `to_event` wrote; of one that was written lately the same struct."""
-        return RECENT.get(event.data) or Message.from_json(event.data)
+        return RECENT.get(event.data) or Message.from_stored(event.data)
 
 
 _RENAMED = {
@@ -158,6 +170,23 @@ class _Written(
     urgent: bool = False
 
 
+class _Posted(_Written, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message from outside. What our own outputs write beside a message for machines has no
+    effect when one of our inputs reads it.
+    """
+
+    key: str = ""
+    time: str = ""
+    wants_answer: bool = msgspec.field(default=False, name="wants-answer")
+    answer: str = ""
+
+
+class _Sent(_Posted, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message of an application."""
+
+    wishes: msgspec.Raw = msgspec.Raw()
+
+
 class Writing(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename=_RENAMED):
     """The same for writing: by position, which is twice as fast. Mandatory ones are never None."""
 
@@ -178,6 +207,13 @@ class Writing(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename=
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_Written)
+_NO_MESSAGE, _NOT_A_MESSAGE = "this is not a message", "message.not_a_message"
+_MESSAGE_HINT = (
+    'a message needs "type", "subtype" and "sender", e.g. '
+    '{"type":"TASK","subtype":"REQUEST","sender":"peer:ana","receiver":"peer:ben"}'
+)
+_POSTED = ObjectDecoder(_Posted, fault=_NO_MESSAGE, code=_NOT_A_MESSAGE, hint=_MESSAGE_HINT)
+_SENT = ObjectDecoder(_Sent, fault=_NO_MESSAGE, code=_NOT_A_MESSAGE, hint=_MESSAGE_HINT)
 
 
 # Field by field: this is done for every message, and building dictionaries costs three times that.

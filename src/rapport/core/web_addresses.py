@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from functools import lru_cache
 from urllib.parse import SplitResult, urlsplit
 
 _NO_ADDRESS = urlsplit("")
@@ -24,6 +26,33 @@ def address_parts(text: str) -> SplitResult:
     except ValueError:
         return _NO_ADDRESS
     return parts
+
+
+@lru_cache(maxsize=256)
+def is_loopback(host: str) -> bool:
+    """Whether an address or name can only be reached from this machine.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("10.0.0.2")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether it stands for all addresses of a machine: one listens there, and cannot go there.
+
+    >>> is_unspecified("0.0.0.0"), is_unspecified("::"), is_unspecified("10.0.0.2")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
 
 
 def without_password(url: str) -> str:

@@ -14,6 +14,7 @@ from rapport.ensemble.gossip.strategies import Probabilistic, Strategy
 from rapport.ensemble.grouping.client import GroupClient, GroupsOf, is_of_groupers
 from rapport.ensemble.grouping.machine import GrouperMachine
 from rapport.ensemble.grouping.retransmission import BesideGroups
+from rapport.ensemble.grouping.settings import GroupingSettings
 from rapport.ensemble.messages import Message, Outgoing, Published
 from rapport.ensemble.model.calls import Call, Outcome
 from rapport.ensemble.model.component import Component
@@ -80,20 +81,26 @@ class NodeMachine:
             start_ms=start_ms,
         )
         self._at_once, self._stopped = at_once, False
+        self._not_registered = 0
         self._last = Now(0, 0.0)
         self.outbox: list[Outgoing] = self.gossip.outbox
         """What to send, in order; the shell empties this very list."""
         self.changed: list[Published] = []
         """Versions that became replicas; the shell empties this very list."""
         for component in host.components:
-            self.gossip.adopt(component)
+            self._adopt(component)
 
     # Components
 
     def add(self, component: Component, now: Now) -> None:
         """A component lives here from now on; raises InvalidInput, DuplicateName."""
         self.host.add(component, now)
-        self.gossip.adopt(component.id)
+        self._adopt(component.id)
+
+    def _adopt(self, component_id: str) -> None:
+        self.gossip.adopt(component_id)
+        if self.grouping is not None:
+            self.host.note_outside_groups(component_id)
 
     def remove(self, component_id: str) -> None:
         """It lives here no more."""
@@ -102,7 +109,9 @@ class NodeMachine:
         self._groups.pop(component_id, None)
 
     def publish_now(self, component_id: str, now: Now) -> bool:
-        """Publishes a component out of turn; false when it does not live here."""
+        """Publishes a component out of turn; false when it does not live here, or its knowledge
+        cannot be published.
+        """
         return self.gossip.publish_now(component_id, now)
 
     def published(self, now: Now) -> Iterable[Offer]:
@@ -111,9 +120,13 @@ class NodeMachine:
         offers = []
         for component in self.host.components:
             found = self.host.snapshot(component)
-            if found is not None:
-                self._groups[component] = found.groups
-                offers.append(Offer(component, found.roles, found.body, found.groups))
+            if found is None:
+                offers.append(Offer(component, (), None))
+                continue
+            self._groups[component] = found.groups
+            if self.grouping is not None:
+                self._note_groups_left(component, found.groups, self.grouping.settings)
+            offers.append(Offer(component, found.roles, found.body, found.groups))
         return offers
 
     def groups_of(self, component_id: str) -> tuple[str, ...]:
@@ -122,9 +135,11 @@ class NodeMachine:
 
     # Other nodes
 
-    def know(self, nodes: Sequence[Address]) -> None:
-        """These are the other nodes on IP from now on."""
+    def know(self, nodes: Sequence[Address], groupers: Sequence[Address] = ()) -> None:
+        """These are the other nodes on IP from now on, and these of them are groupers."""
         self._drawing.know(nodes)
+        if self.grouping is not None:
+            self.grouping.know_groupers(groupers)
 
     def node_gone(self, node: str, address: Address, now: Now) -> list[str]:
         """The membership knows that a node is dead: its replicas are dropped, and named."""
@@ -160,6 +175,7 @@ class NodeMachine:
         if isinstance(self.grouping, GrouperMachine):
             self.grouping.tick(now)
             self._send_of_grouping()
+            self._note_not_registered(self.grouping)
         return calls
 
     def finished(self, call: Call, outcome: Outcome | BaseException, now: Now) -> None:
@@ -206,6 +222,33 @@ class NodeMachine:
                 else:  # tables and announcements are made to fit, and their parts nobody collects
                     self.outbox.append(outgoing)
             self.grouping.outbox.clear()
+
+    def _note_groups_left(
+        self, component: str, groups: Sequence[str], settings: GroupingSettings
+    ) -> None:
+        most = settings.groups_per_component
+        if len(groups) > most:
+            fault = Fault(
+                code="ensemble.too_many_groups",
+                message=f"it is in {len(groups)} groups, {most} are heeded: those of the others do "
+                f"not hear it ({groups[most]!r} is the first)",
+                hint="put it into fewer groups, or raise groups_per_component on all nodes",
+                component=component,
+            )
+            self.host.faults.add(fault, self._last.wall_ms)
+
+    def _note_not_registered(self, grouper: GrouperMachine) -> None:
+        refused, before = grouper.register.refused, self._not_registered
+        if refused > before:
+            self._not_registered = refused
+            fault = Fault(
+                code="ensemble.not_registered",
+                message=f"{refused - before} members were not taken into their groups' tables, so "
+                "that others of these groups do not hear them",
+                hint="groups are larger than group_members, nodes have more than node_members, or "
+                "two nodes say they have the same component",
+            )
+            self.host.faults.add(fault, self._last.wall_ms)
 
     def _note_double(self, double: Double) -> None:
         self.host.faults.add(

@@ -39,6 +39,9 @@ class Kind(StrEnum):
     PUBLISHED = "published"
     """A node put a new version of its own component into the world - component, version, value
     (created_ms), detail (`period` | `asked` for `publish_now`)."""
+    WITHHELD = "withheld"
+    """A node left out a round of its own component, as its knowledge cannot be published -
+    component."""
     PASSED_ON = "passed_on"
     """A node put a version it received into the world - component, version, detail (`strategy` |
     `pulled` | `answer`: an immediate answer to a pull | `grouper`)."""

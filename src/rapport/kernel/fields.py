@@ -7,12 +7,13 @@ told in the same words everywhere; only the codes of a fault may differ (`FaultC
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
-from rapport.core.errors import InvalidInput, Problem, RapportError, Severity, nearest_names
+from rapport.core.errors import InvalidInput, Problem, RapportError, Severity
+from rapport.core.errors import suggest as suggest
 from rapport.core.times import ENDLESS_DURATION, parse_duration
 from rapport.kernel.toml import Section
 
@@ -224,19 +225,6 @@ class Fields:
 
     def _below(self, section: Section, known: Collection[str] | None) -> Fields:
         return Fields(section, self.problems, known=known, strict=self._strict, codes=self._codes)
-
-
-def suggest(name: str, known: Iterable[str], *, most: int = 8) -> str:
-    """The nearest known name as a hint, or the known ones, `most` at the most, when none is near.
-
-    >>> suggest("latenes", ["name", "lateness"]), suggest("x", ["name", "lateness"])
-    ("did you mean 'lateness'?", 'known: lateness, name')
-    """
-    names = sorted(known)
-    nearest = nearest_names(name, names, limit=1)
-    if nearest:
-        return f"did you mean {nearest[0]!r}?"
-    return f"known: {', '.join(names[:most])}" if names else ""
 
 
 def _is_name(value: object) -> bool:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+from uuid import uuid4
+
+_PRIVATE = 0o700
 
 
 def is_file(path: Path) -> bool:
@@ -38,3 +42,21 @@ def sync_path(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_private_directory(path: Path) -> None:
+    """Makes a directory that only its owner can enter, and closes one of ours that everybody could
+    enter until now; rights that an owner gave to a group stay. Raises OSError.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
+    found = path.stat()
+    is_shared = bool(found.st_mode & stat.S_ISVTX)  # such as /tmp
+    if found.st_mode & stat.S_IRWXO and found.st_uid == os.geteuid() and not is_shared:
+        path.chmod(_PRIVATE)
+
+
+def temporary_path(path: Path) -> Path:
+    """A hidden name beside `path` that no other process takes, on this host or on another one that
+    writes the same directory; process ids repeat between hosts.
+    """
+    return path.with_name(f".{path.name}.{uuid4().hex}.tmp")

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from rapport.core.errors import DuplicateName, InvalidInput, StoreUnavailable
-from rapport.kernel.paths import sync_path
+from rapport.kernel.paths import sync_path, temporary_path
 
 
 def write_secret_file(path: Path, secret: bytes) -> None:
@@ -16,7 +16,7 @@ def write_secret_file(path: Path, secret: bytes) -> None:
 
     Raises DuplicateName when there is one already, StoreUnavailable when the disk refuses.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -5,7 +5,8 @@ environment. [UX-4]
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
 import msgspec
@@ -42,6 +43,10 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
     public_url: str = ""
     """How people reach the node, for links in messages; default: http://host:port."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of the proxies whose `X-Forwarded-For` counts: limits on attempts then
+    hold for each caller behind them. Headers of all others are ignored.
+    """
     segment_bytes: int = 64 * 1024 * 1024
     """Size at which a log segment is closed: smaller exports sooner, larger makes fewer files."""
     max_body_bytes: int = 8 * 1024 * 1024
@@ -71,6 +76,8 @@ def load_settings(
             given, origin = section.values[field.name], f"{field.name} in [node]"
         else:
             continue
+        if field.type == tuple[str, ...] and isinstance(given, str):
+            given = [given]
         merged[field.name] = _checked(field.name, field.type, given, origin)
     return msgspec.convert(merged, NodeSettings)
 
@@ -85,6 +92,8 @@ def check_settings(section: Section) -> list[Problem]:
         if field.name in _BOUNDS:
             low, high = _BOUNDS[field.name]
             fields.number(field.name, field.default, low=low, high=high)
+        elif field.name == "trusted_proxies":
+            _check_proxies(fields)
         else:
             fields.text(field.name, field.default)
     public = section.values.get("public_url")
@@ -92,6 +101,21 @@ def check_settings(section: Section) -> list[Problem]:
         hint = "such as https://node.example.org"
         fields.fault("public_url", "url.bad", f"{public!r} is not an http address", hint=hint)
     return problems
+
+
+def parse_proxies(networks: Sequence[str]) -> tuple[IPv4Network | IPv6Network, ...]:
+    """The networks of `trusted_proxies`; raises ValueError naming the first that is none."""
+    return tuple(ip_network(text, strict=False) for text in networks)
+
+
+def _check_proxies(fields: Fields) -> None:
+    for text in fields.texts("trusted_proxies", (), example='["10.0.0.5"]'):
+        try:
+            parse_proxies([text])
+        except ValueError:
+            message = f"{text!r} is not an address or network"
+            hint = 'such as "127.0.0.1" or "10.0.0.0/8"'
+            fields.fault("trusted_proxies", "url.bad", message, hint=hint)
 
 
 def _is_web_address(text: str) -> bool:
@@ -149,6 +173,8 @@ def _convert(text: str, kind: object, variable: str) -> object:
             raise InvalidInput(
                 f"{variable}={text!r} is not a whole number", code="settings.invalid"
             ) from None
+    if kind == tuple[str, ...]:
+        return [part.strip() for part in text.split(",") if part.strip()]
     return text
 
 
@@ -158,6 +184,16 @@ def _checked(name: str, kind: object, given: object, origin: str) -> object:
         wanted = f"a whole number from {low} to {high}"
     elif kind is str and not isinstance(given, str):
         wanted = "text"
+    elif name == "trusted_proxies" and not _are_networks(given):
+        wanted = "addresses or networks of proxies"
     else:
         return given
     raise InvalidInput(f"{origin} must be {wanted}, not {given!r}", code="settings.invalid")
+
+
+def _are_networks(given: object) -> bool:
+    try:
+        parse_proxies(given)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return False
+    return True

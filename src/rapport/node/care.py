@@ -80,6 +80,10 @@ class ChannelCare:
         interceptors = self._channels.interceptors
         await end_each([("care.tasks", self._tasks.stop), ("interceptors", interceptors.stop)])
 
+    def export_faults(self) -> dict[str, str]:
+        """Channels that cannot be exported, with the code of the reason."""
+        return dict(self._exporting.troubles) if self._exporting is not None else {}
+
     def unwell(self) -> list[str]:
         """Tasks that keep failing."""
         return self._tasks.unwell()

@@ -22,12 +22,14 @@ from rapport.ensemble.carrying import Collector, Confirming
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.faults import fault_of
+from rapport.ensemble.model.snapshots import WithheldKnowledge
 from rapport.ensemble.runtime.program import load_program
 from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.status import NodeStatus
 from rapport.ensemble.sharing import Shelf, Wishing, rooms_in
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, Now
+from rapport.kernel.conditions import Conditions
 from rapport.kernel.ending import Ending, end_each
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.declaring.files import fields_tables
@@ -85,9 +87,10 @@ class NodeEnsemble:
         context: NodeContext | None,
         clock: Clock,
         chance: Chance,
+        conditions: Conditions,
     ) -> None:
         self._declared, self._site, self._channels = declared, site, channels
-        self._clock, self._chance = clock, chance
+        self._clock, self._chance, self._conditions = clock, chance, conditions
         self._context = context
         self._running: EnsembleNode | None = None
         ties = declared.ties
@@ -149,6 +152,7 @@ class NodeEnsemble:
             is_grouper=declared.is_grouper,
             on_changed=self._heard,
             on_published=self._published,
+            on_withheld=self._report_withheld,
             given_before=given_before,
         )
         return {"ensemble.keys": lambda: self._look_at_keys(watch), **self._work()}
@@ -268,6 +272,17 @@ class NodeEnsemble:
         """Of a component of this node."""
         self._versions.gave(knowledge.version)
         self._said(knowledge)
+
+    def _report_withheld(self, component: str, withheld: WithheldKnowledge | None) -> None:
+        """Others see what they know of the component grow old: the node is degraded."""
+        name = f"ensemble.withheld.{component}"
+        if withheld is None:
+            self._conditions.end(name)
+        else:
+            self._conditions.begin(
+                name,
+                f"the knowledge of the component {component!r} is withheld: {withheld.message}",
+            )
 
     def _said(self, knowledge: Knowledge) -> None:
         """Of any component, this node's included. Those that only make nodes part of the whole are

@@ -29,6 +29,10 @@ def ensemble_metrics(ensemble: NodeEnsemble | None) -> Iterator[Metric]:
             sum(one.state == "alive" for one in status.node.members),
             "Other nodes that are there.",
         ),
+        "withheld": (
+            len(status.node.withheld),
+            "Components of this node whose knowledge cannot be published now.",
+        ),
         "waiting": (status.waiting, "Versions of knowledge that wait to be written down."),
     }
     for name, (value, said) in gauges.items():
@@ -52,3 +56,11 @@ def ensemble_metrics(ensemble: NodeEnsemble | None) -> Iterator[Metric]:
     for name, count in sorted(told.items()):
         counts.add_metric([name], count)
     yield counts
+    faults = CounterMetricFamily(
+        "rapport_ensemble_faults",
+        "Faults of components, processes, ensembles and names since the start.",
+        labels=["code"],
+    )
+    for code, count in sorted(status.node.fault_counts.items()):
+        faults.add_metric([code], count)
+    yield faults

@@ -31,6 +31,7 @@ class _NodeCollector(Collector):
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
+        yield self._degraded()
         yield self._channels()
         yield from self._retention()
         yield from self._interceptors()
@@ -45,6 +46,14 @@ class _NodeCollector(Collector):
         yield from lookup_metrics(self._node.lookups)
         yield from context_metrics(self._node.context)
         yield from ensemble_metrics(self._node.ensemble)
+
+    def _degraded(self) -> Metric:
+        degraded = GaugeMetricFamily(
+            "rapport_degraded", "1 for each condition that degrades the node.", labels=["condition"]
+        )
+        for condition in self._node.conditions.current():
+            degraded.add_metric([condition.name], 1)
+        return degraded
 
     def _channels(self) -> Metric:
         events = CounterMetricFamily(

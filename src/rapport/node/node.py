@@ -22,13 +22,16 @@ from rapport.channel.logged.channels import LoggedChannels
 from rapport.communication.adapters.web.webhook_in import WebhookInput
 from rapport.communication.api.communication import Communication
 from rapport.communication.arriving.answers import AnswerData, is_answer_token, record_answer
+from rapport.communication.aside import run_aside
 from rapport.communication.assembly import Assembly
 from rapport.communication.history.index import LedgerIndex
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.history.ledger import Ledger, LedgerRow, MessageRow
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
+from rapport.kernel.conditions import Conditions
 from rapport.kernel.ending import Ending, end_each
+from rapport.kernel.node_identity import NodeIdentity, directory_digest
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
@@ -39,6 +42,7 @@ from rapport.mediation.reader import MediationReader
 from rapport.node.care import ChannelCare
 from rapport.node.context import NodeContext
 from rapport.node.fresh_tables import FreshTables
+from rapport.node.health import watch_node
 from rapport.node.history import History
 from rapport.node.links.links import Links
 from rapport.node.load import LoadWatch
@@ -66,6 +70,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     site: Site
     settings: NodeSettings
     clock: Clock
+    conditions: Conditions
     channels: LoggedChannels
     rights: Rights
     bindings: dict[str, SourceBinding]
@@ -100,6 +105,8 @@ class Node:
     def __init__(self, parts: NodeParts) -> None:
         self._parts = parts
         self.settings, self.clock = parts.settings, parts.clock
+        self.conditions = parts.conditions
+        """Faults with which the node still works."""
         self.channels = parts.channels
         self.rights = parts.rights
         self.links, self.bridges = parts.links, parts.bridges
@@ -172,6 +179,7 @@ class Node:
             self._tasks.start("pipeline", self._parts.pipeline.run)
         for name, run in ensemble.items():
             self._tasks.start(name, run)
+        self._tasks.start("health", watch_node(self, self.site.data_directory).run)
         _log.info("node started", site=self.site.name, policies=sorted(self.policy.policies()))
 
     async def stop(self) -> None:
@@ -206,6 +214,14 @@ class Node:
     def site(self) -> Site:
         """As its files were at the start, or at the last reload of all."""
         return self._parts.reloading.site
+
+    @property
+    def identity(self) -> NodeIdentity:
+        """Which node of which site this is, for commands that look for their own."""
+        site = self.site
+        return NodeIdentity(
+            site=site.name, node=self.links.node, directory=directory_digest(site.directory)
+        )
 
     async def reload(self, *, by: str = "") -> SiteReloaded:
         """Takes over what the site's files say now, or nothing of it; see SiteReload."""
@@ -255,23 +271,50 @@ class Node:
         if not is_answer_token(self._parts.communication.secret, message, peer, token):
             raise NotAllowed("this link is not valid", code="answer.bad_token")
 
-    async def message_text(self, message: str) -> str:
-        """What the message says; raises UnknownName."""
+    async def linked_message(self, message: str, peer: str, token: str) -> MessageRow:
+        """The message behind an answer link; raises NotAllowed for a link that this node did not
+        make for this person, and for one whose message was closed too long ago.
+        """
+        self.check_answer_token(message, peer, token)
         await self.ledger.refresh()
-        row = self.ledger.message(message)
-        if row is None:
-            raise UnknownName("message", message)
-        return row.text
+        row = await run_aside(partial(self.ledger.message, message))
+        lifetime_ms = self._parts.communication.arrivals.settings.answer_links_ms
+        # A message that is not known any more was closed before all that is known.
+        if row is None or self.clock.now_ms() - (row.ended_at or self.clock.now_ms()) > lifetime_ms:
+            raise NotAllowed(
+                "this link is too old", code="answer.link_over", hint="ask who sent the message"
+            )
+        return row
 
-    async def answer(self, message: str, peer: str, token: str, text: str) -> None:
-        """Records a person's answer, durably; raises NotAllowed when the token is wrong."""
-        await record_answer(
-            self.channels,
-            self._parts.communication.secret,
-            # The page's button says so in any site, whatever its own words are.
-            AnswerData(message=message, peer=peer, text=text, declined=text == "no", token=token),
-            now_ms=self.clock.now_ms(),
+    async def zone_of(self, peer: str) -> str:
+        """The zone on whose clock a person reads times."""
+        return await self._parts.communication.zone_of(peer)
+
+    async def answer_of(self, message: str, peer: str) -> LedgerRow | None:
+        """What a person answered last, as the ledger knows it; None when they did not."""
+        await self.ledger.refresh()
+        rows = await run_aside(partial(self.ledger.rows, message=message, peer=peer))
+        answered = (row for row in rows if not row.address and row.state == "answered")
+        return next(answered, None)
+
+    async def answer(
+        self, message: str, peer: str, token: str, text: str, *, declined: bool = False
+    ) -> bool:
+        """Records a person's answer, durably; False for what they had answered already. Raises
+        NotAllowed when the token is wrong.
+        """
+        self.check_answer_token(message, peer, token)
+        before = await self.answer_of(message, peer)
+        if before is not None and before.answer == text:
+            return False
+        # The page's button says so in any site, whatever its own words are.
+        data = AnswerData(
+            message=message, peer=peer, text=text, declined=declined or text == "no", token=token
         )
+        secret, now_ms = self._parts.communication.secret, self.clock.now_ms()
+        after_ms = before.time if before is not None else 0
+        await record_answer(self.channels, secret, data, now_ms=now_ms, after_ms=after_ms)
+        return True
 
     @property
     def mediation(self) -> MediationReader:

@@ -12,6 +12,7 @@ from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import LATE
+from rapport.kernel.conditions import Condition
 from rapport.node.node import Node
 from rapport.policy.life.versions import ShownPolicy
 
@@ -77,6 +78,8 @@ class Overview(msgspec.Struct, frozen=True):
     held: list[HeldCount] = []
     policies: list[ShownPolicy] = []
     policies_in_all: int = 0
+    conditions: list[Condition] = []
+    """Why the node is degraded; empty when it is not."""
 
 
 class _Rejected(msgspec.Struct):
@@ -98,6 +101,7 @@ async def overview(node: Node) -> Overview:
         held=await _held_counts(node),
         policies=sorted(policies, key=_worth_a_look)[:_NEWEST],
         policies_in_all=len(policies),
+        conditions=node.conditions.current(),
     )
 
 

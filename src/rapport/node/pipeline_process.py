@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from rapport.core.errors import Conflict
 from rapport.kernel.clock import Clock
+from rapport.kernel.paths import make_private_directory
 from rapport.kernel.tasks import end_firmly
 from rapport.kernel.telemetry import get_logger, logs_are_json
 from rapport.site.pipeline import RunPlaces, is_held
@@ -69,7 +70,7 @@ class PipelineProcess:
 
     def _watch(self) -> int:
         """Says to others that a node starts the process; raises Conflict when another one does."""
-        self._places.directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self._places.directory)
         held = os.open(self._places.watched, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

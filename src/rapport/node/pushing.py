@@ -40,7 +40,7 @@ from rapport.channel.push.records import Form, Push, forget_push, load_pushes, s
 from rapport.channel.push.subscriber import Sink, find_sink, is_document
 from rapport.channel.requesting.batch import LONGEST_WAIT_MS, Batch, Request
 from rapport.communication.aside import run_aside
-from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError, Unsupported
+from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError
 from rapport.kernel.believed_time import BelievedTime
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
@@ -329,12 +329,6 @@ class Pushing:
 
 
 def _http_sender(clock: Clock, *, secret: str) -> Sender:
-    try:
-        from rapport.node.push_sender import PushSender
-    except ModuleNotFoundError as error:
-        if error.name != "httpx2":
-            raise
-        raise Unsupported(
-            "pushing", "this installation", hint="pip install 'rapport[http]'"
-        ) from None
+    from rapport.node.push_sender import PushSender  # its client is loaded by nodes that push
+
     return PushSender(clock, secret=secret)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,9 @@ from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
+from rapport.kernel.conditions import Conditions
+from rapport.kernel.node_identity import write_node_id
+from rapport.kernel.paths import make_private_directory
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings, read_secret
 from rapport.mediation.binding import SourceBinding
@@ -91,10 +95,13 @@ def make_node(
     # What a flag said counts for all that the node keeps, also when it reads its site again.
     site = msgspec.structs.replace(site, data_directory=data_directory(site, settings))
     plugins = Plugins()
+    conditions = Conditions(clock)
     people = _people(site, plugins)
     admission = open_admission(load_access(site.file), site.directory)
     signatures, signer = _signatures(site, settings, admission)
     sign = signer.changed if signer is not None else None
+    with suppress(OSError):  # what is wrong with the directory, opening the channels reports
+        make_private_directory(site.data_directory)
     opened = channels or open_channels(
         data_directory(site, settings) / "log",
         clock,
@@ -102,6 +109,9 @@ def make_node(
         site=site.directory,
         segment_bytes=settings.segment_bytes,
     )
+    if channels is None:
+        own = node_identity(opened.records, Chance.from_machine().randbytes(8).hex())
+        write_node_id(data_directory(site, settings), own)
     if signer is not None:
         opened.sign_with(signer)
     # Links in messages need the node's address, which is known only once its doors are open.
@@ -143,6 +153,7 @@ def make_node(
         site=site,
         settings=settings,
         clock=clock,
+        conditions=conditions,
         channels=opened,
         rights=admission.rights,
         admission=admission,
@@ -195,6 +206,7 @@ def make_node(
             context,
             clock,
             lambda name, events: node[0].append(name, events),
+            conditions,
         ),
         ledger_index=(
             LedgerIndex(data_directory(site, settings) / "log" / LEDGER_FILE)
@@ -243,6 +255,7 @@ def _ensemble(
     context: NodeContext | None,
     clock: Clock,
     append: Append,
+    conditions: Conditions,
 ) -> NodeEnsemble | None:
     """The node's part in ensembles, where the site has one."""
     declared, problems = ensemble_from_site(site.file, site.directory, bindings, site.name)
@@ -254,7 +267,9 @@ def _ensemble(
     from rapport.node.ensemble import NodeEnsemble
 
     chance = Chance.from_machine()
-    return NodeEnsemble(declared, site, channels, append, meanings, context, clock, chance)
+    return NodeEnsemble(
+        declared, site, channels, append, meanings, context, clock, chance, conditions
+    )
 
 
 def _channels(site: Site) -> ChannelsDeclared:

@@ -44,16 +44,24 @@ class Swim:
     """
 
     def __init__(
-        self, name: str, own: Address, chance: Chance, settings: SwimSettings | None = None
+        self,
+        name: str,
+        own: Address,
+        chance: Chance,
+        settings: SwimSettings | None = None,
+        *,
+        role: str = "",
     ) -> None:
-        """`own`: the address by which the others reach it."""
+        """`own`: the address by which the others reach it; `role`: what all others learn of it
+        beside its name, 32 characters at most.
+        """
         self.name, self.own = name, own
         self.settings = settings = settings or SwimSettings()
         self.outbox: list[tuple[SwimMessage, Address]] = []
         self.changes: list[Change] = []
         """What became of others since somebody last looked and cleared it."""
         self.health = Health(settings.most_health)
-        self._hearsay = Hearsay(name, own, settings, self.health)
+        self._hearsay = Hearsay(name, own, settings, self.health, role)
         self.roster = self._hearsay.roster
         self._chance = chance
         self._turns = Turns(chance)
@@ -140,7 +148,9 @@ class Swim:
         for relay in self._relays.overdue(time_ms):
             self.outbox.append((Nack(relay.number), relay.origin))
         for member in self.roster.overdue(time_ms):
-            dead = Claim(State.DEAD, member.address, member.incarnation, member.name)
+            dead = Claim(
+                State.DEAD, member.address, member.incarnation, member.name, role=member.role
+            )
             self._learn((dead,), time_ms)
         if self._probe_ms <= time_ms:
             self._go_on_probing(time_ms)
@@ -216,7 +226,14 @@ class Swim:
         self.health.change(probe.verdict())
         member = self.roster.get(probe.target)
         if not probe.is_answered and member is not None and not member.state.is_gone:
-            suspect = Claim(State.SUSPECT, probe.target, member.incarnation, member.name, self.own)
+            suspect = Claim(
+                State.SUSPECT,
+                probe.target,
+                member.incarnation,
+                member.name,
+                self.own,
+                member.role,
+            )
             self._learn((suspect,), time_ms)
 
     def _ping(self, to: Address, number: int) -> None:

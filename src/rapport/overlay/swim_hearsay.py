@@ -24,15 +24,17 @@ class Hearsay:
     wrong about this node are objected to.
     """
 
-    def __init__(self, name: str, own: Address, settings: SwimSettings, health: Health) -> None:
+    def __init__(
+        self, name: str, own: Address, settings: SwimSettings, health: Health, role: str
+    ) -> None:
         self.roster = Roster(settings)
         self.news = NewsQueue(settings)
         self.incarnation = 0
-        self._name, self._own, self._health = name, own, health
+        self._name, self._own, self._health, self._role = name, own, health, role
 
     def own_claim(self, state: State = State.ALIVE) -> Claim:
         """What this node says of itself."""
-        return Claim(state, self._own, self.incarnation, self._name)
+        return Claim(state, self._own, self.incarnation, self._name, role=self._role)
 
     def take(self, claim: Claim, time_ms: float) -> Change | None:
         """Somebody says so; what it changes."""
@@ -49,7 +51,7 @@ class Hearsay:
         present here is suspected, and may still object.
         """
         return [
-            Claim(State.SUSPECT, claim.address, claim.incarnation, claim.name, sender)
+            Claim(State.SUSPECT, claim.address, claim.incarnation, claim.name, sender, claim.role)
             if claim.state is State.DEAD and self.is_present(claim.address)
             else claim
             for claim in claims
@@ -77,7 +79,11 @@ class Hearsay:
 
     def _object(self, claim: Claim) -> None:
         """Somebody says of this node what is not so, or what was so of one that was here before."""
-        said_of_before = claim.incarnation > self.incarnation or claim.name != self._name
+        said_of_before = (
+            claim.incarnation > self.incarnation
+            or claim.name != self._name
+            or claim.role not in ("", self._role)  # nodes of before pass claims on without it
+        )
         is_wrong = claim.state is not State.ALIVE or said_of_before
         if claim.incarnation < self.incarnation or not is_wrong:
             return

@@ -14,6 +14,7 @@ from rapport.core.errors import InvalidInput
 from rapport.transport.base import Address
 
 MAX_NAME = 255
+MAX_ROLE = 32
 TABLE_BYTES = 1_100
 """Of the claims in a Table, so that it is one sealed datagram."""
 _MAX_HOST = 64
@@ -46,6 +47,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
     name: str = ""
     by: Address | None = None
     """Who suspects it."""
+    role: str = ""
+    """What the member is to the others beside a member, by its own account."""
 
 
 News = tuple[Claim, ...]
@@ -158,6 +161,8 @@ def _check_claim(claim: Claim) -> None:
         _check_address(claim.by)
     if not 0 <= claim.incarnation < _MAX_NUMBER or len(claim.name) > MAX_NAME:
         raise _bad("a claim with a name or incarnation that nobody has")
+    if len(claim.role) > MAX_ROLE:
+        raise _bad(f"a role of {len(claim.role)} characters, at most {MAX_ROLE} are taken")
 
 
 def _check_address(address: Address) -> None:

@@ -15,6 +15,7 @@ from rapport.transport.base import Address
 _NEVER = float("inf")
 
 ChangeKind = Literal["joined", "suspected", "cleared", "failed", "left", "renamed"]
+"""`renamed`: another name, or another role."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -28,15 +29,17 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 class Member:
     """Another node."""
 
-    __slots__ = ("accusers", "address", "incarnation", "name", "since_ms", "state")
+    __slots__ = ("accusers", "address", "incarnation", "name", "role", "since_ms", "state")
 
     def __init__(self, claim: Claim, time_ms: float) -> None:
-        self.address = claim.address
+        self.address, self.role, self.incarnation = claim.address, claim.role, claim.incarnation
         self.accusers: dict[Address | None, None] = {}
         self.become(claim, time_ms)
 
     def become(self, claim: Claim, time_ms: float) -> None:
         """Is as the claim says, since then."""
+        if claim.role or claim.incarnation > self.incarnation:
+            self.role = claim.role
         self.name, self.state = claim.name, claim.state
         self.incarnation, self.since_ms = claim.incarnation, time_ms
         self.accusers = {claim.by: None} if claim.state is State.SUSPECT else {}
@@ -44,7 +47,7 @@ class Member:
     def claim(self) -> Claim:
         """What is held of it, to be told."""
         by = next(iter(self.accusers), None)
-        return Claim(self.state, self.address, self.incarnation, self.name, by)
+        return Claim(self.state, self.address, self.incarnation, self.name, by, self.role)
 
 
 class Roster:
@@ -87,14 +90,17 @@ class Roster:
         if member is None:
             return self._meet(claim, time_ms)
         held, said = (member.incarnation, member.state), (claim.incarnation, claim.state)
+        if said == held and claim.role and not member.role:
+            member.role = claim.role
+            return True, Change("renamed", member.address, member.name)
         if said <= held:
             return said == held and self._confirm(member, claim, time_ms), None
-        was, name = member.state, member.name
+        was, name, role = member.state, member.name, member.role
         member.become(claim, time_ms)
         self._watch(member, time_ms)
         if was.is_gone is not member.state.is_gone:
             self._count_present()
-        return True, _change(was, name, member)
+        return True, _change(was, name, role, member)
 
     def overdue(self, time_ms: float) -> list[Member]:
         """The suspected whose time is over."""
@@ -113,6 +119,10 @@ class Roster:
         for address in self.present:
             total ^= _hashed(address, self._members[address].incarnation)
         return total
+
+    def with_role(self, role: str) -> tuple[Address, ...]:
+        """Who is there in a role."""
+        return tuple(one for one in self.present if self._members[one].role == role)
 
     def namesakes(self, name: str) -> list[Address]:
         """Who is there under a name: should be one at most."""
@@ -150,7 +160,7 @@ class Roster:
         self.present = tuple(m.address for m in self._members.values() if not m.state.is_gone)
 
 
-def _change(was: State, name: str, member: Member) -> Change | None:
+def _change(was: State, name: str, role: str, member: Member) -> Change | None:
     kind: ChangeKind | None = None
     now = member.state
     if now.is_gone:
@@ -159,7 +169,7 @@ def _change(was: State, name: str, member: Member) -> Change | None:
         kind = "joined"
     elif now is not was:
         kind = "suspected" if now is State.SUSPECT else "cleared"
-    elif member.name != name:
+    elif (member.name, member.role) != (name, role):
         kind = "renamed"
     return None if kind is None else Change(kind, member.address, member.name)
 

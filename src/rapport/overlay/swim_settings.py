@@ -53,6 +53,9 @@ class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Others are not taken in beyond that, so that nobody can fill our memory."""
 
     def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not math.isfinite(getattr(self, name)):
+                raise _bad(f"{name} is {getattr(self, name)}", "a finite number")
         waiting = self.ack_ms * (self.repeats + 2)
         if self.period_ms <= 0 or self.ack_ms <= 0 or waiting > self.period_ms:
             raise _bad(

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from rapport.core.errors import Problem, nearest_names
 from rapport.kernel.fields import Fields
 from rapport.kernel.paths import is_file, is_inside
 from rapport.kernel.settings import check_settings
+from rapport.kernel.toml import Section, TomlFile
 from rapport.policy.compiler.compile import Compiled
 from rapport.policy.compiler.reads import named_at, table_attributes
 from rapport.policy.language.faults import Faults
@@ -46,6 +49,7 @@ TABLES_OF_A_SITE = (
     "links",
     "mqtt",
     "context",
+    "ensemble",
     "spark",
     "pipeline",
 )
@@ -143,8 +147,24 @@ def check_sources(parts: SiteParts) -> list[Problem]:
     ]
 
 
+def check_extras(parts: SiteParts) -> list[Problem]:
+    """A driver that the site needs and this installation lacks, with the command that brings it."""
+    return [
+        section.problem(
+            key,
+            "site.missing_extra",
+            f"{what} needs {module}, which is not installed",
+            hint=f"pip install 'rapport[{extra}]'",
+        )
+        for section, key, what in _drivers_needed(parts.file)
+        for module, extra in (_EXTRAS[what],)
+        if find_spec(module) is None
+    ]
+
+
 CHECKERS: tuple[Checker, ...] = (
     check_known_tables,
+    check_extras,
     check_node,
     check_sources,
     check_recorded_events,
@@ -156,6 +176,36 @@ CHECKERS: tuple[Checker, ...] = (
     check_contrary,
     check_similar,
 )
+
+
+_EXTRAS = {
+    "MQTT": ("paho", "mqtt"),
+    "Apprise": ("apprise", "notify"),
+    "NATS": ("nats", "nats"),
+    "PostgreSQL": ("psycopg", "postgres"),
+}
+"""What needs a driver: the module, and the extra of this package that has it."""
+_MEDIA = {"mqtt": "MQTT", "apprise": "Apprise"}
+_STORES = {"nats": "NATS", "postgres": "PostgreSQL"}
+
+
+def _drivers_needed(file: TomlFile) -> Iterator[tuple[Section, str, str]]:
+    """Where the site asks for something that not every installation has: section, key, what."""
+    for _name, bridge in file.section("mqtt").sections():
+        yield bridge, "broker", "MQTT"
+    for _name, medium in file.section("inputs").sections():
+        if what := _MEDIA.get(str(medium.values.get("adapter"))):
+            yield medium, "adapter", what
+    for _name, peer in file.section("peers").sections():
+        addresses = peer.values.get("addresses")
+        for address in addresses if isinstance(addresses, list) else ():
+            if what := _MEDIA.get(str(address).partition(":")[0]):
+                yield peer, "addresses", what
+    channels = file.section("channels")
+    for section in (channels, *(rule for _name, rule in channels.sections())):
+        for key in ("log", "records"):
+            if what := _STORES.get(str(section.values.get(key))):
+                yield section, key, what
 
 
 def _no_events(parts: SiteParts, name: str, events: str) -> Problem:

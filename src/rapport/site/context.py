@@ -44,7 +44,7 @@ _SETTINGS: dict[str, type[msgspec.Struct]] = {
 }
 """Tables of `[context]` whose keys are the fields of these settings."""
 _KEYS = ("listen", "join", "keys", "v0", "v0_clients", "rights", *_SETTINGS)
-_RIGHTS = ("read", "write", "control")
+_RIGHTS = ("read", "write", "take_over", "control")
 _EXAMPLE = '"127.0.0.1:7411"'
 
 
@@ -81,10 +81,8 @@ def context_from_site(
     v0 = read_address(fields, "v0", fields.text("v0", "", example='"127.0.0.1:7410"'))
     keys = read_keys(fields, directory, "context")
     rights = _rights(fields)
-    if listen is None:
-        return None, problems
     declared = ContextDeclared(
-        listen=listen,
+        listen=listen or ("127.0.0.1", 0),
         join=read_addresses(fields, "join"),
         keys=keys,
         v0=v0,
@@ -92,6 +90,8 @@ def context_from_site(
         rights=rights,
         broker=_settings(fields),
     )
+    if listen is None:
+        return None, problems
     _check_sealed(fields, declared)
     return declared, problems
 
@@ -141,6 +141,7 @@ def _rights(fields: Fields) -> dict[str, ContextGrant] | None:
             found[name] = ContextGrant(
                 read=_patterns(one, "read"),
                 write=_patterns(one, "write"),
+                take_over=_patterns(one, "take_over"),
                 control=one.flag("control"),
             )
     return found

@@ -16,7 +16,7 @@ from rapport.communication.declare import Communication
 from rapport.communication.declaring.said import constant_misfit
 from rapport.communication.declaring.waiting import people_behind
 from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDelivery
-from rapport.communication.templates import ALWAYS_KNOWN, template_fields
+from rapport.communication.templates import ALWAYS_KNOWN, named_in_texts, template_fields
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
 from rapport.policy.delivery import read_delivery
@@ -181,14 +181,14 @@ def _check_receiver(receiver: Receiver, people: Communication, faults: Faults) -
 
 def _check_text(block: DeliveryBlock, known: Collection[str], faults: Faults) -> None:
     try:
-        asked = template_fields(block.say or "")
+        asked = template_fields(block.say or "", known)
     except InvalidInput as error:
         faults.add(error.code, error.message, block.say_place, hint=error.hint)
         return
     for field in asked:
         if field not in known:
             message = f"the text asks for {{{field}}}, which this policy does not have"
-            hint = did_you_mean(field, known)
+            hint = named_in_texts(known, field)
             faults.add("action.unknown_field", message, block.say_place, hint=hint)
 
 

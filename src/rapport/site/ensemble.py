@@ -111,9 +111,9 @@ def ensemble_from_site(
         meanings=_meanings(fields),
         ties=read_ties(fields, sources),
     )
+    declared = msgspec.structs.replace(declared, settings=_settings(fields, declared))
     if listen is None:
         return None, problems
-    declared = msgspec.structs.replace(declared, settings=_settings(fields, declared))
     _check_sealed(fields, declared)
     return declared, problems
 
@@ -199,7 +199,11 @@ def _settings(fields: Fields, declared: EnsembleDeclared) -> RuntimeSettings:
         except InvalidInput as error:
             fields.report(name, error)
         except msgspec.ValidationError as error:
-            fields.fault(name, "ensemble.bad_settings", f"[ensemble.{name}]: {error}")
+            why, _, path = str(error).partition(" - at `$.")
+            place = inner if inner is not None and path else fields
+            place.fault(
+                path.rstrip("`") or name, "ensemble.bad_settings", f"[ensemble.{name}]: {why}"
+            )
     gossip: GossipSettings = given.get("gossip", GossipSettings())
     for told in advice(gossip):
         fields.fault("gossip", told.code, told.message, hint=told.hint, severity="warning")

@@ -19,6 +19,11 @@ from rapport.site.parts import SiteParts
 State = Literal["starting", "running", "stopping", "ended", "failed"]
 JobState = Literal["waiting", "running", "failed", "off"]
 _KEYS = ("on", "every", "figures", "figures_every", "live", "buckets", "keep")
+SPARK_KEYS = (
+    *("master", "memory", "shuffle_partitions", "rows_per_batch", "ui_port"),
+    *("log_level", "driver_host", "java_options", "options"),
+)
+"""Of `[spark]`, which the pipeline reads; it stands above this package."""
 _LAYERS = ("bronze", "silver", "gold")
 _SILENT_MS = 30_000
 FORMAT = 1
@@ -76,8 +81,10 @@ def _keep(fields: Fields) -> dict[str, int]:
 
 
 def check_pipeline(parts: SiteParts) -> list[Problem]:
-    """Every mistake in `[pipeline]`."""
-    return pipeline_settings(parts.file)[1]
+    """Every mistake in `[pipeline]`, and keys of `[spark]` that the pipeline would refuse."""
+    problems = pipeline_settings(parts.file)[1]
+    Fields(parts.file.section("spark"), problems, known=SPARK_KEYS, strict=True)
+    return problems
 
 
 class JobStatus(msgspec.Struct, kw_only=True):

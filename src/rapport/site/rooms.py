@@ -12,6 +12,7 @@ from rapport.channel.federation.declare import links_from_site
 from rapport.channel.intercept.kinds import Mediate, Workshop
 from rapport.channel.intercept.site import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.declare import bridges_from_site
+from rapport.communication.actions import same_phrase
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.contents.rules import ContentRules
 from rapport.communication.declare import Communication, communication_from_site
@@ -23,8 +24,10 @@ from rapport.communication.services.info_records import rules_of
 from rapport.communication.services.info_site import info_from_site
 from rapport.communication.services.services import services_from_site
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
+from rapport.core.web_addresses import address_parts, is_loopback, is_unspecified
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.plugins import Plugins
+from rapport.kernel.settings import load_settings
 from rapport.mediation.meaning import build_meaning
 from rapport.mediation.resolve import check_bindings
 from rapport.mediation.sources import sources_into_channels
@@ -125,19 +128,61 @@ def check_runnable(parts: SiteParts) -> list[Problem]:
 
 def check_people(parts: SiteParts) -> list[Problem]:
     """Peers, collectives, actions and adapters, and the texts of actions against the policies."""
+    phrases = {name: compiled.plan.actions for name, compiled in parts.policies.items()}
+    facts = SiteFacts(parts.tables, parts.policies) if parts.tables is not None else None
+    known = {name: facts.fields(name) for name in parts.policies} if facts is not None else {}
     people, problems = communication_from_site(
-        parts.file, parts.directory, adapters=adapter_names(Plugins())
+        parts.file,
+        parts.directory,
+        adapters=adapter_names(Plugins()),
+        named=_named_by_phrase(phrases, known),
     )
     problems += entrance_from_site(parts.file)[1]
     problems += engines_from_site(parts.file)[1]
-    phrases = {name: compiled.plan.actions for name, compiled in parts.policies.items()}
-    if parts.tables is None:
+    if facts is None:
         return problems
-    facts = SiteFacts(parts.tables, parts.policies)
-    known = {name: facts.fields(name) for name in parts.policies}
     problems += check_constant_texts(parts.file, people.actions, _content_rules(parts))
     problems += check_own_actions(parts, people, known)
     return problems + check_action_texts(parts.file, people, phrases, known)
+
+
+def _named_by_phrase(
+    phrases: Mapping[str, Collection[str]], known: Mapping[str, Collection[str]]
+) -> dict[str, Collection[str]]:
+    """What the texts of an action can name: what all policies have that use its phrase."""
+    found: dict[str, Collection[str]] = {}
+    for policy, used in phrases.items():
+        for phrase in map(same_phrase, used):
+            own = known.get(policy, ())
+            found[phrase] = [name for name in own if name in found.get(phrase, own)]
+    return found
+
+
+def check_links(parts: SiteParts) -> list[Problem]:
+    """Links in messages that leave this machine can be opened by who gets them."""
+    try:
+        settings = load_settings(parts.file.section("node"), flags={})
+    except InvalidInput:
+        return []  # told by check_node
+    url = settings.public_url or settings.local_url()
+    host = address_parts(url).hostname or ""
+    is_here_only = is_loopback(host) and not settings.public_url
+    if not is_here_only and not is_unspecified(host):
+        return []
+    people, problems = communication_from_site(
+        parts.file, parts.directory, adapters=adapter_names(Plugins())
+    )
+    outside = {} if has_errors(problems) else people.linked_outside()
+    for name, address in outside.items():
+        others = f" and {len(outside) - 1} more" if len(outside) > 1 else ""
+        message = (
+            f"{name!r}{others} cannot open the links to answer: those in messages by "
+            f"{address.partition(':')[0]} would begin with {url}"
+        )
+        hint = 'write public_url = "https://..." in [node]: the address by which people reach it'
+        place = ("peers", name, "addresses")
+        return [parts.file.problem(place, "site.links_here_only", message, hint=hint)]
+    return []
 
 
 def check_services(parts: SiteParts) -> list[Problem]:
@@ -179,12 +224,13 @@ ROOM_CHECKERS: tuple[Checker, ...] = (
     check_on_spark,
     check_pipeline,
     check_people,
+    check_links,
     check_services,
     check_context,
     check_ensemble,
 )
 
-REFUSING_THEMSELVES: tuple[Checker, ...] = (check_interpretations,)
+REFUSING_THEMSELVES: tuple[Checker, ...] = (check_interpretations, check_links)
 """Their errors refuse only what they are about: a node starts all the same, and holds back what is
-said in a faulty interpretation.
+said in a faulty interpretation. Its address may also be said when it starts.
 """

@@ -7,11 +7,11 @@ low-rate code. "Returned" means durable, for every back end that claims to be pe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
 
 READ_BYTES = 32 * 1024 * 1024
 """A reading ends with the block that brings it to so many bytes: how many records fit into memory
@@ -81,6 +81,14 @@ class LogPiece(msgspec.Struct, frozen=True, gc=False):
     size: int
     oldest: int
     newest: int
+
+
+@runtime_checkable
+class DamagedLogs(Protocol):
+    """A store of files, which can be damaged or vanish."""
+
+    def find_damage(self) -> list[Corrupt]:
+        """Every damage known by now, as errors naming file and offset; looks for missing files."""
 
 
 class PiecedLogStore(LogStore, Protocol):

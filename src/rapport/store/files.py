@@ -93,7 +93,7 @@ class DiskFile:
     __slots__ = ("_descriptor",)
 
     def __init__(self, path: Path, flags: int) -> None:
-        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
+        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
 
     def write_at(self, offset: int, *pieces: bytes) -> None:
         written = 0
@@ -140,7 +140,7 @@ class DiskLock:
 
     def __init__(self, directory: Path) -> None:
         path = directory / LOCK_NAME
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -166,7 +166,7 @@ class DiskFiles:
         return DiskFile(path, os.O_RDONLY)
 
     def make_directory(self, path: Path) -> None:
-        path.mkdir(exist_ok=True)
+        path.mkdir(exist_ok=True, mode=0o700)
 
     def sync_directory(self, path: Path) -> None:
         sync_path(path)

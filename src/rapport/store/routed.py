@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Protocol, cast
 
-from rapport.core.errors import StoreUnavailable
+from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Block, LogPiece, LogStore, PiecedLogStore, RecordStore
+from rapport.store.base import Block, DamagedLogs, LogPiece, LogStore, PiecedLogStore, RecordStore
 from rapport.store.fields.spots import Spot
 from rapport.store.segments.reading import PlacedBlock
 from rapport.store.side_logs import owner_of
@@ -190,6 +190,11 @@ class RoutedLogStore(RoutedLogReader):
     def close_piece(self, log: str) -> None:
         """See PiecedLogStore."""
         self._pieced(log).close_piece(log)
+
+    def find_damage(self) -> list[Corrupt]:
+        """See DamagedLogs."""
+        stores = [store for store in self._stores.values() if isinstance(store, DamagedLogs)]
+        return [fault for store in stores for fault in store.find_damage()]
 
     def closed_end(self, log: str) -> int:
         """See PiecedLogStore."""

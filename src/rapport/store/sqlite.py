@@ -6,10 +6,11 @@ lock, so any thread may call. sqlite3's own exceptions end here.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -89,6 +90,18 @@ def _get(connection: sqlite3.Connection, table: str, key: str) -> bytes | None:
     return None if row is None else bytes(row[0])
 
 
+IN_MEMORY = ":memory:"
+"""What SQLite calls a database without a file."""
+
+
+def _make_private_file(path: Path) -> None:
+    """Makes the file before SQLite does, which would let everybody read it and the files beside
+    it; one that is there keeps its rights. What is wrong with the path, SQLite reports.
+    """
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
 class SqliteFile:
     """One SQLite connection for all threads, one at a time; errors come out as Rapport's."""
 
@@ -97,6 +110,8 @@ class SqliteFile:
         self._guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         with self._translated():
+            if path is not None and str(path) != IN_MEMORY:
+                _make_private_file(path)
             connection = sqlite3.connect(
                 "" if path is None else path,
                 timeout=_BUSY_SECONDS,

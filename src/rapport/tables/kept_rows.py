@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.kernel.paths import sync_path
+from rapport.kernel.paths import make_private_directory, sync_path
 from rapport.tables.declaration import TableDeclaration
 from rapport.tables.headers import is_reference
 from rapport.tables.loaded import LoadedTable
@@ -62,7 +62,7 @@ class KeptRows:
             file.all_rows(),
         )
         path = self._path(table.declared.name)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(self._directory)
         new = path.with_suffix(".new")
         new.write_bytes(msgspec.msgpack.encode(kept))
         sync_path(new)

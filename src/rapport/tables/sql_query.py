@@ -95,7 +95,7 @@ def _from_postgres(address: str, login: Mapping[str, str], query: str, name: str
     try:
         import psycopg
     except ModuleNotFoundError:
-        hint = "install rapport[postgres]"
+        hint = "pip install 'rapport[postgres]'"
         raise refused(
             name, "tables.no_driver", "the driver of PostgreSQL is missing", hint
         ) from None

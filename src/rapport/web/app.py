@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from litestar import Litestar
+from litestar import Litestar, Request
 from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
@@ -47,6 +48,7 @@ from rapport.web.api import (
     tables,
     webhooks,
 )
+from rapport.web.bodies import check_value_count
 from rapport.web.front import Front
 from rapport.web.guard import Doorkeeper, check_exposure
 from rapport.web.headers import SAFE_HEADERS
@@ -113,6 +115,7 @@ DOORS = (
     federation.links,
     pipeline.take_results,
     service.healthz,
+    service.identity,
     service.readyz,
     service.metrics,
     people.show_answer_page,
@@ -184,6 +187,7 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
             Exception: unexpected_response,
         },
         response_headers=SAFE_HEADERS,
+        before_request=_check_body,
         request_max_body_size=node.settings.max_body_bytes,
         openapi_config=OpenAPIConfig(
             title="Rapport",
@@ -196,11 +200,18 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
                 "live": Live(node),
                 "inboxes": Inboxes(node),
                 "failed_signatures": FailedAttempts(),
+                "link_guard": people.LinkGuard(),
             }
         ),
         logging_config=None,
         debug=False,
     )
+
+
+async def _check_body(request: Request[Any, Any, Any]) -> None:
+    """Limits come before the work of a handler; after the guard, so strangers send no bodies."""
+    if request.method not in ("GET", "HEAD"):
+        check_value_count(await request.body())
 
 
 @asynccontextmanager

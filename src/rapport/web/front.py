@@ -23,6 +23,7 @@ from rapport.core.errors import RapportError
 from rapport.node.node import Node
 from rapport.web.answering import WholeAnswers
 from rapport.web.api import events
+from rapport.web.bodies import BodyBudget, CountedBody, check_value_count
 from rapport.web.guard import OPEN, Doorkeeper
 from rapport.web.headers import SAFE_HEADERS
 from rapport.web.live.socket import Live, Socket
@@ -63,11 +64,22 @@ class Front:
         self._app, self._node = app, node
         self._doorkeeper = _only_guard(app)
         self._most_bytes = node.settings.max_body_bytes
+        self._bodies = BodyBudget(node.settings.max_body_bytes)
         safe = [(name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS.items()]
         self._answers = WholeAnswers([(b"content-type", b"application/json"), *safe])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request or one socket."""
+        """Serves one request or one socket; the bodies of all of them share one budget."""
+        if scope.get("method", "GET") in ("GET", "HEAD"):  # sockets have none
+            await self._serve(scope, receive, send)
+            return
+        body = CountedBody(self._bodies, scope["path"][1:].partition("/")[0], receive)
+        try:
+            await self._serve(scope, body, send)
+        finally:
+            body.release()
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind: str = scope["type"]
         method = scope.get("method") if kind == "http" else ""
         is_post = method == "POST"
@@ -133,7 +145,9 @@ class Front:
             if size > self._most_bytes:
                 raise RequestEntityTooLarge
             if not message.get("more_body", False):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+                body = parts[0] if len(parts) == 1 else b"".join(parts)
+                check_value_count(body)
+                return body
 
     async def _refuse(self, request: Request[Any, Any, Any], error: Exception) -> None:
         await _send_whole(request.send, "http", refusal(request, error))

@@ -1,8 +1,9 @@
 """Who may come in: bearer tokens, and no strangers' web pages on loopback. [UX-5, CH-15]
 
 A page on the internet can make a browser post to loopback. Two checks stop it: the Host must be one
-the node answers to (against DNS rebinding), and a request that carries an Origin must come from
-that same host.
+the node answers to (against DNS rebinding), and a request that carries an Origin (scheme, host and
+port) must come from a page of this node, or of its `public_url`. Headers in which a proxy names its
+caller are believed only from the proxies in `trusted_proxies`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from rapport.channel.access.admission import OPEN_TO_ALL, Admission
 from rapport.channel.access.rates import FailedAttempts
 from rapport.channel.access.rights import LOCAL, NOBODY
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated
+from rapport.core.web_addresses import is_loopback as is_loopback
 from rapport.kernel.clock import Clock
-from rapport.kernel.settings import NodeSettings
+from rapport.kernel.settings import NodeSettings, parse_proxies
 from rapport.kernel.telemetry import get_logger
 from rapport.web.callers import set_identity
 
@@ -32,17 +34,9 @@ OPEN = "open"
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """A request with one of these came through a proxy: its maker is not on this machine."""
-
-
-@lru_cache(maxsize=256)
-def is_loopback(host: str) -> bool:
-    """Whether an address or name can only be reached from this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+_MOST_FORWARDED = 1_024
+_LONGEST_ADDRESS = _SHOWN_ORIGIN = 64
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def check_exposure(settings: NodeSettings, token: str, admission: Admission = OPEN_TO_ALL) -> None:
@@ -65,6 +59,8 @@ class Doorkeeper:
     def __init__(self, settings: NodeSettings, admission: Admission, clock: Clock) -> None:
         self._admission, self._clock = admission, clock
         self._failures = FailedAttempts()
+        self.proxies = Proxies(settings.trusted_proxies)
+        self._public_origin = _origin_of(settings.public_url) if settings.public_url else None
         public = urlsplit(settings.public_url).hostname if settings.public_url else None
         # In small letters, as `_host_of` gives what a request says.
         self._hosts = {settings.host.lower(), *((public,) if public else ())}
@@ -91,8 +87,9 @@ class Doorkeeper:
             return NOBODY
         if token is not None:
             # A right token comes in all the same: nobody is locked out by who shares an address.
-            self._failures.note(address, self._clock.now_ms())
-            _log.warning("a wrong token was shown", address=address)
+            caller = self.proxies.caller(headers, address)
+            self._failures.note(caller, self._clock.now_ms())
+            _log.warning("a wrong token was shown", address=caller)
         raise NotAuthenticated(
             "a bearer token is needed", hint="send the header Authorization: Bearer TOKEN"
         )
@@ -108,9 +105,18 @@ class Doorkeeper:
         origin = headers.get("origin")
         # Our answer pages send no referrer, and then browsers say "null". So does a sandboxed
         # frame on anybody's page: elsewhere it is refused.
-        if not origin or (is_open and origin == "null") or _host_of(origin) == host:
+        if not origin or (is_open and origin == "null"):
             return
-        raise NotAllowed("requests from other sites' pages are refused", code="access.origin")
+        page = _origin_of(origin)
+        # The node itself speaks http; https is spoken by a proxy, whose address is `public_url`.
+        own = (self._public_origin, _origin_of(f"http://{headers.get('host', '')}"))
+        if page is not None and page in own:
+            return
+        raise NotAllowed(
+            f"requests from pages of {origin[:_SHOWN_ORIGIN]!r} are refused",
+            code="access.origin",
+            hint="a page that people reach by another address needs public_url in [node]",
+        )
 
     def _identity(self, headers: Mapping[str, str], address: str, token: str | None) -> str | None:
         """Who the caller shows to be; None for who has to show it and does not."""
@@ -120,6 +126,31 @@ class Doorkeeper:
             return self._admission.identify(token)
         on_this_machine = is_loopback(address) and not any(name in headers for name in _FORWARDED)
         return LOCAL if on_this_machine and self._admission.access.knows_local() else None
+
+
+class Proxies:
+    """The proxies that a site trusts to name their callers (`trusted_proxies` in [node])."""
+
+    def __init__(self, networks: tuple[str, ...]) -> None:
+        self._networks = parse_proxies(networks)
+
+    def caller(self, headers: Mapping[str, str], address: str) -> str:
+        """The address that a request comes from: the connection's own, or, through trusted proxies,
+        the last one in X-Forwarded-For that is not such a proxy itself.
+        """
+        named = headers.get("x-forwarded-for", "") if self._networks else ""
+        for hop in reversed(named[-_MOST_FORWARDED:].split(",")):
+            if not hop.strip() or not self._is_trusted(address):
+                break
+            address = hop.strip()[:_LONGEST_ADDRESS]
+        return address
+
+    def _is_trusted(self, address: str) -> bool:
+        try:
+            parsed = ipaddress.ip_address(address.strip("[]"))
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._networks)
 
 
 def _bearer(headers: Mapping[str, str]) -> str | None:
@@ -137,3 +168,16 @@ def _host_of(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:  # such as an address that begins with a bracket and does not end with one
         return ""
+
+
+@lru_cache(maxsize=256)
+def _origin_of(url: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port of an address; None when it names no http page."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        return None
+    return parts.scheme, parts.hostname, port or _DEFAULT_PORTS[parts.scheme]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from litestar.exceptions import HTTPException
 from rapport.core.errors import NotAuthenticated, RapportError, Unavailable
 from rapport.kernel.telemetry import get_logger
 from rapport.web.headers import SAFE_HEADERS
+from rapport.web.pages import render
 
 _log = get_logger(__name__)
 PROBLEM_JSON = "application/problem+json"
@@ -20,12 +22,12 @@ _BEFORE_TOKENS = {"answer": 4, "inbox": 3}
 
 
 def problem_response(
-    _request: Request[Any, Any, Any] | None, error: RapportError
+    request: Request[Any, Any, Any] | None, error: RapportError
 ) -> Response[bytes]:
     """RFC 9457 problem details: code, message, hint and every single problem; Retry-After where it
-    helps.
+    helps. At the links of people a page.
     """
-    return _respond(problem_members(error), error.status, error_headers(error))
+    return _respond(request, problem_members(error), error.status, error_headers(error))
 
 
 def error_headers(error: RapportError) -> dict[str, str]:
@@ -49,7 +51,7 @@ def problem_members(error: RapportError) -> dict[str, Any]:
     }
 
 
-def http_error_response(_request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+def http_error_response(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
     """The framework's own refusals (no such path, body too large, wrong parameter) in the same
     form.
     """
@@ -65,7 +67,76 @@ def http_error_response(_request: Request[Any, Any, Any], error: HTTPException) 
         "hint": "GET /schema lists every door" if error.status_code == 404 else "",
         "problems": [],
     }
-    return _respond(body, error.status_code, error.headers or {})
+    return _respond(request, body, error.status_code, error.headers or {})
+
+
+_AT_LINKS = ("/answer", "/inbox")
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+
+def is_link(path: str) -> bool:
+    """Whether people open this path by a link."""
+    return any(path == link or path.startswith(f"{link}/") for link in _AT_LINKS)
+
+
+def wants_page(path: str, method: str, headers: Mapping[str, str]) -> bool:
+    """Whether a person asks: at a link of a message or of an inbox, unless the request says that
+    it is a program's.
+    """
+    if not is_link(path):
+        return False
+    accepted = headers.get("accept", "")
+    if "text/html" in accepted or "json" in accepted:
+        return "text/html" in accepted
+    return method == "GET" or headers.get("content-type", "").lower().startswith(_FORMS)
+
+
+_FAULTS = {
+    "answer.link_over": (
+        "This link is too old",
+        "The message it belongs to was closed some time ago, so it takes no answers any more.",
+        "If it still matters, please contact whoever sent you the message.",
+    ),
+    "answer.bad": (
+        "Your answer did not arrive",
+        "Nothing was recorded, because the answer was empty or could not be read.",
+        "Please go back and press one of the buttons.",
+    ),
+    "answer.too_long": (
+        "Your answer is too long",
+        "Nothing was recorded.",
+        "Please go back and say it in fewer words.",
+    ),
+    "inbox.bad_form": (
+        "This page was open for too long",
+        "Nothing was recorded.",
+        "Please open your inbox again.",
+    ),
+}
+_BAD_LINK = (
+    "This link does not work",
+    "Perhaps it was cut off or changed on the way. Nothing was recorded.",
+    "Please open the link in the message again: it has to be complete, to its last character.",
+)
+_TOO_FAST = (
+    "Please wait a moment",
+    "There were too many attempts in a short time. Nothing was recorded.",
+    "Try again in a minute.",
+)
+_OUR_FAULT = (
+    "Something went wrong here",
+    "It is not your fault, and we do not know whether your answer was recorded.",
+    "Please try again in a minute.",
+)
+
+
+def fault_page(code: str, status: int) -> str:
+    """What went wrong at a link, in people's words and without any part of the link."""
+    said = _FAULTS.get(code)
+    if said is None:
+        said = _TOO_FAST if status == 429 else _OUR_FAULT if status >= 500 else _BAD_LINK
+    heading, text, advice = said
+    return render("fault.html", title=heading, heading=heading, said=text, advice=advice)
 
 
 def _wrong_values(extra: Any) -> list[str]:
@@ -79,7 +150,7 @@ def _wrong_values(extra: Any) -> list[str]:
 def unexpected_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """A fault of ours: logged with its trace, told without inner details."""
     _log.exception("request failed", path=shown_path(request.url.path), exc_info=error)
-    return _respond(unexpected_members(), 500, {})
+    return _respond(request, unexpected_members(), 500, {})
 
 
 def shown_path(path: str) -> str:
@@ -105,7 +176,16 @@ def unexpected_members() -> dict[str, Any]:
     }
 
 
-def _respond(body: dict[str, Any], status: int, headers: dict[str, str]) -> Response[bytes]:
+def _respond(
+    request: Request[Any, Any, Any] | None,
+    body: dict[str, Any],
+    status: int,
+    headers: dict[str, str],
+) -> Response[bytes]:
+    if request is not None and wants_page(request.url.path, request.method, request.headers):
+        page = fault_page(str(body["title"]), status).encode()
+        own = SAFE_HEADERS | headers
+        return Response(page, status_code=status, media_type="text/html", headers=own)
     return Response(
         msgspec.json.encode(body),
         status_code=status,

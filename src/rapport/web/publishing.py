@@ -63,6 +63,7 @@ async def publish_events(
 async def publish_readings(node: Node, identity: str, source: str, body: bytes) -> bytes:
     """Appends a device's own JSON to the source's raw channel; gives the JSON answer."""
     payloads = _read_payloads(body)
+    check_batch(node, len(payloads))
     now_ms, id_field = node.clock.now_ms(), node.id_field(source)
     events = [
         Event(
@@ -84,13 +85,19 @@ async def append_events(
     node: Node, channel: str, events: Sequence[Event], *, identity: str
 ) -> bytes:
     """Appends and gives the JSON answer: positions and how many were known already."""
-    if len(events) > node.settings.max_batch:
-        raise TooLarge(
-            f"{len(events)} events in one request; the limit is {node.settings.max_batch}",
-            code="event.batch_too_large",
-        )
+    check_batch(node, len(events))
     appended = await node.append(channel, events, identity=identity)
     return msgspec.json.encode({"positions": appended.positions, "duplicates": appended.duplicates})
+
+
+def check_batch(node: Node, count: int) -> None:
+    """Raises TooLarge for more events than one request may bring."""
+    if count > node.settings.max_batch:
+        raise TooLarge(
+            f"{count} events in one request; the limit is {node.settings.max_batch}",
+            code="event.batch_too_large",
+            hint="send them in several requests",
+        )
 
 
 def read_cloudevents(headers: Mapping[str, str], body: bytes, now_ms: int) -> Sequence[Event]:

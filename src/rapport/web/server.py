@@ -9,6 +9,7 @@ answer only then, and would see a broken connection instead.
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -22,9 +23,14 @@ from rapport.core.errors import Unavailable
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import end_firmly
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
 
 MOST_HEAD_BYTES = 64 * 1024
 """Request line and headers."""
+MOST_CONNECTIONS = 4_096
+"""Open at once; fewer where the system allows the process few open files."""
 MOST_LEFT_BYTES = 128 * 1024 * 1024
 """Of a request that was answered before it was here, so much more is read, and thrown away."""
 LEFT_SECONDS = 60.0
@@ -74,9 +80,11 @@ class DoorProtocol(HttpToolsProtocol):
     """Whether the connection ends with that request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A first request is awaited from now on."""
+        """A first request is awaited from now on, unless too many connections are open."""
         super().connection_made(transport)
         self._begin()
+        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency:
+            self._refuse(b"503 Service Unavailable\r\nretry-after: 1")
 
     def on_message_begin(self) -> None:
         """The first bytes of a request."""
@@ -215,13 +223,29 @@ def _configuration(app: Callable[..., Any], node: Served) -> uvicorn.Config:
         proxy_headers=False,
         timeout_graceful_shutdown=5,
         server_header=False,
+        limit_concurrency=max_connections(),
     )
+
+
+def max_connections() -> int:
+    """Connections that may be open at once: half of the files the process may open, so that log
+    segments, links and databases always find a descriptor.
+    """
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if soft < 0 else max(16, min(MOST_CONNECTIONS, soft // 2))
 
 
 async def _sweep(server: uvicorn.Server, node: Served, patience: Patience) -> None:
     """Looks at all connections now and then: cheaper than a timer for each request."""
+    is_full = False
+    limit = server.config.limit_concurrency or MOST_CONNECTIONS
     while True:
         await node.clock.sleep(patience.sweep_ms)
+        was_full, is_full = is_full, len(server.server_state.connections) >= limit
+        if is_full and not was_full:
+            _log.warning("connections are refused: as many are open as may be", limit=limit)
+        elif was_full and not is_full:
+            _log.info("connections are accepted again", limit=limit)
         for connection in list(server.server_state.connections):
             if isinstance(connection, DoorProtocol):
                 connection.check_pace(patience)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from rapport.channel.query import script
 from rapport.channel.query.kinds import make_query
-from rapport.channel.query.script import SCRIPTS, Script, Scripts, run_limited
+from rapport.channel.query.script import Script, Scripts, run_limited
 from rapport.channel.query.script_files import load_scripts
 from rapport.channel.requesting.batch import Limits
 from rapport.channel.requesting.selection import Selection
@@ -40,28 +39,29 @@ def stored(people: list[str], *, kind: str = "desk.used", position: int = 1) -> 
     return StoredEvent(position, 7, Event("s", str(position), kind, "", 5, data))
 
 
+SCRIPTS = Scripts()
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Path]:
+def site(tmp_path: Path) -> Path:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/busy.py").write_text(BUSY)
-    before = dict(SCRIPTS._scripts)
     SCRIPTS.use(load_scripts({name: f"scripts/busy.py:{name}" for name in NAMES}, tmp_path))
-    yield tmp_path
-    SCRIPTS._scripts = before
+    return tmp_path
 
 
 def test_a_request_names_a_script_and_hands_it_values(site: Path) -> None:
-    query = make_query("script", {"name": "busy", "arguments": {"least": 3}})
+    query = make_query("script", {"name": "busy", "arguments": {"least": 3}}, scripts=SCRIPTS)
     assert not query.matches(stored(["a", "b"]))
     assert query.matches(stored(["a", "b", "c"]))
-    again = make_query("script", query.text)
+    again = make_query("script", query.text, scripts=SCRIPTS)
     assert again.text == query.text
     assert again.matches(stored(["a", "b", "c"]))
 
 
 def test_where_chooses_the_messages_a_script_is_asked_about(site: Path) -> None:
     given = {"name": "busy", "where": "type='desk.used' and position > 5"}
-    query = make_query("script", given)
+    query = make_query("script", given, scripts=SCRIPTS)
     assert query.bounds.after == 5
     assert query.condition is not None
     assert query.matches(stored(["a", "b"], position=6))
@@ -84,12 +84,12 @@ def test_where_chooses_the_messages_a_script_is_asked_about(site: Path) -> None:
 )
 def test_a_wrong_request_is_refused(site: Path, given: Any, code: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        make_query("script", given)
+        make_query("script", given, scripts=SCRIPTS)
     assert caught.value.code == code
 
 
 def test_a_token_of_a_changed_script_is_refused(site: Path) -> None:
-    query = make_query("script", {"name": "busy"})
+    query = make_query("script", {"name": "busy"}, scripts=SCRIPTS)
     (site / "scripts/busy.py").write_text(BUSY + "\n# better\n")
     SCRIPTS.use(load_scripts({"busy": "scripts/busy.py:busy"}, site))
     with pytest.raises(InvalidInput) as caught:
@@ -98,24 +98,24 @@ def test_a_token_of_a_changed_script_is_refused(site: Path) -> None:
 
 
 def test_a_query_that_is_sent_again_as_text_asks_the_changed_script(site: Path) -> None:
-    assert make_query("script", '{"name": "busy"}').matches(stored(["a", "b"]))
+    assert make_query("script", '{"name": "busy"}', scripts=SCRIPTS).matches(stored(["a", "b"]))
     (site / "scripts/busy.py").write_text("def busy(stored, arguments):\n    return False\n")
     SCRIPTS.use(load_scripts({"busy": "scripts/busy.py:busy"}, site))
-    assert not make_query("script", '{"name": "busy"}').matches(stored(["a", "b"]))
+    assert not make_query("script", '{"name": "busy"}', scripts=SCRIPTS).matches(stored(["a", "b"]))
 
 
 def test_an_endless_script_is_stopped_by_counting(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(script, "MOST_LINES", 1_000)
-    query = make_query("script", {"name": "endless"})
+    query = make_query("script", {"name": "endless"}, scripts=SCRIPTS)
     with pytest.raises(InvalidInput) as caught:
         query.matches(stored([]))
     assert caught.value.code == "query.script_too_long"
 
 
 def test_a_script_that_fails_is_the_request_s_fault(site: Path) -> None:
-    query = make_query("script", {"name": "broken"})
+    query = make_query("script", {"name": "broken"}, scripts=SCRIPTS)
     selection = Selection(query, Limits(10, 0), 0, None)
     with pytest.raises(InvalidInput) as caught:
         selection.add([stored([])])

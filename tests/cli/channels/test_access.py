@@ -119,10 +119,10 @@ def test_a_token_comes_from_the_flag_then_the_environment_then_the_site(
     (site / "own.token").write_text("of the flag\n")
     (site / "site.toml").write_text('[node]\ntoken_file = "node.token"\n' + ACCESS)
     monkeypatch.delenv("RAPPORT_TOKEN", raising=False)
-    assert Remote.of_site(site, None)._token == "of the node"
+    assert Remote.of_site(site, None).token == "of the node"
     monkeypatch.setenv("RAPPORT_TOKEN", "of the environment")
-    assert Remote.of_site(site, None)._token == "of the environment"
-    assert Remote.of_site(site, None, site / "own.token")._token == "of the flag"
+    assert Remote.of_site(site, None).token == "of the environment"
+    assert Remote.of_site(site, None, site / "own.token").token == "of the flag"
     with pytest.raises(InvalidInput) as caught:
         Remote.of_site(site, None, site / "absent.token")
     assert caught.value.code == "cli.no_file"

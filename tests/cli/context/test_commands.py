@@ -60,6 +60,22 @@ def test_what_is_provided_can_be_requested(to: str, capsys: Captured) -> None:
 
 
 @pytest.mark.slow
+def test_a_fresh_request_passes_by_the_copies_on_its_way(to: str, capsys: Captured) -> None:
+    with BrokerProcess() as second:
+        there = ["--broker", format_address(second.address)]
+        assert run(["context", "join", format_address(second.address), to]) == 0
+        provide = ["context", "provide", "room/fresh", "status", "n=1", "--valid", "1min"]
+        assert run(provide) == 0
+        request = ["context", "request", "room/fresh", "status", "--json", *there]
+        hops = []
+        for words in (request, request, [*request, "--fresh"]):
+            capsys.readouterr()
+            assert run(words) == 0
+            hops.append(json.loads(capsys.readouterr().out)["hops"])
+        assert hops == [1, 0, 1]
+
+
+@pytest.mark.slow
 def test_what_is_not_there_is_said_with_exit_code_one(to: str, capsys: Captured) -> None:
     assert run(["context", "request", "room/none", "status", "--within", "300ms"]) == 1
     said = capsys.readouterr()

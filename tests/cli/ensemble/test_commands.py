@@ -13,10 +13,15 @@ import pytest
 
 from rapport.cli.main import PROBLEMS, WRONG_USE
 from rapport.cli.main import run as rapport
+from rapport.ensemble.rules.trace_files import read_trace, write_trace
+from rapport.ensemble.runtime.asking import ask_status
 from rapport.ensemble.runtime.serving import EnsembleNode
+from rapport.ensemble.trace import Kind, NodeFacts, System, Trace
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
+from rapport.testing.processes.ensemble_nodes import PROGRAM, node_process
 from rapport.transport.addresses import format_address
+from rapport.transport.base import Address
 
 
 @contextmanager
@@ -51,6 +56,60 @@ def test_a_running_node_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     *shown, told = capsys.readouterr().out.splitlines()
     assert f"address\t{address}" in shown
     assert json.loads(told)["node"] == "lonely"
+
+
+@pytest.mark.slow
+def test_processes_record_traces_that_keep_the_rules_alone_and_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "cars.py"
+    program.write_text(PROGRAM)
+    files = {name: tmp_path / f"{name}.jsonl" for name in "ab"}
+    first = node_process(program, "a", options=("--trace", str(files["a"])))
+    with first:
+        options = ("--trace", str(files["b"]))
+        with node_process(program, "b", options=options, join=(first.address,)) as second:
+            for one in (second, first):
+                asyncio.run(until_both_are_known(one.address))
+            assert second.stop() == 0
+        assert first.stop() == 0
+    for words in ([files["a"]], [files["b"]], [*files.values()]):
+        assert rapport(["ensemble", "check-trace", *map(str, words)]) == 0, capsys.readouterr().out
+    traces = [read_trace(file) for file in files.values()]
+    for trace in traces:
+        kinds = {event.kind for event in trace.events}
+        assert {Kind.PUBLISHED, Kind.KNOWLEDGE_RECEIVED, Kind.REPLACED, Kind.STOPPED} <= kinds
+    # What one of them forges is found out by what the other recorded, and by itself.
+    events = [event for event in traces[1].events if event.kind is not Kind.KNOWLEDGE_SENT]
+    write_trace(Trace(traces[1].system, events), files["b"])
+    capsys.readouterr()
+    assert rapport(["ensemble", "check-trace", *map(str, files.values())]) == PROBLEMS
+    assert "rule 3: a message arrived that its sender did not send" in capsys.readouterr().out
+
+
+def test_a_trace_that_cannot_be_written_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cars.py").write_text(PROGRAM)
+    words = ["ensemble", "run", str(tmp_path / "cars.py"), "--trace", str(tmp_path / "no" / "t")]
+    assert rapport(words) != 0
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_two_traces_of_one_node_are_not_one_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_trace(Trace(System(nodes={"a": NodeFacts()}), []), tmp_path / "a.jsonl")
+    assert rapport(["ensemble", "check-trace", *[str(tmp_path / "a.jsonl")] * 2]) == WRONG_USE
+    assert "two of the traces are of the node 'a'" in capsys.readouterr().err
+
+
+async def until_both_are_known(address: Address) -> None:
+    """Returns when the node knows a component of another."""
+    clock, chance = SystemClock(), Chance.from_machine()
+    async with asyncio.timeout(20):
+        while not (await ask_status(address, clock=clock, chance=chance)).replicas:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def feed(tmp_path: Path) -> Path:
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     directory = tmp_path / "site"
-    assert run(["init", str(directory)]) == 0
+    assert run(["init", str(directory), "--template", "secure-building"]) == 0
     return directory
 
 

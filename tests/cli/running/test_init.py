@@ -2,16 +2,88 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from rapport.cli.main import run
+from rapport.node.node import Node
+from rapport.site import checkers
+from rapport.testing.running import play
+
+FOUND = {
+    "empty": {"high": 1},
+    "building": {"alone": 1},
+    "home": {"door-open": 1, "silent": 3, "too-warm": 1},
+    "air": {"dusty": 1, "exhaust": 1},
+    "duty": {"call-out": 2},
+}
+Read = pytest.CaptureFixture[str]
 
 
-def test_a_new_site_has_no_errors(tmp_path: Path) -> None:
-    assert run(["init", str(tmp_path / "new")]) == 0
+@pytest.mark.parametrize("template", [*FOUND, "secure-building"])
+def test_a_new_site_of_every_template_passes_the_check_without_a_word(
+    tmp_path: Path, template: str, capsys: Read
+) -> None:
+    assert run(["init", str(tmp_path / "new"), "--template", template]) == 0
+    capsys.readouterr()
     assert run(["check", "--site", str(tmp_path / "new")]) == 0
+    assert capsys.readouterr().err == "no problems found\n"
+
+
+@pytest.mark.parametrize("template", FOUND)
+def test_every_template_can_be_played_at_once_and_is_short(
+    tmp_path: Path, template: str, capsys: Read
+) -> None:
+    site = tmp_path / "new"
+    assert run(["init", str(site), "--template", template]) == 0
+    assert len((site / "site.toml").read_text().splitlines()) <= 50
+    capsys.readouterr()
+    assert run(["replay", "--site", str(site)]) == 0
+    found = [json.loads(line)["policy"] for line in capsys.readouterr().out.splitlines()]
+    assert Counter(found) == FOUND[template]
+    (policy, count), *_ = FOUND[template].items()
+    assert run(["backtest", policy, "--site", str(site), "--json"]) == 0
+    assert str(count) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("template", FOUND)
+def test_the_node_of_every_template_starts(tmp_path: Path, template: str) -> None:
+    assert run(["init", str(tmp_path / "new"), "--template", template]) == 0
+
+    async def nothing(node: Node) -> None:
+        assert node.not_ready() == []
+
+    play(tmp_path / "new", nothing)
+
+
+def test_a_wrong_template_is_refused_with_those_there_are(tmp_path: Path, capsys: Read) -> None:
+    assert run(["init", str(tmp_path / "new"), "--template", "hom"]) == 2
+    assert "home" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_check_names_a_missing_driver_and_the_command_that_brings_it(
+    tmp_path: Path, capsys: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "new"
+    assert run(["init", str(site)]) == 0
+    with (site / "site.toml").open("a") as file:
+        file.write('[mqtt.house]\nbroker = "mqtt://127.0.0.1:1883"\n')
+        file.write('[peers.panel]\naddresses = ["mqtt:panels/hall"]\n')
+        file.write('[peers.cara]\naddresses = ["apprise:cara"]\n')
+        file.write('[adapters.mqtt]\nbroker = "mqtt://127.0.0.1:1883"\n')
+        file.write('[adapters.apprise.targets]\ncara = "env:CARA"\n')
+        file.write('[channels.archive]\nlog = "nats"\n[channels.old]\nlog = "postgres"\n')
+    monkeypatch.setattr(checkers, "find_spec", lambda _module: None)
+    capsys.readouterr()
+    assert run(["check", "--site", str(site)]) == 1
+    shown = capsys.readouterr().err
+    assert shown.count("error[site.missing_extra]") == 5
+    for extra in ("mqtt", "notify", "nats", "postgres"):
+        assert f"pip install 'rapport[{extra}]'" in shown
 
 
 @pytest.mark.parametrize("below", ["", "deeper"])

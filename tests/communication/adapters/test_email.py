@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.base import Failed, Sent
+from rapport.communication.adapters.base import Delivery, Failed, Sent
+from rapport.communication.adapters.build import make_adapters
 from rapport.communication.adapters.mail.email import MailAdapter, make_mail
 from rapport.communication.adapters.settings import MailSettings
 from rapport.communication.addresses import address_fault
+from rapport.communication.declare import communication_from_site
+from rapport.kernel.plugins import Plugins
+from rapport.kernel.toml import TomlFile
 from rapport.testing.servers.mail import LocalMailServer
 from rapport.testing.suites.adapter import make_delivery
 
@@ -152,3 +158,87 @@ def test_settings_do_not_show_the_password():
     settings = MailSettings(user="u", password="hunter2")
     assert "hunter2" not in repr(settings)
     assert "hunter2" not in str(settings)
+
+
+def delivered(text: str, **fields: Any) -> Delivery:
+    return msgspec.structs.replace(
+        make_delivery("mail:ana@example.org", text=text), policy="", detection="", **fields
+    )
+
+
+def test_a_mail_says_who_sends_what_kind_in_which_conversation_and_when_on_the_readers_clock():
+    async def scenario():
+        async with LocalMailServer() as server:
+
+            async def zone_of(peer: str) -> str:
+                return {"ana": "Europe/Vienna"}[peer]
+
+            settings = MailSettings(port=server.port, sender="alarm@example.org")
+            adapter = MailAdapter(settings, lambda *_names: LINK, zone_of=zone_of)
+            fields = {"sender": "peer:max", "type": "TASK", "subtype": "REQUEST"}
+            await adapter.send(delivered("Please come", conversation="c7", **fields))
+            lines = server.mails[0].get_content().splitlines()
+            assert lines[2:6] == [
+                "From: max",
+                "Kind: Task: request",
+                "Conversation: c7",
+                "Date: 2 Mar 2026, 13:00 CET",
+            ]
+
+    asyncio.run(scenario())
+
+
+def test_a_policys_mail_names_the_policy_and_the_action():
+    delivery = msgspec.structs.replace(
+        make_delivery("mail:ana@example.org"), type="NOTIFICATION", subtype="raise alarm"
+    )
+    text = make_mail(delivery, sender="alarm@example.org", link="").get_content()
+    assert "From: policy secure-building\nKind: Notification: raise alarm\n" in text
+    assert "Date: 2 Mar 2026, 12:00 UTC" in text
+
+
+@pytest.mark.parametrize(
+    ("subtype", "reason", "subject"),
+    [
+        ("ACK", "", "Your message was delivered."),
+        ("COMERROR", "no address", "Your message could not be delivered: no address"),
+        ("TIMEOUT", "", "Nobody answered your message in time."),
+    ],
+)
+def test_a_delivery_report_is_a_sentence_and_asks_for_no_answer(subtype, reason, subject):
+    delivery = delivered(reason, type="CONTROL", subtype=subtype, sender="component:communication")
+    mail = make_mail(delivery, sender="alarm@example.org", link=LINK, token="0" * 40)
+    assert mail["Subject"] == subject
+    assert mail.get_content().startswith(subject)
+    assert "nswer here" not in mail.get_content()
+    assert "reply" not in mail.get_content()
+
+
+def test_a_mail_without_words_has_its_kind_as_the_subject():
+    mail = make_mail(delivered("", type="TASK", subtype="DONE"), sender="a@example.org", link="")
+    assert mail["Subject"] == "Task: done"
+
+
+@pytest.mark.parametrize("reads_replies", [True, False])
+def test_a_reply_is_asked_for_only_where_replies_are_read(reads_replies):
+    mail = make_mail(
+        make_delivery("mail:ana@example.org"),
+        sender="alarm@example.org",
+        link=LINK,
+        token="0" * 40,
+        reads_replies=reads_replies,
+    )
+    assert ("reply to this mail" in mail.get_content()) is reads_replies
+
+
+@pytest.mark.parametrize(("mailbox", "reads_replies"), [("", False), ("imap", True)])
+def test_a_site_without_a_mailbox_asks_nobody_to_reply(tmp_path, mailbox, reads_replies):
+    site = tmp_path / "site.toml"
+    text = '[adapters.mail]\nsender = "a@example.org"\n[peers.ana]\naddresses=["mail:b@x.org"]\n'
+    if mailbox:
+        (tmp_path / "s").write_text("secret")
+        text += f'[inputs.r]\nadapter = "{mailbox}"\nhost = "h"\nuser = "u"\npassword = "file:s"\n'
+    site.write_text(text)
+    declared, _problems = communication_from_site(TomlFile.load(site), tmp_path)
+    mail = make_adapters(declared, lambda *_names: LINK, Plugins())["mail"]
+    assert mail._reads_replies is reads_replies

@@ -23,6 +23,7 @@ from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.sorting import Arrived
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import NotAuthenticated, SourceUnavailable, StoreUnavailable
+from rapport.core.message import Message
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.testing.servers.certificates import write_certificate
 from rapport.testing.servers.imap import PASSWORD, ImapServer, ensure_dovecot
@@ -224,7 +225,10 @@ def test_a_huge_mail_is_read_to_its_limit_and_one_that_harms_harms_only_itself(i
         imap_server.deliver(desk.user, b"From: ana@example.org\r\n" + bomb)
         desk.reply("still here")
         adapter = await desk.opened()
-        assert contents(await adapter.pull()) == ["see the picture", "still here"]
+        assert contents(await adapter.pull()) == [
+            "see the picture\n\n[not kept: x.png]",
+            "still here",
+        ]
         codes = [letter["code"] for letter in await desk.letters()]
         assert codes == ["mail.too_long", "mail.too_many_parts"]
 
@@ -549,3 +553,25 @@ def test_one_peer_with_an_address_in_two_spellings_is_still_one():
     book = AddressBook(SiteDirectory(people, {}), ManualClock())
     assert book.peer_of("ana@example.org") == "ana"
     assert book.peer_of("both@example.org") is None
+
+
+def test_a_reply_with_files_is_taken_without_them_and_its_sender_hears_that(imap_server):
+    async def scenario():
+        desk = Desk(imap_server)
+        mail = EmailMessage()
+        mail["From"], mail["Message-ID"] = "ana@example.org", "<photo@example.org>"
+        mail["In-Reply-To"] = desk.sent()["Message-ID"]
+        mail.set_content("yes, see the picture")
+        mail.add_attachment(b"x" * 5_000, maintype="image", subtype="jpeg", filename="door.jpg")
+        imap_server.deliver(desk.user, mail)
+        adapter = await desk.opened()
+        (found,) = await adapter.pull()
+        assert found.content == "yes, see the picture\n\n[not kept: door.jpg]"
+        assert await desk.events("input") == []
+        await adapter.pulled([found], taken([found]))
+        (told,) = [Message.from_event(event) for event in await desk.events("input")]
+        assert (told.type, told.subtype, str(told.receiver)) == ("CONTROL", "ERROR", "peer:ana")
+        assert "door.jpg" in told.content
+        assert told.refers_to == found.id
+
+    asyncio.run(scenario())

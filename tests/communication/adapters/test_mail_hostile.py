@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from rapport.communication.adapters.mail.html import text_of_html
 from rapport.communication.adapters.mail.limits import MailLimits
 from rapport.communication.adapters.mail.quoting import reply_of
-from rapport.communication.adapters.mail.reply import Bounced, MailKnowledge, meaning_of
+from rapport.communication.adapters.mail.reply import (
+    Bounced,
+    MailKnowledge,
+    WithoutAttachments,
+    meaning_of,
+)
 from rapport.communication.adapters.unusable import Unusable
 from rapport.core.message import Message
 
@@ -110,7 +115,8 @@ def test_a_text_that_was_cut_is_no_answer_and_one_before_a_cut_attachment_is():
     mail.set_content("on my way")
     mail.add_attachment(b"x" * 10_000, maintype="image", subtype="png", filename="x.png")
     found = meaning_of(bytes(mail)[:5_000], ANYBODY, LIMITS, cut=True)
-    assert "on my way" in found.content
+    assert "on my way" in found.message.content
+    assert found.attachments == ("x.png",)
 
 
 pieces = st.sampled_from(
@@ -149,7 +155,10 @@ mails = st.lists(pieces | st.binary(max_size=40), max_size=40).map(b"".join)
 @given(mails, st.booleans())
 def test_no_mail_whatsoever_raises(raw, cut):
     found = meaning_of(raw, ANYBODY, LIMITS, cut=cut)
-    assert isinstance(found, Message | Unusable | Bounced)
+    assert isinstance(found, Message | Unusable | Bounced | WithoutAttachments)
+    if isinstance(found, WithoutAttachments):
+        assert all(name.isprintable() and len(name) <= 100 for name in found.attachments)
+        found = found.message
     if isinstance(found, Message):
         assert "\r" not in found.content
         found.to_json()

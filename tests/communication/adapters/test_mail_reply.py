@@ -10,7 +10,12 @@ import pytest
 from rapport.communication.adapters.mail.email import make_mail
 from rapport.communication.adapters.mail.limits import MailLimits
 from rapport.communication.adapters.mail.quoting import reply_of
-from rapport.communication.adapters.mail.reply import Bounced, MailKnowledge, meaning_of
+from rapport.communication.adapters.mail.reply import (
+    Bounced,
+    MailKnowledge,
+    WithoutAttachments,
+    meaning_of,
+)
 from rapport.communication.adapters.unusable import Unusable
 from rapport.communication.arriving.answers import answer_link, answer_token, is_answer_token
 from rapport.core.message import Identifier, Message
@@ -201,6 +206,17 @@ def test_of_text_and_html_the_text_is_read_and_attachments_are_not():
     mail = reply("plain words")
     mail.add_alternative("<p>html words</p>", subtype="html")
     mail.add_attachment(b"\0" * 100, maintype="image", subtype="png", filename="x.png")
+    found = meaning(mail)
+    assert isinstance(found, WithoutAttachments)
+    assert found.attachments == ("x.png",)
+    assert found.message.content == "plain words\n\n[not kept: x.png]"
+
+
+def test_signatures_and_pictures_that_the_text_shows_are_no_attachments():
+    mail = reply("plain words")
+    mail.add_alternative("<p>html words</p>", subtype="html")
+    logo = mail.get_payload()[1]
+    logo.add_related(b"\0" * 9, maintype="image", subtype="png", cid="<logo@example.org>")
     assert meaning(mail).content == "plain words"
 
 

@@ -175,7 +175,13 @@ class Network:
         return Question(EntityRef("room", name), "status")
 
     def request(
-        self, broker: Address, name: str, *, within_ms: int = 2_000, again: int = 0
+        self,
+        broker: Address,
+        name: str,
+        *,
+        within_ms: int = 2_000,
+        again: int = 0,
+        fresh: bool = False,
     ) -> Outcome:
         """A consumer asks, `again` times more while it has no reply; its links lose as others do
         when it repeats itself, else nothing.
@@ -183,7 +189,7 @@ class Network:
         self._ids += 1
         id = self._ids
         outcome = self.outcomes[id] = Outcome(self.scheduler.time_ms, within_ms)
-        message = Request(id, self.question(name), within_ms)
+        message = Request(id, self.question(name), within_ms, fresh)
         if not again:
             self.deliver(message, Sender(CONSUMER, "", "client"), broker)
             return outcome
@@ -199,9 +205,11 @@ class Network:
     def run(self, duration_ms: float) -> None:
         self.scheduler.run(self.scheduler.time_ms + duration_ms)
 
-    def ask(self, broker: Address, name: str, *, within_ms: int = 2_000) -> Outcome:
+    def ask(
+        self, broker: Address, name: str, *, within_ms: int = 2_000, fresh: bool = False
+    ) -> Outcome:
         """Asks and waits for the end, and a little longer for what may still be under way."""
-        outcome = self.request(broker, name, within_ms=within_ms)
+        outcome = self.request(broker, name, within_ms=within_ms, fresh=fresh)
         until_ms = self.scheduler.time_ms + within_ms + 50
         while outcome.reply is None and self.scheduler.time_ms < until_ms:
             self.run(10)

@@ -284,3 +284,69 @@ def test_fewer_copies_than_none_are_refused(wrong: dict) -> None:
     with pytest.raises(InvalidInput, match="cannot be") as raised:
         ReplicationSettings(**wrong)
     assert raised.value.code == "context.bad_settings"
+
+
+def allows_writing(takes_over: str = "admin"):
+    def allows(identity: str, right: str, _entity, _scope: str) -> bool:
+        return right in ("read", "write") or (right == "take_over" and identity == takes_over)
+
+    return allows
+
+
+def test_a_record_belongs_to_the_key_that_told_it_first() -> None:
+    broker = machine(allows_writing(), audits=True)
+    assert say(broker, Put(1, record(n=1)), identity="sensor")[-1] == Status(1, PROCESSED)
+    broker.effects.clear()
+    (refused,) = say(broker, Put(2, record(start=999_500, n=2)), identity="eve")
+    assert (refused.status, "another key" in refused.why) == (NOT_ALLOWED, True)
+    assert broker.effects == [Audited("overwrite", "eve", CLIENT, NOT_ALLOWED, ROOM, "status")]
+    (answer,) = say(broker, Request(3, QUESTION))
+    assert answer.record.values == {"n": 1}
+    assert broker.counts["forged"] == 1
+    assert (
+        say(broker, Put(4, record(start=999_600, n=3)), identity="sensor")[-1].status == PROCESSED
+    )
+
+
+def test_others_may_tell_the_same_in_their_own_name_and_elsewhere_in_any() -> None:
+    broker = machine(allows_writing())
+    say(broker, Put(1, record(n=1)), identity="sensor")
+    other = ContextRecord("q", ROOM, "status", 999_500, 2_000_000, {"n": 2})
+    assert say(broker, Put(2, other), identity="eve")[-1].status == PROCESSED
+    elsewhere = ContextRecord("p", EntityRef("room", "r2"), "status", 999_500, 2_000_000)
+    assert say(broker, Put(3, elsewhere), identity="eve")[-1].status == PROCESSED
+
+
+def test_an_owner_outlives_the_validity_of_its_record() -> None:
+    broker = machine(allows_writing())
+    say(broker, Put(1, record(end=1_000_100)), identity="sensor")
+    later = Now(3_000_000, 9_000.0)
+    forged = record(start=2_900_000, end=4_000_000)
+    assert say(broker, Put(2, forged), now=later, identity="eve")[-1].status == NOT_ALLOWED
+
+
+def test_who_has_the_right_takes_over_and_the_owner_may_go_on() -> None:
+    broker = machine(allows_writing(takes_over="admin"), durable=True)
+    say(broker, Put(1, record(n=1)), identity="sensor")
+    broker.effects.clear()
+    assert say(broker, Put(2, record(start=999_500, n=2)), identity="admin")[0].status == RECEIVED
+    (kept,) = broker.effects
+    assert (kept.identity, kept.owner) == ("admin", "sensor")
+    assert say(broker, Put(3, record(start=999_600)), identity="sensor")[0].status == RECEIVED
+    assert say(broker, Put(4, record(start=999_700)), identity="eve")[0].status == NOT_ALLOWED
+
+
+def test_nobody_proven_owns_nothing() -> None:
+    broker = machine(allows_writing())
+    say(broker, Put(1, record(n=1)), identity="")
+    assert say(broker, Put(2, record(start=999_500)), identity="sensor")[-1].status == PROCESSED
+    assert say(broker, Put(3, record(start=999_600)), identity="")[-1].status == NOT_ALLOWED
+
+
+def test_owners_take_no_more_memory_than_records() -> None:
+    broker = machine(allows_writing(), table=TableLimits(own_records=3))
+    for n in range(9):
+        one = ContextRecord("p", EntityRef("room", str(n)), "status", 999_000, 1_000_001)
+        say(broker, Put(n, one), now=Now(1_000_000 - 10 + n, float(n)), identity="sensor")
+        broker.table.sweep(2_000_000)
+    assert len(broker.ownership) == 3

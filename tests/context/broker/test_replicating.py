@@ -59,6 +59,37 @@ def test_a_copy_at_the_first_broker_answers_without_a_search(network, brokers) -
         assert net.machines[names[0]].counts["searches"] == searches
 
 
+@pytest.mark.parametrize("look_ahead", ["off", "probe", "bloom"])
+def test_a_fresh_request_is_answered_by_the_broker_of_the_provider_and_no_copy(
+    network, brokers, look_ahead: str
+) -> None:
+    names = brokers(7)
+    net = network(line(names), settings(SearchSettings(look_ahead=look_ahead), kind="path"))
+    net.put(names[6], "r1", n=1)
+    assert net.ask(names[0], "r1").found
+    assert names[0] in net.holders("r1")
+    net.run(10)
+    net.put(names[6], "r1", n=2, valid_ms=500_000)
+    stale = net.machines[names[0]].table.answer(("room", "r1", "status"), net.now.wall_ms)
+    fresh = net.ask(names[0], "r1", fresh=True)
+    assert fresh.reply.record.values == {"n": 2}
+    assert fresh.reply.hops > 0
+    assert stale is not None
+    net.dead.add(names[6])
+    assert net.ask(names[0], "r1").found, "a copy is left"
+    assert not net.ask(names[0], "r1", fresh=True).found
+
+
+def test_a_fresh_request_is_answered_at_once_by_the_broker_of_the_provider(
+    network, brokers
+) -> None:
+    names = brokers(3)
+    net = network(line(names), settings(kind="path"))
+    net.put(names[0], "r1", n=1)
+    assert net.ask(names[0], "r1", fresh=True).reply.hops == 0
+    assert net.machines[names[0]].counts["searches"] == 0
+
+
 def test_marks_are_places_on_the_path_and_each_broker_finds_its_own(network, brokers) -> None:
     names = brokers(7)
     net = network(line(names), settings(kind="random", copies=2), seed=4)

@@ -415,3 +415,50 @@ def test_who_was_told_to_leave_does_not_go_on_joining(
         await broker.close()
 
     asyncio.run(scenario())
+
+
+def test_a_forged_update_is_refused_and_audited_also_after_a_restart(tmp_path: Path) -> None:
+    def ring(*keys: Any) -> DatagramKeys:
+        return DatagramKeys(keys)
+
+    async def forge(broker: ContextBroker) -> None:
+        forging = await ContextProvider.open([broker.address], name="door", keys=ring(BEN))
+        async with forging as ben:
+            with pytest.raises(NotAllowed, match="another key"):
+                await ben.update(ROOM, "status", {"open": False}, valid_for_ms=60_000)
+        assert (await broker.ask(ROOM, "status")).record.values == {"open": True}
+
+    async def scenario() -> None:
+        keys = ring(NETWORK, ANA, BEN)
+        async with kept_broker(tmp_path, keys=keys) as broker:
+            telling = await ContextProvider.open([broker.address], name="door", keys=ring(ANA))
+            async with telling as ana:
+                await ana.update(ROOM, "status", {"open": True}, valid_for_ms=60_000)
+            await forge(broker)
+        async with kept_broker(tmp_path, keys=keys) as broker:
+            await forge(broker)
+            await broker.put(a_record(7, provider="door"))  # the broker's own process may
+        async with kept_broker(tmp_path, keys=keys) as broker:
+            assert broker.machine.ownership.owner(("door", "room", "r3", "status")) == "ana"
+        refused = [one for one in await lines_of(tmp_path) if one["what"] == "refused"]
+        assert [(one["identity"], one["why"], one["status"]) for one in refused] == [
+            ("ben", "overwrite", 401)
+        ] * 2
+        assert refused[0]["entity"] == "room/r3"
+
+    asyncio.run(scenario())
+
+
+def test_records_of_before_owners_belong_to_who_tells_them_next(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        channels = open_embedded(tmp_path, SystemClock())
+        await channels.channel("context").append([a_record(1).to_event(source="context")])
+        await channels.close()
+        async with kept_broker(tmp_path, keys=DatagramKeys([NETWORK, ANA, BEN])) as broker:
+            await asyncio.sleep(0.002)
+            await broker.put(a_record(2), identity="ana")
+            await asyncio.sleep(0.002)
+            with pytest.raises(NotAllowed):
+                await broker.put(a_record(3), identity="ben")
+
+    asyncio.run(scenario())

@@ -9,6 +9,7 @@ import msgspec
 from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.grouping.client import GroupClient
 from rapport.ensemble.grouping.machine import GrouperMachine
+from rapport.ensemble.grouping.settings import GroupingSettings
 from rapport.ensemble.messages import Published
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
@@ -209,3 +210,78 @@ def test_a_node_that_was_stopped_is_never_due() -> None:
     node = street.add("n", 0.0)
     node.stop(street.scheduler.now)
     assert node.next_due_ms() is None
+
+
+class Post(Component, Placed):
+    """Is seen by cars, and sees nobody."""
+
+    place: float = 0.0
+
+
+def test_a_member_that_groups_leave_out_is_a_fault_where_knowledge_goes_by_groups() -> None:
+    street = Street(ip=True)
+
+    def client(groups_of: Any) -> GroupClient:
+        return GroupClient("a", ("a", 1), Chance(1), groupers=[("g", 1)], groups_of=groups_of)
+
+    alone, grouped = street.add("b", 1), street.add("a", 1, grouping=client)
+    for node in (alone, grouped):
+        node.add(Post(id=f"post of {node.node}"), street.scheduler.now)
+    assert len(alone.host.faults) == 0
+    (fault,) = grouped.host.faults
+    assert (fault.code, fault.component, fault.name) == (
+        "ensemble.outside_groups",
+        "post of a",
+        "Sight",
+    )
+    assert "Watcher" in fault.message
+    grouped.remove("post of a")
+    assert len(grouped.host.faults) == 0
+
+
+def test_members_that_a_grouper_does_not_register_are_a_fault() -> None:
+    street = Street(ip=True)
+    settings = GroupingSettings(group_members=1)
+
+    def grouper(groups_of: Any) -> GrouperMachine:
+        return GrouperMachine(
+            "g", ("g", 1), Chance(1), street.scheduler.now, settings, groups_of=groups_of
+        )
+
+    node = street.add("g", 1, grouping=grouper)
+    for number in range(3):
+        said = Published(
+            f"car {number}", WALL, WALL, f"n{number}", ("Car",), b"\x80", ("n", number), ("S:all",)
+        )
+        node.handle(said, Sender(("n", number)), street.scheduler.now)
+    node.tick(street.scheduler.now)
+    node.tick(street.scheduler.now)
+    (fault,) = node.host.faults
+    assert (fault.code, fault.count) == ("ensemble.not_registered", 1)
+    assert fault.message.startswith("2 members")
+
+
+def test_groups_beyond_those_that_are_heeded_are_a_fault() -> None:
+    street = Street(ip=True)
+
+    class Second(Sight, every="1 s"):
+        pass
+
+    def client(groups_of: Any) -> GroupClient:
+        settings = GroupingSettings(groups_per_component=1)
+        return GroupClient("a", ("a", 1), Chance(1), settings, groupers=[], groups_of=groups_of)
+
+    host = Host("a", [Sight, Second], Chance(1))
+    node = NodeMachine(
+        host,
+        GossipSettings(radio=False, ip=True),
+        Chance(1),
+        address=("a", 1),
+        grouping=client,
+        at_once=True,
+    )
+    node.add(Car(id="car", seen={}), street.scheduler.now)
+    assert node.publish_now("car", street.scheduler.now)
+    (fault,) = node.host.faults
+    assert (fault.code, fault.component) == ("ensemble.too_many_groups", "car")
+    assert "'Second:all'" in fault.message

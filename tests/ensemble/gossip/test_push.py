@@ -231,3 +231,21 @@ def test_a_component_that_ended_is_not_told_of_again(net: Any) -> None:
     net.tell("a", Pull((("a", 0),)), SENDER)
     assert not net.sent
     assert not net.heard["a"]
+
+
+def test_a_component_that_cannot_be_published_stays_its_nodes_and_is_not_told_of(net: Any) -> None:
+    machine = net.add("a", GossipSettings(knowledge_offset_ms=0, answers="immediate"))
+    net.run(2_000)
+    net.sources["a"].bodies["a"] = None
+    net.sent.clear()
+    net.run(12_000)
+    net.tell("a", Pull((("a", 0),)), SENDER)
+    assert not machine.publish_now("a", net.scheduler.now)
+    assert not net.sent
+    assert machine.counts["withheld"] == 3
+    net.tell("a", knowledge("a", WALL + 13_000, node="b"), SENDER)
+    assert not net.heard["a"]
+    assert machine.doubles["a"].node == "b"
+    net.sources["a"].bodies["a"] = b"\x80"
+    net.run(16_000)
+    assert [one.message.component for _when, _node, one in net.sent] == ["a"]

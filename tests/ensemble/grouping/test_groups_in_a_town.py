@@ -207,3 +207,32 @@ def test_two_members_that_were_cut_off_when_they_met_hear_each_other_afterwards(
     before = here.scheduler.now.wall_ms - 2 * here.settings.period_ms
     assert one.heard[other.name] > before
     assert other.heard[one.name] > before
+
+
+def test_groups_stay_whole_when_only_groupers_survive_that_membership_alone_knows(
+    town: Any,
+) -> None:
+    here = town()
+    configured = here.grouper(0)
+    for number in range(3):
+        here.client(number, ["red"], [configured.address])
+    here.run(4)
+    configured.alive = False
+    others = [here.grouper(number, [configured.address]) for number in (1, 2)]
+    for number in range(3, 6):
+        here.client(number, ["red"], [configured.address])
+    addresses = [one.address for one in others]
+    for node in here.nodes.values():
+        node.machine.know_groupers([one for one in addresses if one != node.address])
+    here.run(8)
+    assert here.wrong() == []
+    assert [len(one.machine.others) for one in others] == [2, 2]
+
+
+def test_a_grouper_that_membership_no_longer_knows_is_not_believed(town: Any) -> None:
+    here = town()
+    client = here.client(1, ["red"], [("10.0.0.9", 1)])
+    client.machine.know_groupers([("10.0.0.1", 7)])
+    assert client.machine.trusts(("10.0.0.1", 7))
+    client.machine.know_groupers([])
+    assert not client.machine.trusts(("10.0.0.1", 7))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.event import MAX_NAME
 from rapport.ensemble import Component, Ensemble, Local, Role
 from rapport.ensemble.codec import MAX_DEPTH, MAX_MESSAGE, MAX_WORDS, decode, encode, values_of
@@ -117,20 +117,27 @@ UNPUBLISHABLE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("thing", UNPUBLISHABLE)
-def test_what_cannot_be_published_is_a_fault_and_the_last_good_one_is_told(
+def test_what_cannot_be_published_is_a_fault_and_withheld_until_it_can(
     thing: str, make_host: MakeHost, at: At
 ) -> None:
     host, tree = make_host(), oak()
     host.add(tree, at(0))
     good = host.snapshot("oak")
     tree.thing = UNPUBLISHABLE[thing]()
-    assert host.snapshot("oak") is good
+    host.tick(at(7))
+    assert host.snapshot("oak") is None
+    host.tick(at(9))
+    assert host.snapshot("oak") is None
     (fault,) = host.faults
     what = "too_large" if thing == "large" else "not_plain"
     assert (fault.code, fault.component) == (f"ensemble.knowledge_{what}", "oak")
     assert fault.hint
+    (withheld,) = host.withheld.values()
+    assert (withheld.component, withheld.code) == ("oak", fault.code)
+    assert withheld.since_ms == at(7).wall_ms
     tree.thing = None
     assert host.snapshot("oak") == good
+    assert host.withheld == {}
     assert len(host.faults) == 1
 
 
@@ -222,3 +229,10 @@ def test_as_much_as_may_be_allowed_is_read_at_the_other_end(make_host: MakeHost,
     heard = decode(encode(message))
     assert isinstance(heard, Published)
     assert values_of(heard.body) == {"content": nested}
+
+
+def test_more_groups_than_a_message_carries_cannot_be_published() -> None:
+    groups = tuple(f"Team:{number}" for number in range(MAX_WORDS + 1))
+    assert snapshot_of(oak(), groups[1:], most_bytes=10_000, most_levels=9).groups == groups[1:]
+    with pytest.raises(TooLarge, match="65 groups"):
+        snapshot_of(oak(), groups, most_bytes=10_000, most_levels=9)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import socket
 import threading
@@ -13,18 +14,22 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from rapport.cli.main import run as rapport
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
+from rapport.ensemble.model.role import Role
 from rapport.ensemble.runtime.asking import ask_status
 from rapport.ensemble.runtime.control import SWIM_BYTE
 from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Now, SystemClock
 from rapport.overlay.swim_messages import Ping, encode
+from rapport.transport.addresses import format_address
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys, make_key
 from rapport.transport.opening import open_station
@@ -169,9 +174,17 @@ def test_components_that_raise_and_hang_are_faults_and_the_rest_goes_on(
             await world.until(lambda: "b" in world.people["a"].met)
             first.remove("broken")
             assert second.status().faults == ()
+            counts = first.status().fault_counts
+            assert counts.keys() >= {"ensemble.raised", "ensemble.hangs"}
             gate.set()
 
-    asyncio.run(scenario())
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    logged = [one for one in logs if one["event"] == "ensemble fault"]
+    firsts = [(one["code"], one["name"]) for one in logged if "count" not in one]
+    assert {("ensemble.hangs", "hangs"), ("ensemble.raised", "raises")} <= set(firsts)
+    assert len(firsts) == len(set(firsts))
+    assert all(one["component"] == "broken" for one in logged)
 
 
 def test_two_nodes_with_the_same_component_and_name_are_told_and_keep_their_own(
@@ -187,8 +200,55 @@ def test_two_nodes_with_the_same_component_and_name_are_told_and_keep_their_own(
             )
             assert "a" not in first.machine.host.replicas
             assert second.status().namesakes == (first.status().address,)
+            codes = {fault.code for fault in second.status().faults}
+            assert "ensemble.equal_nodes" in codes
 
-    asyncio.run(scenario())
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    logged = {one["code"] for one in logs if one["event"] == "ensemble fault"}
+    assert logged >= {"ensemble.equal_ids", "ensemble.equal_nodes"}
+
+
+class Warm(Role):
+    degrees: float
+
+
+class Sensor(Component, Warm):
+    degrees: float = 28.0
+
+
+def test_knowledge_that_cannot_be_published_is_withheld_logged_once_and_shown(
+    opened: Opened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        async with opened() as world:
+            first = await world.person("a")
+            second = await world.person("b", join=[first.address])
+            sensor = Sensor(id="sensor")
+            first.add(sensor)
+            known = second.machine.host.replicas
+            await world.until(lambda: "sensor" in known)
+            first.machine.host.assign("sensor", {"degrees": math.nan}, Now(0, 0.0))
+            # The second time, so that what was on its way has arrived.
+            await world.until(lambda: first.machine.host.faults.total >= 2)
+            last = known["sensor"].version
+            count = first.machine.host.faults.total
+            await world.until(lambda: first.machine.host.faults.total >= count + 5)
+            assert known["sensor"].version == last
+            (withheld,) = first.status().withheld
+            assert (withheld.component, withheld.code) == ("sensor", "ensemble.knowledge_not_plain")
+            where = format_address(first.address)
+            assert await asyncio.to_thread(rapport, ["ensemble", "status", where]) == 0
+            assert first.status().fault_counts["ensemble.knowledge_not_plain"] >= 5
+            first.machine.host.assign("sensor", {"degrees": 3.5}, Now(0, 0.0))
+            await world.until(lambda: known["sensor"].version > last)
+            assert first.status().withheld == ()
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    events = [one["event"] for one in logs if one.get("component") == "sensor"]
+    assert events == ["knowledge is withheld", "knowledge is published again"]
+    assert "WITHHELD since" in " ".join(capsys.readouterr().out.split())
 
 
 @contextmanager
@@ -291,6 +351,27 @@ def test_groupers_bring_those_of_one_group_together(
                 await world.person(name, groupers=[grouper.address], ensembles=[neighbours])
             await world.until(lambda: world.people["a"].met == ["b"])
             await world.until(lambda: world.people["b"].met == ["a"])
+
+    asyncio.run(scenario())
+
+
+def test_a_group_stays_whole_when_no_configured_grouper_survives(
+    opened: Opened, neighbours: type[Ensemble]
+) -> None:
+    async def scenario() -> None:
+        async with opened() as world:
+            configured = await world.person("g", is_grouper=True)
+            known = [configured.address]
+            first = await world.person("a", groupers=known, ensembles=[neighbours])
+            await world.until(lambda: len(first.members) == 1)
+            await configured.close()
+            join = [first.address]
+            # Each knows the dead grouper and a node that is none: who is a grouper, the membership
+            # says.
+            await world.person("h", is_grouper=True, groupers=known, join=join)
+            await world.person("b", groupers=known, join=join, ensembles=[neighbours])
+            await world.until(lambda: "b" in world.people["a"].met)
+            await world.until(lambda: "a" in world.people["b"].met)
 
     asyncio.run(scenario())
 

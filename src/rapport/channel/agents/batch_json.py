@@ -12,12 +12,18 @@ from rapport.channel.requesting.batch import Batch, Request
 from rapport.core.codec import decode_cloudevent, stored_cloudevent
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import StoredEvent
+from rapport.core.json_objects import ObjectDecoder
 
 _OWN = ("position", "received", "handback")
 """Members the channel adds to an event. An attribute of the same name that a producer gave is
 covered by them: it could not be told from the channel's.
 """
-_READ_REQUEST = msgspec.json.Decoder(Request)
+_READ_REQUEST = ObjectDecoder(
+    Request,
+    fault="this is not a request",
+    code="request.not_a_request",
+    hint='send an object such as {"query": "type = \'badge.seen\'", "max_messages": 10}',
+)
 
 
 class _Shown(msgspec.Struct, kw_only=True):
@@ -45,14 +51,7 @@ _READ_PLACED = msgspec.json.Decoder(_Placed)
 
 def read_request(body: bytes) -> Request:
     """The request in a body; raises InvalidInput for anything else."""
-    try:
-        return _READ_REQUEST.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(
-            f"this is not a request: {error}",
-            code="request.not_a_request",
-            hint='send an object such as {"query": "type = \'badge.seen\'", "max_messages": 10}',
-        ) from None
+    return _READ_REQUEST.decode(body)
 
 
 def write_request(request: Request) -> bytes:

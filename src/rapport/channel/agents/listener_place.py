@@ -18,6 +18,7 @@ from rapport.channel.agents.listener_state import StandsAt
 from rapport.channel.agents.outbox_reading import read_holder
 from rapport.channel.agents.window import Reason
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
+from rapport.kernel.paths import make_private_directory
 from rapport.kernel.telemetry import get_logger
 from rapport.store.files import DiskFiles, Files, read_whole, replace_whole
 from rapport.store.segments.reading import disk_refused
@@ -177,7 +178,7 @@ def _other_place(path: Path, there: Session, wanted: Session) -> Conflict:
 def _open_store(directory: Path, files: Files | None) -> SegmentLogStore:
     try:
         if files is None:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private_directory(directory)
         return SegmentLogStore(directory, files=files, segment_bytes=_SEGMENT_BYTES)
     except OSError as error:
         raise disk_refused(f"cannot open {directory}", error) from error

@@ -31,6 +31,7 @@ from rapport.core.codec import encode_block
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
+from rapport.kernel.paths import make_private_directory
 from rapport.kernel.telemetry import get_logger
 from rapport.store.files import Files
 from rapport.store.segments.reading import disk_refused
@@ -226,7 +227,7 @@ def open_outbox_store(
     """The logs of an outbox, held by this process; raises StoreUnavailable (`outbox.locked`)."""
     try:
         if files is None:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private_directory(directory)
         return SegmentLogStore(directory, files=files, segment_bytes=segment_bytes)
     except OSError as error:
         raise disk_refused(f"cannot open the outbox {directory}", error) from error

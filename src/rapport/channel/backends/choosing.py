@@ -27,10 +27,10 @@ from rapport.channel.intercept.keeping import load_declared
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.logged.shared import Parts
 from rapport.channel.logged.writer import ThreadWriter
-from rapport.channel.query.script import SCRIPTS
 from rapport.channel.query.script_files import load_scripts
 from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName, Unsupported
 from rapport.kernel.clock import Clock
+from rapport.kernel.paths import make_private_directory
 from rapport.kernel.settings import read_secret
 from rapport.store.base import LogStore, RecordStore
 from rapport.store.beginning_anew import open_or_begin_anew
@@ -69,7 +69,15 @@ def open_channels(
     Raises StoreUnavailable when a store cannot be reached or another process writes it,
     InvalidInput when the site does not say where a store is or a script cannot be loaded.
     """
-    SCRIPTS.use(load_scripts(declared.scripts, site))
+    scripts = load_scripts(declared.scripts, site)
+    channels = _open(directory, clock, declared, site=site, segment_bytes=segment_bytes)
+    channels.source.scripts.use(scripts)
+    return channels
+
+
+def _open(
+    directory: Path, clock: Clock, declared: ChannelsDeclared, *, site: Path, segment_bytes: int
+) -> LoggedChannels:
     if is_embedded(directory, declared):
         return open_embedded(directory, clock, segment_bytes=segment_bytes)
     with ExitStack() as undo:
@@ -314,7 +322,7 @@ def _wanted(declared: ChannelsDeclared, log: str) -> str:
 
 def _make_directory(directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory)
     except OSError as error:
         raise StoreUnavailable(
             f"cannot make {directory}: {error.strerror}",

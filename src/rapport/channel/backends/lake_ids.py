@@ -8,7 +8,6 @@ touch it.
 
 from __future__ import annotations
 
-import os
 import re
 from bisect import bisect_left, bisect_right
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 
 from rapport.channel.backends.lake_files import ChannelFiles
 from rapport.channel.export.files import make_directory, partition_name
+from rapport.kernel.paths import temporary_path
 from rapport.kernel.telemetry import get_logger
 
 INDEX = ".index"
@@ -127,7 +127,7 @@ class LakeIds:
         rows = rows.filter(pa.array(rows.column("position").to_numpy() > covered))
         folder = self._folder / partition_name("channel", channel)
         path = folder / f"{covered + 1:020d}-{last:020d}.parquet"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary = temporary_path(path)
         try:
             make_directory(folder)
             ordered = rows.sort_by([("id", "ascending"), ("position", "ascending")])

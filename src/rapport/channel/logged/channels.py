@@ -19,10 +19,10 @@ from rapport.channel.query.kinds import Query
 from rapport.channel.requesting.requests import MessageSource
 from rapport.channel.retention.sweeper import Sweeper
 from rapport.channel.subscriptions import Cursor, LoggedSubscription, cursor_change, load_cursor
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Change, RecordStore
+from rapport.store.base import Change, DamagedLogs, RecordStore
 from rapport.store.side_logs import is_side_log
 
 _log = get_logger(__name__)
@@ -119,6 +119,13 @@ class LoggedChannels:
     async def apply(self, changes: Sequence[Change]) -> None:
         """Changes records, all or none; durable when it returns."""
         await self._shared.apply(changes)
+
+    def damage(self) -> list[Corrupt]:
+        """Damaged or missing stretches of the logs that are known, files that vanished among them;
+        looks at the names of files, so it is called off the loop.
+        """
+        log = self.parts.log
+        return log.find_damage() if isinstance(log, DamagedLogs) else []
 
     def use_rules(self, declared: ChannelsDeclared) -> None:
         """How long channels keep what, and the like; until then everything is kept."""

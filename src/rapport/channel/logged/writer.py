@@ -39,6 +39,9 @@ class Target(Protocol):
 class Writer(Protocol):
     """How appends reach the store."""
 
+    fault: str
+    """Why the last write failed; empty when it did not."""
+
     async def write(self, target: Target, events: Sequence[Event], data_bytes: int) -> Appended:
         """Returns when the events are durable; raises ChannelUnavailable."""
 
@@ -54,6 +57,7 @@ class InlineWriter:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._stopped = False
+        self.fault = ""
 
     async def write(self, target: Target, events: Sequence[Event], data_bytes: int) -> Appended:
         """See Writer."""
@@ -130,6 +134,7 @@ class ThreadWriter:
         self._door = threading.Lock()
         self._store = threading.Lock()
         """One group at a time, from the thread or from a loop."""
+        self.fault = ""
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -211,8 +216,11 @@ class ThreadWriter:
         with self._store:
             began_ns = self._pace.clock.steady_ns() if self._pace else 0
             try:
-                return group[0].target.commit([request.events for request in group])
+                committed = group[0].target.commit([request.events for request in group])
+                self.fault = ""
+                return committed
             except StoreUnavailable as error:
+                self.fault = error.message
                 return [as_channel_error(error)] * len(group)
             except Exception as error:  # a fault of ours must reach the callers, not end the thread
                 return [_unforeseen(error)] * len(group)

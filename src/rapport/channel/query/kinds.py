@@ -17,7 +17,7 @@ from rapport.channel.query.compiler import Matches, compile_condition
 from rapport.channel.query.own_terms import VIEWS, Views, prepare_own_terms
 from rapport.channel.query.parser import parse_condition
 from rapport.channel.query.printer import print_condition
-from rapport.channel.query.script import prepare_script
+from rapport.channel.query.script import Scripts, prepare_script
 from rapport.channel.query.template import template_condition, template_text
 from rapport.channel.query.tree import Condition
 from rapport.core.errors import InvalidInput
@@ -68,9 +68,9 @@ def template_query(given: Any) -> Query:
     return Query(TEMPLATE, text, matches, bounds, condition, is_its_condition=True)
 
 
-def script_query(given: Any) -> Query:
+def script_query(given: Any, scripts: Scripts | None = None) -> Query:
     """A query that names a script of the site; the example of a kind with code of its own."""
-    made = prepare_script(given)
+    made = prepare_script(given, scripts or Scripts())
     return Query(SCRIPT, made.text, made.matches, made.bounds, made.condition)
 
 
@@ -88,9 +88,11 @@ KINDS.add("queries", SCRIPT, script_query)
 KINDS.add("queries", OWN, own_query)
 
 
-def make_query(kind: str, given: Any, views: Views = VIEWS) -> Query:
+def make_query(
+    kind: str, given: Any, views: Views = VIEWS, scripts: Scripts | None = None
+) -> Query:
     """The query of a kind; "" takes texts for sql and objects for templates. `views` tells what
-    words mean in a query of the kind `own`.
+    words mean in a query of the kind `own`, `scripts` are those of the site.
 
     Compiled once per text while it is in use. Raises InvalidInput, UnknownName (kind).
     """
@@ -100,7 +102,7 @@ def make_query(kind: str, given: Any, views: Views = VIEWS) -> Query:
     if chosen == OWN:  # never kept: its meaning changes with interpretations
         query = own_query(given, views)
     elif chosen == SCRIPT:  # neither: a text without a version means the script of now
-        query = script_query(given)
+        query = script_query(given, scripts)
     else:
         query = _from_text(chosen, given) if isinstance(given, str) else _make(chosen, given)
     if len(query.text) > MAX_QUERY:

@@ -47,7 +47,7 @@ class ScriptRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class Scripts:
-    """The scripts of a process by name; the wiring declares them."""
+    """The scripts of a site by name."""
 
     def __init__(self) -> None:
         self._scripts: dict[str, Script] = {}
@@ -74,9 +74,6 @@ class Scripts:
         return script
 
 
-SCRIPTS = Scripts()
-
-
 class PreparedScript(msgspec.Struct, frozen=True):
     """A request understood."""
 
@@ -86,7 +83,7 @@ class PreparedScript(msgspec.Struct, frozen=True):
     condition: Condition
 
 
-def prepare_script(given: Any, scripts: Scripts = SCRIPTS) -> PreparedScript:
+def prepare_script(given: Any, scripts: Scripts) -> PreparedScript:
     """From the query as it came, an object or JSON; raises InvalidInput, QueryError (`where`)."""
     asked = _read(given)
     script = scripts.get(asked.name, asked.version)

@@ -17,6 +17,7 @@ from rapport.channel.finding.scanning import Listening, Scanner
 from rapport.channel.following import Followed, Following
 from rapport.channel.query.kinds import Query, make_query
 from rapport.channel.query.own_terms import VIEWS
+from rapport.channel.query.script import Scripts
 from rapport.channel.requesting.batch import (
     DEFAULT_MESSAGES,
     LONGEST_WAIT_MS,
@@ -51,6 +52,7 @@ class MessageSource:
         self.taker = Taker(channels)
         self.sessions = Sessions(channels, chance=chance)
         self.views = VIEWS
+        self.scripts = Scripts()
         """What the words of interpretations mean in queries."""
         self.present: Present | None = None
         """How messages are said in an interpretation; whoever runs mediation tells."""
@@ -399,4 +401,4 @@ class MessageSource:
         return Delivery(lambda: deliver_to(self._channels, name, identity), takes=request.take)
 
     def _query(self, kind: str, given: Any) -> Query:
-        return make_query(kind, given, self.views)
+        return make_query(kind, given, self.views, self.scripts)

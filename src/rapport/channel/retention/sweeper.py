@@ -100,8 +100,12 @@ class Sweeper:
         channel = self._channels.channel(name)
         began = await self._in_writer(name, channel.first_position)
         while True:
-            verdict, kept_bytes = await self._look(channel, keep)
-            if not verdict.trim_before or not await self._trim(channel, verdict.trim_before):
+            verdict, kept_bytes, has_closed = await self._look(channel, keep)
+            has_trimmed = bool(verdict.trim_before) and await self._trim(
+                channel, verdict.trim_before
+            )
+            # A piece that was closed now may go at once: it need not wait for new events.
+            if not has_closed and not has_trimmed:
                 break
         first = await self._in_writer(name, channel.first_position)
         await self._forget_before(name, first)
@@ -116,8 +120,8 @@ class Sweeper:
         self._tell(swept)
         return swept
 
-    async def _look(self, channel: LoggedChannel, keep: Keep) -> tuple[Verdict, int]:
-        """The verdict of now; a piece that is to be closed is closed by then."""
+    async def _look(self, channel: LoggedChannel, keep: Keep) -> tuple[Verdict, int, bool]:
+        """The verdict of now, the bytes kept, and whether the growing piece was closed for it."""
         name, log, records = channel.name, self._shared.parts.log, self._shared.parts.records
         readers = (
             {}
@@ -128,19 +132,21 @@ class Sweeper:
         if self._shared.rules_for(name).export and not keep.hard:
             readers.setdefault(EXPORT, 0)  # the lake is waited for before it has a place, too
 
-        def look() -> tuple[Verdict, int]:
+        def look() -> tuple[Verdict, int, bool]:
             pieced = pieces_of(log)
             pieces, kept_bytes = pieced.pieces(name, PIECES_AT_ONCE), pieced.kept_bytes(name)
             last = log.last_position(name)
             now_ms = self._believed_now(name, last)
             if keep.shortest_ms:
                 pieces = split_at(log, name, pieces, now_ms - keep.shortest_ms)
-            growing = pieces[-1] if pieces and pieces[-1].last == last else None
+            is_open = pieced.trims_blocks(name) or pieced.closed_end(name) < last
+            growing = pieces[-1] if pieces and is_open and pieces[-1].last == last else None
             verdict = what_to_trim(pieces, kept_bytes, now_ms, keep, readers, growing=growing)
             # Where any block may go, only the last one needs to be closed, to go itself.
-            if verdict.close and (verdict.trim_before > last or not pieced.trims_blocks(name)):
+            closes = verdict.close and (verdict.trim_before > last or not pieced.trims_blocks(name))
+            if closes:
                 pieced.close_piece(name)
-            return verdict, kept_bytes
+            return verdict, kept_bytes, closes and pieced.closed_end(name) == last
 
         return await self._in_writer(name, look)
 

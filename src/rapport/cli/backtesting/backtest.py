@@ -57,7 +57,8 @@ def backtest(
     """Run a policy over history: what would have fired, when, how often, about whom; with --compare
     also what only one of two versions finds. Nobody is told anything.
 
-    Without --history the site's own lake is read. Exits with 1 when rows could not be read.
+    Without --history the site's own lake is read, or the recorded files of its sources. Exits with
+    1 when rows could not be read.
     """
     from rapport.cli.backtesting.run import Asked, prepare
 

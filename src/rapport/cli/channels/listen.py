@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -12,14 +13,13 @@ from rapport.channel.agents.batch_json import show_event
 from rapport.channel.agents.listener import Listener
 from rapport.channel.agents.listener_cache import ReceivedEvent
 from rapport.channel.agents.window import Reason
-from rapport.cli.remote import TokenFileOption, read_token
+from rapport.cli.remote import Remote, TokenFileOption, read_token
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, visible, write_bytes
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_time
-from rapport.kernel.settings import load_settings, read_secret
-from rapport.kernel.toml import TomlFile
+from rapport.kernel.clock import SystemClock
 
 _COLUMNS = ("position", "time", "source", "id", "type", "data")
 _AT_ONCE = 500
@@ -56,14 +56,17 @@ def listen(
             code="cli.wrong_use",
             hint="--count is 1 or more; without it, events are printed until Ctrl-C",
         )
-    address, token = _where(site, url, token_file)
+    try:
+        remote = Remote(url, read_token(token_file)) if url else _node_of_site(site, token_file)
+    except KeyboardInterrupt:
+        return 0
     listener = Listener(
-        address,
+        remote.url,
         channel,
         {} if query is None else query,
         interpretation=interpretation,
         directory=directory,
-        token=token,
+        token=remote.token,
         from_start=from_start,
         handback=handback,
         acknowledging="explicit",
@@ -100,10 +103,14 @@ def _print_all(listener: Listener, count: int | None, *, as_json: bool, start: s
 def _tell(trouble: Reason | None, told: Reason | None, start: str) -> Reason | None:
     """Says on stderr what keeps us, once; returns what was said last."""
     if trouble is not None and trouble != told:
-        stderr().print(f"{trouble.message}; trying again", highlight=False, soft_wrap=True)
-        if start and trouble.code == "node.unreachable":
-            stderr().print(f"hint: start it: {start}", highlight=False, soft_wrap=True)
+        _tell_trouble(trouble.message, start if trouble.code == "node.unreachable" else "")
     return trouble
+
+
+def _tell_trouble(message: str, start: str) -> None:
+    stderr().print(f"{message}; trying again", highlight=False, soft_wrap=True)
+    if start:
+        stderr().print(f"hint: start it: {start}", highlight=False, soft_wrap=True)
 
 
 def _line(received: ReceivedEvent, as_json: bool) -> bytes:
@@ -129,13 +136,19 @@ def _row(cells: tuple[str, ...]) -> bytes:
     return "\t".join(visible(cell) for cell in cells).encode("utf-8", "replace") + b"\n"
 
 
-def _where(site: Path | None, url: str | None, token_file: Path | None) -> tuple[str, str]:
-    """Address and token: what was said, else what the site's settings say."""
-    token = read_token(token_file)
-    if url is not None:
-        return url, token
-    directory = site_directory(site)
-    settings = load_settings(TomlFile.load(directory / "site.toml").section("node"), flags={})
-    if not token and settings.token_file:
-        token = read_secret(f"file:{settings.token_file}", directory)
-    return settings.public_url or settings.local_url(), token
+def _node_of_site(site: Path | None, token_file: Path | None) -> Remote:
+    """The node of the site, once it answers: no other gets the token."""
+    remote = Remote.of_site(site_directory(site), None, token_file)
+    is_told = False
+    while True:
+        try:
+            remote.verify()
+        except Unavailable as error:
+            if error.code != "node.unreachable":
+                raise
+            if not is_told:
+                _tell_trouble(error.message, _start(site))
+            is_told = True
+            asyncio.run(SystemClock().sleep(_LOOK_UP_SECONDS * 1_000))
+        else:
+            return remote

@@ -35,6 +35,13 @@ def request(
     scope: ScopeArgument,
     *,
     within: Annotated[str, Parameter(help="How long to look for it.")] = "2s",
+    fresh: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="From the broker that its provider updates, not from a copy on the way.",
+        ),
+    ] = False,
     broker: BrokersOption = None,
     keys: KeysOption = None,
     json: JsonOption = False,
@@ -47,7 +54,7 @@ def request(
 
     async def ask() -> Located:
         async with await ContextConsumer.open(brokers_of(broker), keys=keys_of(keys)) as consumer:
-            return await consumer.request(subject, scope, within_ms=within_ms)
+            return await consumer.request(subject, scope, within_ms=within_ms, fresh=fresh)
 
     located = asyncio.run(ask())
     if json:

@@ -17,10 +17,12 @@ from rapport.cli.terminal import stderr, write_json
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.gossip.advice import advice
 from rapport.ensemble.runtime.program import Program, load_program
+from rapport.ensemble.runtime.recording import TraceFile
 from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import check_sealed
+from rapport.ensemble.trace import Recorder
 from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import Now, SystemClock
 from rapport.kernel.telemetry import configure_logs
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Address
@@ -63,6 +65,10 @@ def run(
     follow: Annotated[
         bool, Parameter(negative="", help="Print what comes from other nodes, a JSON line each.")
     ] = False,
+    trace: Annotated[
+        Path | None,
+        Parameter(help="Record all that happens here, for `rapport ensemble check-trace`."),
+    ] = None,
     log_json: Annotated[bool, Parameter(negative="", help="Logs as JSON lines.")] = False,
 ) -> None:
     """Run the components of a Python file on a node; the file is trusted as your own code is.
@@ -78,7 +84,9 @@ def run(
     program = load_program(file, name)
     _tell_advice(program)
     run_until_stopped(
-        _serve(name, program, place, radio, others, known, grouper, watch, follow=follow)
+        _serve(
+            name, program, place, radio, others, known, grouper, watch, follow=follow, trace=trace
+        )
     )
 
 
@@ -103,8 +111,10 @@ async def _serve(
     keys: KeyFileWatch | None,
     *,
     follow: bool,
+    trace: Path | None,
 ) -> None:
     clock = SystemClock()
+    recorder = Recorder() if trace is not None else None
     one = await EnsembleNode.open(
         name,
         program.components,
@@ -119,15 +129,23 @@ async def _serve(
         keys=keys.keys if keys is not None else None,
         settings=program.settings,
         on_changed=_print if follow else None,
+        recorder=recorder,
     )
+    written: TraceFile | None = None
     try:
+        if trace is not None and recorder is not None:
+            written = TraceFile(trace, recorder, one.machine)
         _announce(one, len(program.components), group)
         while True:
             await clock.sleep(_LOOK_AT_KEYS_MS)
+            if written is not None:
+                written.write_due(Now(clock.now_ms(), clock.steady_ns() / 1e6))
             if keys is not None and keys.refresh():
                 stderr().print("took up the changed keys", highlight=False)
     finally:
         await one.close()
+        if written is not None:
+            written.write_all()
 
 
 def _print(knowledge: Knowledge) -> None:

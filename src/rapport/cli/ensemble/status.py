@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from rapport.cli.context.options import JsonOption, keys_of
 from rapport.cli.ensemble.run import KeysOption
 from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.core.times import format_time
 from rapport.ensemble.runtime.asking import ask_status
 from rapport.ensemble.runtime.status import NodeStatus
 from rapport.kernel.chance import Chance
@@ -48,6 +49,10 @@ def _rows(found: NodeStatus) -> list[tuple[str, str]]:
         rows.append(("broadcasts to", found.group))
     if found.health:
         rows.append(("slow, of 8", str(found.health)))
+    rows += [
+        (f"component {one.component}", f"WITHHELD since {format_time(one.since_ms)}: {one.message}")
+        for one in found.withheld
+    ]
     rows += [(f"node {one.name}", f"{one.state}, {one.address}") for one in found.members]
     rows += [("same name", f"another node at {address}") for address in found.namesakes]
     rows += [

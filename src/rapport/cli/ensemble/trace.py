@@ -11,16 +11,23 @@ from rapport.cli.context.options import JsonOption
 from rapport.cli.terminal import stderr, visible, write_json
 from rapport.ensemble.rules.breach import report
 from rapport.ensemble.rules.check import check_all
-from rapport.ensemble.rules.trace_files import read_trace
+from rapport.ensemble.rules.trace_files import merge_traces, read_trace
 
 
 def check_trace(
     file: Annotated[Path, Parameter(help="A recorded trace: JSON lines.")],
-    *,
+    *others: Annotated[
+        Path, Parameter(help="What other nodes of the same machine recorded meanwhile.")
+    ],
     json: JsonOption = False,
 ) -> int:
-    """Check a recorded trace by the rules; exits with 1 when one is broken."""
+    """Check a recorded trace by the rules; exits with 1 when one is broken.
+
+    Of several traces, one of each node, also what passed between these nodes is checked.
+    """
     trace = read_trace(file)
+    if others:
+        trace = merge_traces([trace, *map(read_trace, others)])
     breaches = check_all(trace)
     if json:
         write_json(breaches)

@@ -1,7 +1,7 @@
-"""`rapport send`: a message to a person, a collective or a component, and who it reached. [CO-1,
-CO-10, UX-3]
+"""`rapport send`: a message to a person, a group or a component, whom it reached and what they
+answered. [CO-1, CO-10, UX-3]
 
-Goes through the running node's door; with `--wait` it shows how far it got until it is done.
+Goes through the running node; with `--wait` it shows how far it got until it is decided.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.people.send_progress import Progress, is_over, outcome_of
+from rapport.cli.people.send_progress import Progress, answers_of, is_over, outcome_of
 from rapport.cli.remote import Remote
 from rapport.cli.standard_input import STDIN, may_be_stdin, tell_typing
-from rapport.cli.terminal import stderr, write_json
+from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.cli.where import HERE, Where
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.message import Identifier, Message
-from rapport.core.times import format_duration, parse_duration
+from rapport.core.times import format_duration, format_time, parse_duration
 from rapport.kernel.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -39,35 +39,34 @@ def send(
         Parameter(name=["--text"], help="What it says; - for standard input."),
     ],
     *,
-    to: Annotated[str, Parameter(help="peer:NAME, collective:NAME or component:NAME.")],
+    to: Annotated[str, Parameter(help="A person or a group by name, or component:NAME.")],
     type: Annotated[str, Parameter(help="What kind of message it is.")] = "NOTIFICATION",
     subtype: Annotated[str, Parameter(help="And which of that kind.")] = "MESSAGE",
     urgent: Annotated[bool, Parameter(negative="", help="Breaks through quiet hours.")] = False,
     ttl: Annotated[str, Parameter(help="Nobody needs it after this long, such as 10min.")] = "",
     conversation: Annotated[str, Parameter(help="What it belongs to.")] = "",
     sender: Annotated[str, Parameter(name="--from", help="Who says it.")] = "component:cli",
-    least: Annotated[int, Parameter(help="Of a collective so many have to answer.")] = 0,
+    least: Annotated[int, Parameter(help="Of a group so many have to answer.")] = 0,
     answer_within: Annotated[str, Parameter(help="Who has not answered by then is late.")] = "",
     then: Annotated[
         list[str] | None,
-        Parameter(
-            negative="", help="Who is asked when nobody answered: collective:b, peer:c=10min."
-        ),
+        Parameter(negative="", help="Person or group asked when nobody answered: crew, max=10min."),
     ] = None,
     repeat: Annotated[str, Parameter(help="Say it again this often until answered.")] = "",
     repeat_most: Annotated[int, Parameter(help="But at most so often.")] = 0,
-    wait: Annotated[str, Parameter(help="Show who was told and who answered, so long.")] = "",
+    wait: Annotated[str, Parameter(help="Wait so long at most, and print the answers.")] = "",
     where: Where = HERE,
     json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
 ) -> int:
-    """Send a message; prints its id. With --wait ends with 0 when it was done, 1 when it failed or
-    nothing was decided in time.
+    """Send a message; prints its id. With --wait also who answered what and when; ends with 0 when
+    it was done, 1 when it failed or nothing was decided in time.
     """
+    remote = where.remote()
     message = Message(
         type=type,
         subtype=subtype,
         sender=Identifier.parse(sender),
-        receiver=Identifier.parse(to),
+        receiver=_receiver(remote, to),
         content=_typed() if text == STDIN else text,
         ttl=parse_duration(ttl) if ttl else 0,
         conversation=conversation,
@@ -76,17 +75,16 @@ def send(
     wait_ms = parse_duration(wait) if wait else 0
     if least < 0 or (least and message.receiver and message.receiver.kind != "collective"):
         raise InvalidInput(
-            "--least is of a collective, from 1 on",
+            "--least is of a group, from 1 on",
             code="cli.wrong_use",
-            hint="--to collective:NAME --least 2, or leave it out",
+            hint="--to GROUP --least 2, or leave it out",
         )
     if not message.content.strip():
         raise InvalidInput("the message says nothing", code="message.empty", hint="--text ...")
-    remote = where.remote()
     wishes = {
         "least": least,
         "answer_within": parse_duration(answer_within or "0s"),
-        "escalate": _steps(then or [], answer_within),
+        "escalate": _steps(remote, then or [], answer_within),
         "repeat_every": parse_duration(repeat or "0s"),
         "repeat_most": repeat_most,
     }
@@ -103,20 +101,45 @@ def _typed() -> str:
     return sys.stdin.read()
 
 
-def _steps(then: list[str], answer_within: str) -> list[dict[str, Any]]:
+def _receiver(remote: Remote, text: str) -> Identifier:
+    """Whom a name means: `kind:name` as it stands; a bare one the person of that name, else the
+    group. Raises UnknownName with the nearest names of both.
+    """
+    if ":" in text:
+        return Identifier.parse(text)
+    try:
+        remote.get(f"/peers/{quote(text, safe='')}")
+    except InvalidInput as error:
+        if error.code == "peer.unknown" and _is_group(remote, text):
+            return Identifier("collective", text)
+        if error.status != NotAllowed.status:  # whoever may not look at people may send to them
+            raise
+    return Identifier("peer", text)
+
+
+def _is_group(remote: Remote, name: str) -> bool:
+    try:
+        remote.get(f"/collectives/{quote(name, safe='')}")
+    except InvalidInput as error:
+        if error.code == "collective.unknown":
+            return False
+        raise
+    return True
+
+
+def _steps(remote: Remote, then: list[str], answer_within: str) -> list[dict[str, Any]]:
     """Who is asked next, each with a time to answer: its own or that of the first."""
     if then and not answer_within:
         raise InvalidInput(
             "--then needs --answer-within: without it nobody is ever late",
             code="cli.wrong_use",
-            hint="--answer-within 10min --then collective:next-town",
+            hint="--answer-within 10min --then next-town",
         )
     steps = []
     for step in then:
         receiver, _, within = step.partition("=")
-        Identifier.parse(receiver)
         own_ms = parse_duration(within or answer_within)
-        steps.append({"receiver": receiver, "answer_within": own_ms})
+        steps.append({"receiver": str(_receiver(remote, receiver)), "answer_within": own_ms})
     return steps
 
 
@@ -157,11 +180,26 @@ def _look(remote: Remote, message: str) -> MessageShown | None:
     return msgspec.convert(found, MessageShown)
 
 
+def _print_answers(shown: MessageShown) -> None:
+    """Who answered what, and when; nothing where nobody did."""
+    answers = answers_of(shown)
+    if answers:
+        rows = [(format_time(one.time), one.person, one.answer) for one in answers]
+        write_table("answers", ("time", "person", "answer"), rows)
+    elif is_over(shown) and not shown.message.answered_by and outcome_of(shown) == "done":
+        hint = "nobody had to answer; --answer-within 10min asks for an answer"
+        stderr().print(hint, markup=False, soft_wrap=True)
+
+
 def _tell(name: str, shown: MessageShown | None, wait_ms: int, *, json: bool) -> int:
     if json:
-        write_json({"id": name, "outcome": outcome_of(shown), "progress": shown})
+        answers = answers_of(shown) if shown is not None else []
+        outcome = outcome_of(shown)
+        write_json({"id": name, "outcome": outcome, "answers": answers, "progress": shown})
     else:
         print(name)
+        if shown is not None:
+            _print_answers(shown)
         said = shown.sentence if shown is not None else "the node has not come to it yet"
         stderr().print(f"{outcome_of(shown)}: {said}", markup=False, soft_wrap=True)
         if outcome_of(shown) == "undecided":

@@ -6,6 +6,8 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from rapport.cli.terminal import stderr
 
 if TYPE_CHECKING:
@@ -28,6 +30,25 @@ def outcome_of(shown: MessageShown | None) -> str:
     if shown.message.state in _DONE:
         return "done"
     return shown.message.result or "failed"
+
+
+class GivenAnswer(msgspec.Struct, frozen=True):
+    """What one person answered."""
+
+    time: int
+    person: str
+    answer: str
+    declined: bool
+
+
+def answers_of(shown: MessageShown) -> list[GivenAnswer]:
+    """The answers so far, the first one first; the last one of each person."""
+    found = [
+        GivenAnswer(each.time, each.peer, each.answer, each.fate == "declined")
+        for each in shown.people
+        if each.fate in ("answered", "declined")
+    ]
+    return sorted(found, key=lambda one: (one.time, one.person))
 
 
 class Progress:

@@ -50,6 +50,7 @@ def run(
     if dry_run:
         _show_plan(plan_run(load_site(directory), wanted, SystemClock()), json=json)
         return 0
+    os.umask(0o077)  # as a node does: tables and state are their owner's
     configure_logs(json=log_json)
     stop = threading.Event()
 

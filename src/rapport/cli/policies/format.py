@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rapport.cli.terminal import show_problem, stderr
 from rapport.core.errors import PolicyError, Problem, StoreUnavailable
-from rapport.kernel.paths import sync_path
+from rapport.kernel.paths import sync_path, temporary_path
 from rapport.kernel.toml import TomlFile
 from rapport.policy.language.formatter import format_policy
 from rapport.site.policies import PolicyFile, placed, policy_files, read_policy
@@ -65,7 +65,7 @@ def _formatted(policy: PolicyFile, text: str) -> tuple[str | None, list[Problem]
 
 def _replace(path: Path, raw: bytes) -> None:
     """Puts `raw` in the place of the file at once, with the file's rights."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = temporary_path(path)
     try:
         try:
             part.write_bytes(raw)

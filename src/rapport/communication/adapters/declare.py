@@ -54,6 +54,7 @@ def read_media(file: TomlFile, directory: Path, problems: list[Problem]) -> dict
     def fields(name: str, known: Collection[str]) -> Fields:
         return _fields(file, name, known, problems)
 
+    fields("inbox", ())
     return {
         "apprise": read_apprise(fields("apprise", APPRISE_KEYS), directory),
         "folder": read_folders(fields("folder", FOLDER_KEYS), directory),

@@ -81,9 +81,15 @@ def answer_link(public_url: str, secret: bytes, message: str, peer: str) -> str:
 
 
 async def record_answer(
-    channels: Channels, secret: bytes, answer: AnswerData, *, now_ms: int
+    channels: Channels,
+    secret: bytes,
+    answer: AnswerData,
+    *,
+    now_ms: int,
+    after_ms: int | None = None,
 ) -> str:
-    """Appends the answer to `control`, durably, and returns the event's id.
+    """Appends the answer to `control`, durably, and returns the event's id. `after_ms` is when the
+    person answered before, 0 = not yet: the same answer after the same one counts once.
 
     Raises NotAllowed when the token is wrong, InvalidInput when the text is too long.
     """
@@ -93,9 +99,10 @@ async def record_answer(
         raise InvalidInput(
             f"the answer is longer than {LONGEST_ANSWER} characters", code="answer.too_long"
         )
+    turn = str(now_ms if after_ms is None else after_ms)
     event = make_event(
         source=SOURCE,
-        id=content_id("answer", answer.message, answer.peer, answer.text, str(now_ms)),
+        id=content_id("answer", answer.message, answer.peer, answer.text, turn),
         type=ANSWER,
         subject=answer.message,
         time=now_ms,

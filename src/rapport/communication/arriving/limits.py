@@ -51,6 +51,10 @@ class ArrivalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Messages held per peer; the oldest are refused for newer ones."""
     most_held_bytes: int = 4_000_000
     """Bytes held per peer."""
+    answer_links_ms: int = 30 * 86_400_000
+    """How long a link to answer is good after its message was closed; as long as the message is
+    open it is.
+    """
     declines: tuple[str, ...] = DECLINING_WORDS
     """An answer whose first line is one of these says no; see `declining`."""
 

@@ -3,7 +3,7 @@ UX-2]"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import cast
 
 from rapport.communication.actions import Action
@@ -45,8 +45,11 @@ def read_action(
     table: Fields,
     peers: Mapping[str, Peer],
     collectives: Mapping[str, Collective],
+    known: Collection[str] = (),
 ) -> Action:
-    """One `[actions."phrase"]`; what is wrong is among the table's problems."""
+    """One `[actions."phrase"]`; what is wrong is among the table's problems. `known` is what its
+    texts can name, as far as that is known here.
+    """
     kinds = [kind for kind in ("send_to", *EFFECT_KEYS) if table.has(kind)]
     kind = kinds[0] if kinds else "send_to"
     if len(kinds) > 1:
@@ -60,8 +63,8 @@ def read_action(
     else:
         _check_keys(kind, table)
     if kind in EFFECT_KEYS:
-        return _acting(phrase, kind, table)
-    return _telling(phrase, table, peers, collectives)
+        return _acting(phrase, kind, table, known)
+    return _telling(phrase, table, peers, collectives, known)
 
 
 def _check_keys(kind: str, table: Fields) -> None:
@@ -77,13 +80,13 @@ def _check_keys(kind: str, table: Fields) -> None:
             )
 
 
-def _acting(phrase: str, kind: str, table: Fields) -> Action:
+def _acting(phrase: str, kind: str, table: Fields, known: Collection[str]) -> Action:
     return Action(
         phrase=phrase,
         send_to=Identifier("component", phrase),
         text="",
         ttl_ms=table.duration_ms("ttl", 0, least=1),
-        effect=read_effect(kind, table),
+        effect=read_effect(kind, table, known),
     )
 
 
@@ -92,6 +95,7 @@ def _telling(
     table: Fields,
     peers: Mapping[str, Peer],
     collectives: Mapping[str, Collective],
+    known: Collection[str],
 ) -> Action:
     receiver = None
     if not table.has("send_to"):
@@ -115,7 +119,7 @@ def _telling(
     action = Action(
         phrase=phrase,
         send_to=receiver or Identifier("peer", ""),
-        text=_text(phrase, table),
+        text=_text(phrase, table, known),
         urgent=table.flag("urgent"),
         done_when=cast(DoneWhen, done_when),
         answer_within_ms=within,
@@ -131,7 +135,7 @@ def _telling(
     return action
 
 
-def _text(phrase: str, table: Fields) -> str:
+def _text(phrase: str, table: Fields, known: Collection[str]) -> str:
     if table.section.values.get("text", "") == "":
         table.fault(
             "text",
@@ -141,7 +145,7 @@ def _text(phrase: str, table: Fields) -> str:
         )
     text = table.text("text", "")
     try:
-        template_fields(text)
+        template_fields(text, known)
     except InvalidInput as error:
         table.report("text", error)
     return text

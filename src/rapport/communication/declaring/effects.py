@@ -4,6 +4,7 @@ every fault in them. [PO-10, UX-2]"""
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from rapport.channel.checking import check_channel_name
@@ -31,8 +32,10 @@ DEFAULT_VALID_MS = 3_600_000
 """So long is true what an action sets, unless it says another time."""
 
 
-def read_effect(kind: str, table: Fields) -> EffectTemplate:
-    """The effect of an action; what is wrong is among the table's problems."""
+def read_effect(kind: str, table: Fields, known: Collection[str] = ()) -> EffectTemplate:
+    """The effect of an action; what is wrong is among the table's problems. `known` is what its
+    texts can name.
+    """
     match kind:
         case "append":
             effect = _append(table)
@@ -42,7 +45,7 @@ def read_effect(kind: str, table: Fields) -> EffectTemplate:
             effect = _context(table)
         case _:
             effect = _set(table)
-    _check_texts(effect, table)
+    _check_texts(effect, table, known)
     return effect
 
 
@@ -152,10 +155,10 @@ def _most_hops(table: Fields) -> int:
     return table.number("most_hops", MOST_HOPS, low=1, high=_HIGHEST_HOPS)
 
 
-def _check_texts(effect: EffectTemplate, table: Fields) -> None:
+def _check_texts(effect: EffectTemplate, table: Fields, known: Collection[str]) -> None:
     for key, text in effect.texts():
         try:
-            template_fields(text)
+            template_fields(text, known)
         except InvalidInput as error:
             table.report(key, error)
             return

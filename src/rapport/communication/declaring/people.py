@@ -15,6 +15,7 @@ from rapport.communication.addresses import address_fault
 from rapport.communication.declaring.privacy import read_privacy
 from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDelivery
 from rapport.communication.peers import Collective, Peer
+from rapport.communication.privacy.hours import is_zone
 from rapport.core.errors import InvalidInput
 from rapport.kernel.fields import Fields, suggest
 
@@ -75,6 +76,7 @@ def read_peer(name: str, table: Fields, adapters: Collection[str], directory: Pa
         fallback=fallback,
         fallback_after=fallback_after,
         privacy=read_privacy(table, directory),
+        zone=zone if is_zone(zone := table.text("zone", "")) else "",
     )
 
 

@@ -17,6 +17,7 @@ on_expired = "refuse"       # or "hold"
 hold = "1 hour"
 most_held = 100             # per peer
 most_held_bytes = 4000000
+answer_links = "30 days"    # links to answer are good so long after their message was closed
 declines = ["no", "cannot"] # an answer that says this, and nothing else in its first line, is a no
 ```
 """
@@ -37,7 +38,7 @@ from rapport.kernel.toml import TomlFile
 _SESSION_KEYS = ("lifetime", "longest", "rotate", "memory_kib", "passes", "lanes")
 _ARRIVING_KEYS = (
     *("most_bytes", "rate", "burst", "unproven", "on_expired"),
-    *("hold", "most_held", "most_held_bytes", "declines"),
+    *("hold", "most_held", "most_held_bytes", "answer_links", "declines"),
 )
 _MINUTE_MS = 60_000
 _MOST_CONTENT = 1_000_000
@@ -106,5 +107,6 @@ def _arriving(table: Fields) -> ArrivalSettings:
         most_held_bytes=table.number(
             "most_held_bytes", usual.most_held_bytes, low=1, high=1_000_000_000
         ),
+        answer_links_ms=table.duration_ms("answer_links", usual.answer_links_ms, least=_MINUTE_MS),
         declines=table.texts("declines", usual.declines, example='["no", "nein"]'),
     )

@@ -32,6 +32,9 @@ from rapport.communication.delivering.wishes import may_have_wishes
 from rapport.communication.ledger import SOURCE
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import AUTH, MESSAGE, RECENT, Identifier, Message
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
 
 
 class _Row(msgspec.Struct):
@@ -87,8 +90,8 @@ class PlainTaking:
         try:
             while number < end and self._take(batch[number].event, row):
                 number += 1
-        except Exception:
-            pass  # what is wrong with it is said when it is taken alone
+        except Exception as error:  # reported when the event is handled alone, which follows
+            _log.debug("handled alone", position=batch[number].position, error=repr(error))
         RECENT.note_all(row.bodies, row.told)
         self._transaction.emit_all_early("log", row.log)
         for channel, events in row.outputs.items():
@@ -101,7 +104,7 @@ class PlainTaking:
         data = event.data
         if len(data) > LARGEST_EVENT:
             return False
-        message = RECENT.get(data) or Message.from_json(data)
+        message = RECENT.get(data) or Message.from_stored(data)
         receiver = message.receiver
         if receiver is None or message.type == AUTH:
             return False

@@ -114,7 +114,7 @@ class Member(msgspec.Struct):
         return min((moment for moment in due if moment), default=0)
 
 
-class NextReceiver(msgspec.Struct, frozen=True):
+class NextReceiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who is asked next by escalation, and how long they have to answer; 0 = no deadline."""
 
     receiver: str

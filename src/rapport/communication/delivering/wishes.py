@@ -15,6 +15,7 @@ from rapport.communication.delivering.tracking import (
 )
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
+from rapport.core.json_objects import ObjectDecoder
 from rapport.core.message import Identifier
 
 _MARK = b',"wishes":'
@@ -24,7 +25,9 @@ _TOO_MUCH = 2**53
 """No number or duration of a delivery is as large: more cannot be added to a time and kept."""
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Wishes(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """Durations in ms. AT_LEAST(k), escalation and repeating count answers, unless `done_when` says
     otherwise.
     """
@@ -52,6 +55,17 @@ class _Wishing(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Wishing)
+_POSTED = ObjectDecoder(
+    Wishes,
+    fault="its wishes cannot be read",
+    code="message.bad_wishes",
+    hint='such as {"least": 3, "answer_within": 600000}, durations in ms',
+)
+
+
+def read_wishes(body: bytes) -> Wishes:
+    """The wishes as an application writes them, none for an empty body; raises InvalidInput."""
+    return _POSTED.decode(body) if body else NO_WISHES
 
 
 def with_wishes(event: Event, wishes: Wishes) -> Event:

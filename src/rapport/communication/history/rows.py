@@ -91,6 +91,12 @@ class MessageRow(msgspec.Struct, kw_only=True):
     first: int = 0
     position: int = 0
 
+    @property
+    def ended_at(self) -> int:
+        """When nothing was left to be decided; 0 while something is."""
+        is_open = self.state in (OPEN, "escalated", "held")
+        return 0 if is_open else self.closed_at or self.time
+
 
 class _Written(
     msgspec.Struct,

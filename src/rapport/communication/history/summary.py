@@ -123,7 +123,7 @@ def _fate(rows: Sequence[LedgerRow]) -> PersonFate:
         reason=shown_reason(spoken.reason) if fate not in _TOLD else "",
         answer=spoken.answer,
         by=[row.address for row in rows if row.address and row.state in TAKEN],
-        time=newest.time,
+        time=spoken.time if fate in ("answered", "declined") else newest.time,
     )
 
 

@@ -19,6 +19,7 @@ from rapport.communication.services.info_records import MessageInfoService, show
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.ids import content_id
+from rapport.core.json_objects import ObjectDecoder
 from rapport.core.message import MESSAGE, MESSAGEINFO, Identifier, Message
 from rapport.kernel.telemetry import get_logger
 
@@ -35,12 +36,20 @@ Send = Callable[[Sequence[Message]], Awaitable[object]]
 _log = get_logger(__name__)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a request asks about."""
 
     type: str = ""
     subtype: str = ""
     id: str = ""
+
+
+_READ = ObjectDecoder(
+    Wanted,
+    fault="the request cannot be read",
+    code="info.bad_request",
+    hint='such as {"type": "TASK", "subtype": "REQUEST"}',
+)
 
 
 class InfoAnswers:
@@ -123,15 +132,7 @@ def read_request(request: Message) -> Wanted:
     if not content and request.refers_to:
         return Wanted(id=request.refers_to)
     if content.startswith("{"):
-        try:
-            wanted = msgspec.json.decode(content.encode("utf-8", "replace"), type=Wanted)
-        except msgspec.DecodeError as error:
-            raise InvalidInput(
-                f"the request cannot be read: {error}",
-                code="info.bad_request",
-                hint='such as {"type": "TASK", "subtype": "REQUEST"}',
-            ) from None
-        return wanted
+        return _READ.decode(content.encode("utf-8", "replace"))
     first, _, rest = content.replace("/", " ", 1).partition(" ")
     return Wanted(type=first, subtype=rest.strip())
 

@@ -35,6 +35,7 @@ class Search:
         "consumer",
         "deadline_ms",
         "doubtful",
+        "fresh",
         "id",
         "identity",
         "question",
@@ -57,6 +58,7 @@ class Search:
         """Walkers that did not come home yet."""
         self.doubtful = False
         self.without: tuple[Address, ...] = ()
+        self.fresh = False
         self.answered: Answered
 
 
@@ -87,16 +89,18 @@ class Asking:
         now: Now,
         answered: Answered,
         without: tuple[Address, ...] = (),
+        *,
+        fresh: bool = False,
     ) -> None:
         """Looks in the network for what is not here; `answered` is called once, perhaps at once.
-        Copies of what `without` held are no answer.
+        Copies of what `without` held are no answer, and no copy at all if it is to be `fresh`.
         """
         place = self._place
         limits = place.settings.limits
         within_ms = min(max(within_ms, 1), limits.within_ms)
         id = place.chance.getrandbits(63)
         search = Search(id, consumer, question, within_ms, identity)
-        search.answered, search.without = answered, without
+        search.answered, search.without, search.fresh = answered, without, fresh
         if len(self._searches) >= limits.searches:
             answered(_refusal(search, TOO_BUSY, "this broker has too many searches under way"), now)
             return
@@ -176,6 +180,7 @@ class Asking:
                 launch.travels,
                 search.identity,
                 without=search.without,
+                fresh=search.fresh,
             )
             self._walking.take(ask, None, now)
 

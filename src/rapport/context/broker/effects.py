@@ -14,10 +14,13 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     token: int
     record: ContextRecord
     identity: str
+    owner: str = ""
+    """The identity that the record belongs to, where that is another one."""
 
 
 class Audited(msgspec.Struct, frozen=True, gc=False):
-    """A client did something: `what` is put, request, watch, join, leave or monitor; `status` is
+    """A client did something: `what` is put, overwrite (of another's record, refused), request,
+    watch, join, leave or monitor; `status` is
     what it was told (102 for an answered request). Of a request also how long it was looked for, up
     to the moment the machine was told of, and how far away it was found.
     """

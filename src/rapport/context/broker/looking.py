@@ -75,7 +75,7 @@ class Looking:
         if not to or not (wait_ms := self._wait_ms(to, depth, ask.left_ms)):
             return False
         key = (ask.search, ask.walker, ask.hop)
-        probe = Probe(*key, ask.question, depth, place.address, ask.without)
+        probe = Probe(*key, ask.question, depth, place.address, ask.without, ask.fresh)
         place.outbox += [(probe, neighbour) for neighbour in to]
         self._waiting[key] = (ask, now.steady_ms)
         place.agenda.at(now.steady_ms + wait_ms, self._nothing, key)
@@ -87,7 +87,7 @@ class Looking:
         key = (probe.search, probe.walker, probe.hop)
         if probe.asker == place.address:
             return
-        held = place.answer(probe.question, probe.without, now)
+        held = place.answer(probe.question, probe.without, now, fresh=probe.fresh)
         if held is not None:
             place.send(Have(*key, held.record, held.holder or place.address), probe.asker)
             if worth_a_copy(held.record, place.settings.replication, now.wall_ms):
@@ -104,7 +104,7 @@ class Looking:
         if waiting is None or have.record.valid_until <= now.wall_ms:
             return
         ask, _began = waiting
-        if have.holder in ask.without:
+        if have.holder in ask.without or (ask.fresh and have.holder != sender.address):
             return  # from one who does not know that this is no answer
         if (have.record.entity, have.record.scope) != (ask.question.entity, ask.question.scope):
             self._place.counts["malformed"] += 1

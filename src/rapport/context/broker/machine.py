@@ -40,6 +40,7 @@ from rapport.context.messages import (
     Unwatch,
     Watch,
 )
+from rapport.context.ownership import Ownership
 from rapport.context.table import Outcome, Records, key_of
 from rapport.core.context_record import ContextRecord
 from rapport.kernel.chance import Chance
@@ -222,6 +223,11 @@ class BrokerMachine:
         outcome = self._updates.take(record, now)
         self.next_due_ms()
         return outcome
+
+    @property
+    def ownership(self) -> Ownership:
+        """Which key each provider's record belongs to."""
+        return self._place.ownership
 
     def kept(self, token: int, now: Now) -> None:
         """The record of a Kept effect is on disk: 102 goes out."""

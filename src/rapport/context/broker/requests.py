@@ -50,7 +50,8 @@ class Requests:
             place.counts["not_allowed"] += 1
             self._tell(Status(request.id, NOT_ALLOWED, "no right to read this"), question, sender)
             return
-        held = place.table.answer((entity.type, entity.id, question.scope), now.wall_ms)
+        look = place.table.answer_own if request.fresh else place.table.answer
+        held = look((entity.type, entity.id, question.scope), now.wall_ms)
         if held is not None:
             place.outbox.append((Answer(request.id, held.record), sender.address))
             place.counts["answered_here"] += 1
@@ -78,7 +79,13 @@ class Requests:
             self._ended(key, ended, sender, now)
 
         self._asking.begin(
-            sender.address, request.question, request.within_ms, sender.identity, now, answered
+            sender.address,
+            request.question,
+            request.within_ms,
+            sender.identity,
+            now,
+            answered,
+            fresh=request.fresh,
         )
 
     def _ended(self, key: RequestKey, ended: Ended, sender: Sender, now: Now) -> None:

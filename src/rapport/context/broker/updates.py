@@ -67,6 +67,11 @@ class Updates:
             place.counts["not_allowed"] += 1
             self._end(put, NOT_ALLOWED, "no right to write this", sender)
             return
+        if self._is_forged(record, sender.identity):
+            place.counts["forged"] += 1
+            why = f"{record.provider!r} is bound to another key here"
+            self._end(put, NOT_ALLOWED, why, sender, what="overwrite")
+            return
         if record.valid_until <= record.valid_from:
             self._end(put, BAD_REQUEST, "its validity ends before it begins", sender)
             return
@@ -79,8 +84,17 @@ class Updates:
         elif outcome is Outcome.FULL:
             self._end(put, TOO_BUSY, "this broker's table is full", sender)
         else:
+            place.ownership.claim(record.key(), sender.identity)
             place.outbox.append((Status(put.id, RECEIVED), sender.address))
             self._keep(put, outcome, sender)
+
+    def _is_forged(self, record: ContextRecord, identity: str) -> bool:
+        """Whether the record is another key's, and the identity may not take it over."""
+        place = self._place
+        owner = place.ownership.owner(record.key())
+        if not owner or owner == identity:
+            return False
+        return not place.allows(identity, "take_over", record.entity, record.scope)
 
     def take(self, record: ContextRecord, now: Now) -> Outcome:
         """Into the table, from whomever; those who watch are told."""
@@ -140,7 +154,9 @@ class Updates:
             keeping.waiting[sender.address, put.id] = sender
             self._tokens += 1
             self._keeping[self._tokens] = self._versions[keeping.version()] = keeping
-            place.effects.append(Kept(self._tokens, record, sender.identity))
+            owner = place.ownership.owner(record.key())
+            taken_over = owner if owner != sender.identity else ""
+            place.effects.append(Kept(self._tokens, record, sender.identity, taken_over))
 
     def _release(self, token: int, status: int, why: str) -> None:
         keeping = self._keeping.pop(token, None)
@@ -166,12 +182,12 @@ class Updates:
         for to in self._flood.spread(key, ttl, came_from, place.membership.neighbours, now):
             place.send(on, to)
 
-    def _end(self, put: Put, status: int, why: str, sender: Sender) -> None:
+    def _end(self, put: Put, status: int, why: str, sender: Sender, *, what: str = "put") -> None:
         self._place.outbox.append((Status(put.id, status, why), sender.address))
-        self._audit(status, put.record, sender)
+        self._audit(status, put.record, sender, what)
 
-    def _audit(self, status: int, record: ContextRecord, sender: Sender) -> None:
+    def _audit(self, status: int, record: ContextRecord, sender: Sender, what: str = "put") -> None:
         if self._place.settings.audits:
             self._place.effects.append(
-                Audited("put", sender.identity, sender.address, status, record.entity, record.scope)
+                Audited(what, sender.identity, sender.address, status, record.entity, record.scope)
             )

@@ -58,7 +58,7 @@ class Walking:
         if ask.strategy != WALK and not self._spread(ask, came_from, now):
             return
         place = self._place
-        held = place.answer(ask.question, ask.without, now)
+        held = place.answer(ask.question, ask.without, now, fresh=ask.fresh)
         if held is not None:
             holder = held.holder or place.address
             self._answering.found_here(ask, held.record, holder, now)
@@ -133,6 +133,7 @@ class Walking:
             ask.identity,
             doubtful,
             ask.without,
+            ask.fresh,
         )
         self._hopping.send(on, to, now)
 
@@ -144,7 +145,7 @@ class Walking:
         is_new = self._flood.is_new(key, now)
         if not is_new:
             place.counts["flood_repeats"] += 1
-        held = place.answer(ask.question, ask.without, now)
+        held = place.answer(ask.question, ask.without, now, fresh=ask.fresh)
         ends = held is not None or ask.left_ms <= 0
         ttl = 0 if ends else min(ask.hops_left, search.flood_ttl)
         width = search.width if ask.strategy == NORMALIZED else 0

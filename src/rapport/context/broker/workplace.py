@@ -9,6 +9,7 @@ from rapport.context.broker.agenda import Agenda
 from rapport.context.broker.effects import Effect
 from rapport.context.broker.settings import BrokerSettings
 from rapport.context.messages import Message, Question
+from rapport.context.ownership import Ownership
 from rapport.context.table import Held, Records, key_of
 from rapport.core.context_record import EntityRef
 from rapport.kernel.chance import Chance
@@ -16,7 +17,9 @@ from rapport.overlay.membership import Membership
 from rapport.transport.base import Address, Now
 
 Allows = Callable[[str, str, EntityRef | None, str], bool]
-"""`(identity, right, entity, scope)`; rights are read, write and control (without entity)."""
+"""`(identity, right, entity, scope)`; rights are read, write, take_over and control (without
+entity).
+"""
 
 
 def everybody_may(identity: str, right: str, entity: EntityRef | None, scope: str) -> bool:
@@ -36,6 +39,7 @@ class Workplace:
         "effects",
         "membership",
         "outbox",
+        "ownership",
         "settings",
         "table",
     )
@@ -51,6 +55,7 @@ class Workplace:
     ) -> None:
         self.address, self.settings, self.chance, self.allows = address, settings, chance, allows
         self.table = Records(settings.table)
+        self.ownership = Ownership(settings.table.own_records)
         self.membership = Membership(
             address, settings.membership, chance, former=former, watching=settings.monitors
         )
@@ -60,10 +65,14 @@ class Workplace:
         self.counts: defaultdict[str, int] = defaultdict(int)
         """What happened how often, for metrics."""
 
-    def answer(self, question: Question, without: tuple[Address, ...], now: Now) -> Held | None:
-        """What is here for a question from elsewhere; copies of what `without` held are not, but
-        what stands in this broker's own name is.
+    def answer(
+        self, question: Question, without: tuple[Address, ...], now: Now, *, fresh: bool = False
+    ) -> Held | None:
+        """What is here for a question from elsewhere; copies of what `without` held are not, nor
+        any copy when it is to be `fresh`, but what stands in this broker's own name is.
         """
+        if fresh:
+            return self.table.answer_own(key_of(question), now.wall_ms)
         held = self.table.answer(key_of(question), now.wall_ms)
         if not without or held is None or held.holder not in without:
             return held

@@ -146,9 +146,13 @@ class BlockingConsumer(_Blocking):
             self._loop.close(_nothing())
             raise
 
-    def request(self, entity: EntityRef | str, scope: str, *, within_ms: int = 2_000) -> Located:
-        """What is true now."""
-        return self._loop.call(self._consumer.request(entity, scope, within_ms=within_ms))
+    def request(
+        self, entity: EntityRef | str, scope: str, *, within_ms: int = 2_000, fresh: bool = False
+    ) -> Located:
+        """What is true now; with `fresh` not from a copy."""
+        return self._loop.call(
+            self._consumer.request(entity, scope, within_ms=within_ms, fresh=fresh)
+        )
 
     def subscribe(
         self, entity: EntityRef | str, scope: str, *, every_ms: int = 0

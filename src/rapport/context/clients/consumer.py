@@ -70,9 +70,10 @@ class ContextConsumer:
         return self._link.broker
 
     async def request(
-        self, entity: EntityRef | str, scope: str, *, within_ms: int = 2_000
+        self, entity: EntityRef | str, scope: str, *, within_ms: int = 2_000, fresh: bool = False
     ) -> Located:
-        """What is true now; never a record before or past its validity.
+        """What is true now; never a record before or past its validity. With `fresh` from the
+        broker that the provider gives it to, never from a copy on the way.
 
         Raises ContextNotFound, NotAllowed, Unavailable (too busy, nobody answers), all within the
         deadline; InvalidInput for what is no question.
@@ -83,7 +84,7 @@ class ContextConsumer:
         margin_ms = min(_MARGIN_MS, within_ms // _MARGIN_SHARE)
 
         def make(id: int, left_ms: int) -> Message:
-            return Request(id, question, max(left_ms - margin_ms, 1))
+            return Request(id, question, max(left_ms - margin_ms, 1), fresh)
 
         clock = self._link.clock
         asked_ms, began_ns = clock.now_ms(), clock.steady_ns()

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
+
 from rapport.core.errors import InvalidInput
 from rapport.ensemble.gossip.overtaken import Overtaken
 from rapport.ensemble.gossip.own_components import CLOCK_SET_MS, Double, OwnComponents
@@ -49,7 +51,7 @@ class Offer(NamedTuple):
     component: str
     roles: tuple[str, ...]
     body: Any
-    """As in `Published`."""
+    """As in `Published`; none: it cannot be published now, so nothing is."""
     groups: tuple[str, ...] = ()
 
 
@@ -139,6 +141,16 @@ class GossipMachine:
     def given(self) -> int:
         """The version that an own component was given last; 0: none yet."""
         return self._own.given
+
+    @property
+    def settings_drawn(self) -> GossipSettings:
+        """The settings with the offsets that were drawn."""
+        return msgspec.structs.replace(
+            self.settings,
+            knowledge_offset_ms=self._knowledge.offset_ms,
+            header_offset_ms=self._headers.offset_ms,
+            pull_offset_ms=self._pulls.offset_ms,
+        )
 
     @property
     def incomplete(self) -> int:
@@ -302,9 +314,14 @@ class GossipMachine:
         return None if self._due_ms == _NEVER else self._due_ms
 
     def publish_now(self, component: str, now: Now) -> bool:
-        """Publishes a component out of turn; false when it is not this node's."""
+        """Publishes a component out of turn; false when it is not this node's, or cannot be
+        published.
+        """
         for offer in self._source.published(now):
             if offer.component == component:
+                if offer.body is None:
+                    self._withhold(component, now)
+                    return False
                 self._publish(offer, "asked", now)
                 return True
         return False
@@ -323,9 +340,8 @@ class GossipMachine:
 
     def disown(self, component: str) -> None:
         """It lives here no more; another node may have it. Its last version is not told again."""
-        entry = self._entries.get(component)
-        if self._place.own.pop(component, None) is not None and entry is not None:
-            entry.message, entry.listed = None, False
+        if self._place.own.pop(component, None) is not None:
+            self._silence(component)
 
     def stop(self) -> None:
         """Nothing is due any more; what comes is still taken."""
@@ -340,9 +356,25 @@ class GossipMachine:
         offered = set()
         for offer in self._source.published(now):
             offered.add(offer.component)
-            self._publish(offer, "period", now)
+            if offer.body is None:
+                self._withhold(offer.component, now)
+            else:
+                self._publish(offer, "period", now)
         for component in own.keys() - offered:
             self.disown(component)
+
+    def _withhold(self, component: str, now: Now) -> None:
+        """It stays this node's, but neither headers nor answers to pulls offer its last version."""
+        self.adopt(component)
+        self._silence(component)
+        self._place.counts["withheld"] += 1
+        if self._place.trace is not None:
+            self._place.tell(Kind.WITHHELD, now, component)
+
+    def _silence(self, component: str) -> None:
+        entry = self._entries.get(component)
+        if entry is not None:
+            entry.message, entry.listed = None, False
 
     def _publish(self, offer: Offer, why: str, now: Now) -> None:
         place = self._place

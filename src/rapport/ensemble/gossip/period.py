@@ -28,6 +28,11 @@ class Period:
             self._number = max(math.ceil((start_ms - self._offset_ms) / period_ms), 0)
             self.due_ms = self._offset_ms + self._number * period_ms
 
+    @property
+    def offset_ms(self) -> float:
+        """As it was given or drawn."""
+        return self._offset_ms
+
     def done(self, steady_ms: float) -> None:
         """The task was carried out: the next time is the first one after now."""
         # Counted, not computed from the time alone: a rounded quotient may be one too small.

@@ -3,7 +3,8 @@
 It publishes to the members of its components' groups and to their groupers, and never passes on
 what others say, as the members have that from where it came. What is in no group goes to members
 of any group that the node is in, and to groupers, which gossip it. Tables are taken only from
-groupers that were configured, or introduced by one whose word is taken.
+groupers that were configured, that the membership of the network knows as such, or that were
+introduced by one whose word is taken.
 
 A table is a list of addresses to send to, so a forged one could make nodes flood somebody. Against
 that: a publication goes to `recipients` nodes at most, and to an address that never spoke to this
@@ -68,7 +69,7 @@ class GroupClient:
         groups_of: GroupsOf,
         trace: Tracing | None = None,
     ) -> None:
-        """`groupers`: well-known ones; one that is alive is enough."""
+        """`groupers`: well-known ones; one that is alive is enough, here or in the membership."""
         self.settings = settings or GroupingSettings()
         self.peers = GroupPeers(self.settings)
         self.outbox: list[Outgoing] = []
@@ -78,6 +79,7 @@ class GroupClient:
         self._node, self._address, self._chance = node, address, chance
         self._groups_of, self._trace = groups_of, trace
         self._well_known = tuple(dict.fromkeys(groupers))
+        self._members: tuple[Address, ...] = ()
         self._introduced: dict[Address, None] = {}
         self._published: set[str] = set()
         self._spoke: dict[Address, None] = {}
@@ -119,7 +121,13 @@ class GroupClient:
 
     def trusts(self, address: Address) -> bool:
         """Whether its tables are taken."""
-        return address in self._introduced or address in self._well_known
+        return (
+            address in self._introduced or address in self._well_known or address in self._members
+        )
+
+    def know_groupers(self, addresses: Sequence[Address]) -> None:
+        """The membership knows these groupers to be alive, and no others."""
+        self._members = tuple(addresses)[: self.settings.groupers]
 
     def introduce(self, groupers: Iterable[Address]) -> None:
         """These are groupers, too; of many the last ones are remembered."""
@@ -167,7 +175,7 @@ class GroupClient:
 
     def _some_groupers(self, known: Sequence[Address]) -> list[Address]:
         """Two others than these, each time the next ones."""
-        others = dict.fromkeys((*self._well_known, *self._introduced))
+        others = dict.fromkeys((*self._members, *self._well_known, *self._introduced))
         asked = [one for one in others if one not in known and one != self._address]
         turn, self._turn = self._turn, self._turn + _ASKED
         return [asked[(turn + step) % len(asked)] for step in range(_ASKED) if asked]

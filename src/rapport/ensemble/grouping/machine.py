@@ -12,7 +12,7 @@ heard it from; nobody can put a third into a table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from rapport.ensemble.grouping.acquaintances import Acquaintances
 from rapport.ensemble.grouping.client import GroupClient, GroupsOf, is_of_groupers, traced
@@ -170,6 +170,14 @@ class GrouperMachine:
         self.client.gone(address)
         if self.others.gone(address):
             self._acquaintances.lost(address)
+
+    def know_groupers(self, addresses: Sequence[Address]) -> None:
+        """The membership knows these groupers to be alive, and no others: this one announces itself
+        to them, so that groupers without a well-known one in common form one ring.
+        """
+        others = [one for one in addresses if one != self._address]
+        self.client.know_groupers(others)
+        self._acquaintances.know(others)
 
     def _drawn(self) -> list[Address]:
         """Who gets what has no group: members of any, and a grouper that has other members."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from rapport.ensemble.messages import Outgoing, Published
@@ -43,6 +44,9 @@ class GroupSide(Protocol):
 
     def gone(self, address: Address) -> None:
         """The membership knows that the node there is dead."""
+
+    def know_groupers(self, addresses: Sequence[Address]) -> None:
+        """The membership knows these groupers to be alive, and no others."""
 
     def leave(self, now: Now) -> None:
         """Says good-bye, so that others take over at once."""

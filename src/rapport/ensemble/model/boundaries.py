@@ -69,6 +69,17 @@ class Boundaries:
                     found.append(text)
         return tuple(found)
 
+    def leave_out(self, component: Component) -> list[EnsemblePlan]:
+        """The ensembles with groups that the component takes part in, but whose `group` is asked of
+        a role that it does not have: it is in no group of theirs, whatever it knows.
+        """
+        return [
+            plan
+            for plan in self._grouping
+            if isinstance(component, (plan.coordinator, plan.member))
+            and not isinstance(component, plan.group_role)
+        ]
+
     def _asked(self, plan: EnsemblePlan, boundary: Callable[[Any, Any], bool], seen: View) -> bool:
         """What cannot judge does not hold up: a boundary only saves messages."""
         try:

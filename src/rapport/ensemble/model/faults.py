@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 MOST = 1_000
 """Different faults that are kept; further ones are only counted in all."""
 _TEXT = 300
+_REPORTED_COUNTS = frozenset(10**power for power in range(12))
+_MOST_CODES = 64
+_OTHER_CODES = "other"
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +53,8 @@ class Faults:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, str], Fault] = {}
+        self._by_code: Counter[str] = Counter()
+        self._unreported: list[Fault] = []
         self.total = 0
 
     def __iter__(self) -> Iterator[Fault]:
@@ -57,19 +63,35 @@ class Faults:
     def __len__(self) -> int:
         return len(self._kept)
 
+    @property
+    def by_code(self) -> Mapping[str, int]:
+        """How often each code occurred; never falls. Codes that components choose themselves are
+        counted together where there are too many.
+        """
+        return self._by_code
+
+    def take_unreported(self) -> list[Fault]:
+        """The faults to log since the last call: the 1st, 10th, 100th ... of a kind."""
+        unreported, self._unreported = self._unreported, []
+        return unreported
+
     def add(self, fault: Fault, now_ms: int) -> None:
         """Counts it; of equal ones (component, name, code) the last message is kept."""
         self.total += 1
+        is_counted = fault.code in self._by_code or len(self._by_code) < _MOST_CODES
+        self._by_code[fault.code if is_counted else _OTHER_CODES] += 1
         key = (fault.component, fault.name, fault.code)
         before = self._kept.get(key)
         if before is None and len(self._kept) >= MOST:
             return
-        self._kept[key] = msgspec.structs.replace(
+        kept = self._kept[key] = msgspec.structs.replace(
             fault,
             count=before.count + 1 if before else 1,
             first_ms=before.first_ms if before else now_ms,
             last_ms=now_ms,
         )
+        if kept.count in _REPORTED_COUNTS and len(self._unreported) < MOST:
+            self._unreported.append(kept)
 
     def of(self, component: str = "", name: str = "") -> list[Fault]:
         """Those of a component, or of one process or ensemble."""

@@ -18,7 +18,7 @@ from rapport.ensemble.model.host_settings import HostSettings
 from rapport.ensemble.model.host_trace import tell_outcome
 from rapport.ensemble.model.reading import Reading
 from rapport.ensemble.model.replicas import Replica, Replicas
-from rapport.ensemble.model.snapshots import Snapshot, snapshot_of
+from rapport.ensemble.model.snapshots import Snapshot, WithheldKnowledge, snapshot_of
 from rapport.ensemble.model.views import NodeKnowledge
 from rapport.ensemble.model.work import Work
 from rapport.ensemble.trace import Tracing
@@ -64,7 +64,8 @@ class Host:
             self._note,
             is_traced=trace is not None,
         )
-        self._snapshots: dict[str, Snapshot] = {}
+        self.withheld: dict[str, WithheldKnowledge] = {}
+        """Components whose knowledge cannot be published now, and why, by id."""
         self._judged: tuple[object, Reading] | None = None
         """What was judged last, and as what."""
         self._trace = trace
@@ -104,7 +105,7 @@ class Host:
     def remove(self, component_id: str) -> None:
         """It lives here no more; what its processes still do is not taken."""
         if self._components.pop(component_id, None) is not None:
-            self._snapshots.pop(component_id, None)
+            self.withheld.pop(component_id, None)
             self._work.remove(component_id)
             self.faults.forget(component_id)
             for name, pairs in self.formed.items():
@@ -123,22 +124,34 @@ class Host:
         self._work.assign(component_id, checked_values(type(component), values))
 
     def snapshot(self, component_id: str) -> Snapshot | None:
-        """What the component publishes now: the last that could be, none if none ever could."""
+        """What the component publishes now; none while its knowledge cannot be published, which
+        `withheld` then explains. An earlier value is never given out as a present one (rule 6).
+        """
         component = self._components.get(component_id)
         if component is None:
             return None
         groups = self._boundaries.groups_of(component, self._last.wall_ms)
         settings = self.settings
         try:
-            self._snapshots[component_id] = snapshot_of(
+            found = snapshot_of(
                 component,
                 groups,
                 most_bytes=settings.most_bytes,
                 most_levels=settings.most_levels,
             )
         except InvalidInput as error:
-            self._note(fault_of(error, error.code, component=component_id))
-        return self._snapshots.get(component_id)
+            self._withhold(component_id, error)
+            return None
+        self.withheld.pop(component_id, None)
+        return found
+
+    def note_outside_groups(self, component_id: str) -> None:
+        """Notes a fault for each ensemble whose groups leave the component out; to be asked where
+        knowledge goes by groups.
+        """
+        component = self._components[component_id]
+        for plan in self._boundaries.leave_out(component):
+            self._note(_outside_groups(component_id, plan))
 
     # Replicas
 
@@ -219,6 +232,17 @@ class Host:
             self.formed[call.name] = found.formed
         self._work.take_over(call, found)
 
+    def _withhold(self, component_id: str, error: InvalidInput) -> None:
+        self._note(fault_of(error, error.code, component=component_id))
+        before = self.withheld.get(component_id)
+        self.withheld[component_id] = WithheldKnowledge(
+            component=component_id,
+            code=error.code,
+            message=error.message,
+            hint=error.hint,
+            since_ms=before.since_ms if before is not None else self._last.wall_ms,
+        )
+
     def _note(self, fault: Fault) -> None:
         self.faults.add(fault, self._last.wall_ms)
 
@@ -243,6 +267,18 @@ def _is_local(component: str, node: str) -> Fault:
         message=f"the node {node!r} says it has the component {component!r}, which lives here",
         hint="ids are unique in the whole system; its knowledge is not taken",
         component=component,
+    )
+
+
+def _outside_groups(component: str, plan: EnsemblePlan) -> Fault:
+    role = plan.group_role.__name__
+    return Fault(
+        code="ensemble.outside_groups",
+        message=f"{plan.name}.group is asked of {role}, which {component!r} is not: it is in no "
+        "group, and the others of the ensemble hear it on IP only by chance",
+        hint="annotate the argument of `group` with a role that coordinators and members have",
+        component=component,
+        name=plan.name,
     )
 
 

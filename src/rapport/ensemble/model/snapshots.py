@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput, TooLarge
+from rapport.ensemble.codec import MAX_WORDS
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.role import plan_of
 
@@ -24,6 +25,17 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
     """The values in msgpack."""
     groups: tuple[str, ...] = ()
     """The communication groups it belongs to, each as `Ensemble:value`."""
+
+
+class WithheldKnowledge(msgspec.Struct, frozen=True, kw_only=True):
+    """Knowledge of a component that is not published because it cannot be."""
+
+    component: str
+    code: str
+    message: str
+    hint: str = ""
+    since_ms: int = 0
+    """Wall clock of the first attempt that failed."""
 
 
 def snapshot_of(
@@ -49,6 +61,13 @@ def snapshot_of(
             code="ensemble.knowledge_too_large",
             hint="publish less: declare what others need not know as Local",
         )
+    for what, words in (("roles", plan.roles), ("groups", groups)):
+        if len(words) > MAX_WORDS:
+            raise TooLarge(
+                f"the component has {len(words)} {what}, no message carries more than {MAX_WORDS}",
+                code="ensemble.knowledge_too_large",
+                hint=f"let it have fewer {what}",
+            )
     return Snapshot(plan.roles, values, body, groups)
 
 

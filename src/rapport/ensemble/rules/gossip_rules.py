@@ -17,11 +17,12 @@ _CHOSEN_AT_RANDOM = frozenset({"period", "asked", "strategy", "pulled", ""})
 
 def periodic_publish(index: TraceIndex) -> Iterator[Breach]:
     """Rule 9: the knowledge of each component is published at offset + n * period, no round left
-    out. It speaks of a node's own components: what is passed on follows rules 12 and 24.
+    out except while it cannot be published. It speaks of a node's own components: what is passed
+    on follows rules 12 and 24.
     """
     rounds: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     schedules: dict[str, Schedule] = {}
-    for _position, event in index.of_kind(Kind.PUBLISHED, Kind.DROPPED):
+    for _position, event in index.of_kind(Kind.PUBLISHED, Kind.WITHHELD):
         schedule = schedules.get(event.node) or _schedule(index, event)
         if schedule is None or event.detail == "asked":
             continue
@@ -50,7 +51,7 @@ def _left_out(
         for component in sorted(index.world.components_of(node)):
             for first, last in index.world.living.switched_on((node, component)):
                 for number in _due_while_alive(index, node, schedule, first, last):
-                    if number not in rounds[node, component]:
+                    if not schedule.is_made_up(number, rounds[node, component]):
                         why = f"{component} was not published at {schedule.due_ms(number):.0f} ms"
                         yield Breach(9, why, (index.events[first],))
 
@@ -95,11 +96,12 @@ def ip_gossip(index: TraceIndex) -> Iterator[Breach]:
 
 
 def _allowed_numbers(index: TraceIndex, event: TraceEvent, known: set[str]) -> set[int]:
-    """As many as the setting says, or as are known. Where a version comes from may be drawn, but
-    nothing is passed on to it.
+    """As many as the setting says, or as are known. Where a version comes from, which may not be
+    recorded, may be drawn, but nothing is passed on to it.
     """
     number = min(index.facts(event.node).fan_out, len(known - {event.node}))
-    if event.kind is Kind.PASSED_ON and index.world.homes_of(event.component) & known:
+    homes = index.world.homes_of(event.component)
+    if event.kind is Kind.PASSED_ON and (not homes or homes & known):
         return {number, number - 1}
     return {number}
 

@@ -59,7 +59,8 @@ def group_join(index: TraceIndex) -> Iterator[Breach]:
             tables.clear()
         elif event.kind is Kind.TABLE_APPLIED:
             page = (index.peer(event), event.detail, event.component)
-            yield from _wrongly_applied(event, tables.get(page), published.get(page))
+            if index.is_recorded(page[0]):
+                yield from _wrongly_applied(event, tables.get(page), published.get(page))
             tables[page] = event
         elif not _is_to_a_peer(index, position, tables):
             yield Breach(17, "knowledge was sent to a node outside the groups", (event,))
@@ -89,6 +90,8 @@ def _is_to_a_peer(index: TraceIndex, position: int, tables: dict[_Page, TraceEve
     peer, facts = index.peer(event), index.facts(event.node)
     if event.medium != IP or not facts.groups or facts.grouper or index.facts(peer).grouper:
         return True
+    if peer not in index.system.nodes:
+        return True  # perhaps a grouper
     if _is_answer(index, position) or was_asked_for(index, position):
         return True
     return any(

@@ -105,6 +105,10 @@ class TraceIndex:
                 return following
         return None
 
+    def is_recorded(self, node: str) -> bool:
+        """Whether the node wrote into this trace; what another sent or published is not known."""
+        return node in self.system.nodes or node in self.by_node
+
     def facts(self, node: str) -> NodeFacts:
         """What a node was told to do; the defaults for one that is not named."""
         return self.system.nodes.get(node, _UNKNOWN)

@@ -101,6 +101,8 @@ def network_topology(index: TraceIndex) -> Iterator[Breach]:
     deliveries = Deliveries(index)
     for position, event in index.of_kind(*SENT):
         sendings = deliveries.sendings_of(event)
+        if not index.is_recorded(index.peer(event)):
+            continue
         if not sendings:
             yield Breach(3, "a message arrived that its sender did not send at that time", (event,))
         elif not any(_reaches(index, sending, position) for sending in sendings):

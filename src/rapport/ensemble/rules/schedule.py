@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import ceil, floor
 
 import msgspec
@@ -28,6 +29,13 @@ class Schedule(msgspec.Struct, frozen=True):
         """Whether something that happened at a time was due."""
         lateness = time_ms - self.due_ms(self.round_of(time_ms))
         return lateness <= self.late_ms + 2 * EARLY_MS
+
+    def is_made_up(self, round_number: int, kept: Collection[int]) -> bool:
+        """Whether a round was kept, or one that was due while this one was not too late yet: a node
+        that is late by more than a period leaves out what it slept through.
+        """
+        last = self.round_of(self.due_ms(round_number) + self.late_ms)
+        return any(number in kept for number in range(round_number, last + 1))
 
     def rounds_between(self, after_ms: float, before_ms: float) -> range:
         """The numbers of rounds that were due, and are too late, strictly between two times."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import BinaryIO, Final, Literal, TypeVar
 
 import msgspec
 
-from rapport.core.errors import InvalidInput
-from rapport.ensemble.trace import System, Trace, TraceEvent
+from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.ensemble.trace import NodeFacts, System, Trace, TraceEvent
 
 Read = TypeVar("Read")
 
@@ -19,11 +19,68 @@ _system = msgspec.json.Decoder(System)
 _event = msgspec.json.Decoder(TraceEvent)
 
 
+class TraceWriter:
+    """Writes a trace while it arises; a file that is there is replaced."""
+
+    def __init__(self, path: Path, system: System) -> None:
+        """Raises StoreUnavailable when the file cannot be written."""
+        self._path = path
+        self._write(lambda file: file.write(_encoder.encode(system) + b"\n"), "wb")
+
+    def append(self, events: Iterable[TraceEvent]) -> None:
+        """Writes events, which have to be in order of time; raises StoreUnavailable."""
+        lines = b"".join(_encoder.encode(event) + b"\n" for event in events)
+        if lines:
+            self._write(lambda file: file.write(lines), "ab")
+
+    def _write(self, write: Callable[[BinaryIO], object], mode: Literal["wb", "ab"]) -> None:
+        try:
+            with self._path.open(mode) as file:
+                write(file)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"the trace {self._path} cannot be written: {error.strerror or error}",
+                hint="name a file that can be written",
+            ) from None
+
+
 def write_trace(trace: Trace, path: Path) -> None:
     """Writes a trace, about a million events in two seconds; a file that is there is replaced."""
-    with path.open("wb") as file:
-        file.write(_encoder.encode(trace.system) + b"\n")
-        file.writelines(_encoder.encode(event) + b"\n" for event in trace.events)
+    TraceWriter(path, trace.system).append(trace.events)
+
+
+def merge_traces(traces: Sequence[Trace]) -> Trace:
+    """One trace of what several nodes recorded by one clock, as processes of one machine do; raises
+    InvalidInput for two of the same node.
+    """
+    nodes: dict[str, NodeFacts] = {}
+    for trace in traces:
+        for node, facts in trace.system.nodes.items():
+            if node in nodes:
+                raise InvalidInput(
+                    f"two of the traces are of the node {node!r}", code="ensemble.bad_trace"
+                )
+            nodes[node] = facts
+    systems = [trace.system for trace in traces]
+    ends = [_end_ms(trace) for trace in traces]
+    merged = System(
+        nodes=nodes,
+        shortest_ms=min(system.shortest_ms for system in systems),
+        longest_ms=max(system.longest_ms for system in systems),
+        late_ms=max(system.late_ms for system in systems),
+        end_ms=min(ends),
+        losses=all(system.losses for system in systems),
+    )
+    events = sorted(
+        (event for trace in traces for event in trace.events), key=lambda event: event.time_ms
+    )
+    return Trace(merged, events)
+
+
+def _end_ms(trace: Trace) -> float:
+    if trace.system.end_ms is not None:
+        return trace.system.end_ms
+    return trace.events[-1].time_ms if trace.events else 0.0
 
 
 def read_trace(path: Path) -> Trace:

@@ -18,7 +18,7 @@ from rapport.ensemble.node import Grouping, NodeMachine
 from rapport.ensemble.runtime.figures import GossipSummary
 from rapport.ensemble.runtime.recording import Recording
 from rapport.ensemble.runtime.settings import RuntimeSettings, check_sealed
-from rapport.ensemble.runtime.shell import NodeShell, Told
+from rapport.ensemble.runtime.shell import GROUPER_ROLE, NodeShell, ReportWithheld, Told
 from rapport.ensemble.runtime.status import MemberStatus, NodeStatus, ReplicaStatus, short_status
 from rapport.ensemble.trace import Kind, Recorder
 from rapport.kernel.chance import Chance
@@ -64,6 +64,7 @@ class EnsembleNode:
         strategy: Strategy | None = None,
         on_changed: Told | None = None,
         on_published: Told | None = None,
+        on_withheld: ReportWithheld | None = None,
         recorder: Recorder | None = None,
         given_before: int = 0,
         link: Link = as_it_is,
@@ -80,9 +81,11 @@ class EnsembleNode:
             ip: whether it talks to addresses and takes part in the membership; none: if there is no
                 group, or somebody to join, or groupers.
             groupers: well-known groupers; with them, or `is_grouper`, knowledge on IP goes to the
-                members of groups.
+                members of groups. Further groupers are learned from the membership.
             on_changed: is told of each newer version of others' components; it must not wait.
             on_published: the same for this node's own.
+            on_withheld: is given each component whose knowledge cannot be published, and why, and
+                with none when it can again; none: both are logged.
             recorder: gets a trace of all that happens.
             given_before: no version that a life of this node gave before is above it; versions go
                 on from there, also with a clock set back. 0: not known, others tell the node.
@@ -106,13 +109,16 @@ class EnsembleNode:
             machine = making.machine(ensembles, known_groupers, is_grouper, strategy, given_before)
             for component in components:
                 machine.add(component, now)
-            swim = making.membership([*others, *known_groupers]) if has_ip else None
+            role = GROUPER_ROLE if is_grouper else ""
+            swim = making.membership([*others, *known_groupers], role) if has_ip else None
         except BaseException:
             await station.close()
             raise
         recording = Recording(recorder, node) if recorder is not None else None
         shell = NodeShell(station, machine, swim, clock, settings, recording)
         shell.tell_changed, shell.tell_published = on_changed, on_published
+        if on_withheld is not None:
+            shell.report_withheld = on_withheld
         opened = EnsembleNode(shell, group)
         opened._note(Kind.STARTED, now)
         for name in machine.host.components:
@@ -133,7 +139,9 @@ class EnsembleNode:
         self._note(Kind.REMOVED, self._shell.now(), component_id)
 
     def publish_now(self, component_id: str) -> bool:
-        """Publishes a component out of turn; false when it does not live here."""
+        """Publishes a component out of turn; false when it does not live here, or its knowledge
+        cannot be published.
+        """
         now = self._shell.now()
         is_here = self.machine.publish_now(component_id, now)
         self._shell.settle(now)
@@ -157,6 +165,7 @@ class EnsembleNode:
             address=format_address(self.address),
             group=format_address((self._group.host, self._group.port)) if self._group else "",
             components=tuple(host.components),
+            withheld=tuple(host.withheld.values()),
             members=_members(swim) if swim is not None else (),
             replicas=tuple(
                 ReplicaStatus(
@@ -175,6 +184,7 @@ class EnsembleNode:
             threads=len(shell.threads),
             waiting_calls=shell.threads.waiting,
             counters=self._counters(),
+            fault_counts=dict(host.faults.by_code),
         )
 
     def take_summary(self) -> GossipSummary | None:
@@ -259,9 +269,11 @@ class _Making:
             start_ms=self._now.steady_ms,
         )
 
-    def membership(self, known: Sequence[Address]) -> Swim:
+    def membership(self, known: Sequence[Address], role: str) -> Swim:
         """The machine of membership, started."""
-        swim = Swim(self._node, self._station.address, self._drawn(), self._settings.swim)
+        swim = Swim(
+            self._node, self._station.address, self._drawn(), self._settings.swim, role=role
+        )
         swim.start(self._now, known)
         return swim
 

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.codec import VERSION, decode, encode, values_of
 from rapport.ensemble.messages import Message, Published
 from rapport.ensemble.model.calls import Call, Outcome
+from rapport.ensemble.model.faults import Fault
+from rapport.ensemble.model.snapshots import WithheldKnowledge
 from rapport.ensemble.node import NodeMachine
 from rapport.ensemble.runtime.control import (
     CONTROL,
@@ -40,8 +43,13 @@ from rapport.transport.station import Station
 
 _log = get_logger(__name__)
 
+GROUPER_ROLE: Final = "grouper"
+"""What groupers are in the membership, so that all nodes learn of them."""
+
 Told = Callable[[Knowledge], None]
 """Is told of a newer version, on the loop; must not wait."""
+ReportWithheld = Callable[[str, WithheldKnowledge | None], None]
+"""Gets a component whose knowledge is withheld from now on, and why; with none, no longer."""
 
 
 class NodeShell:
@@ -71,6 +79,9 @@ class NodeShell:
         self.figures = GossipFigures(machine.node, clock.now_ms())
         self._alarm = Alarm(clock, self.next_due_ms, self._tick)
         self._published: list[Published] = []
+        self.report_withheld: ReportWithheld = _log_withheld
+        self._withheld: frozenset[str] = frozenset()
+        self._namesakes: frozenset[Address] = frozenset()
         machine.gossip.on_published = self._published.append
 
     def begin(self) -> None:
@@ -107,6 +118,7 @@ class NodeShell:
         if self._published:
             self._tell_published()
         self._send_all(now)
+        self._log_faults()
         self._alarm.look()
 
     # --- what comes in ---
@@ -248,9 +260,63 @@ class NodeShell:
             if change.kind in ("failed", "left") and not self.swim.roster.namesakes(change.name):
                 self.machine.node_gone(change.name, change.address, now)
         self.swim.changes.clear()
-        self.machine.know(self.swim.present)
+        self._note_namesakes(now)
+        self.machine.know(self.swim.present, self.swim.roster.with_role(GROUPER_ROLE))
         if self.recording is not None:
             self.recording.members(self.swim.present, now)
+
+    def _note_namesakes(self, now: Now) -> None:
+        assert self.swim is not None
+        node = self.machine.node
+        found = frozenset(self.swim.roster.namesakes(node))
+        for address in sorted(found - self._namesakes):
+            fault = Fault(
+                code="ensemble.equal_nodes",
+                message=f"the node at {format_address(address)} is called {node!r}, as this one is",
+                hint="give each node a name of its own; others take the two for one",
+            )
+            self.machine.host.faults.add(fault, now.wall_ms)
+        self._namesakes = found
+
+    # --- what is logged ---
+
+    def _log_faults(self) -> None:
+        """Logs faults, and each beginning and end of a time in which knowledge is withheld."""
+        host = self.machine.host
+        for fault in host.faults.take_unreported():
+            withheld = host.withheld.get(fault.component)
+            if withheld is None or withheld.code != fault.code:
+                _log_fault(fault)
+        if host.withheld.keys() != self._withheld:
+            for component in sorted(host.withheld.keys() ^ self._withheld):
+                self.report_withheld(component, host.withheld.get(component))
+            self._withheld = frozenset(host.withheld)
+
+
+def _log_withheld(component: str, withheld: WithheldKnowledge | None) -> None:
+    """Both at one level, so that a log never shows a beginning without its end."""
+    if withheld is None:
+        _log.warning("knowledge is published again", component=component)
+        return
+    _log.warning(
+        "knowledge is withheld",
+        component=component,
+        code=withheld.code,
+        error=withheld.message,
+        hint=withheld.hint,
+    )
+
+
+def _log_fault(fault: Fault) -> None:
+    shown = {
+        "component": fault.component,
+        "name": fault.name,
+        "place": fault.place,
+        "hint": fault.hint,
+        "count": fault.count if fault.count > 1 else None,
+    }
+    given = {name: value for name, value in shown.items() if value}
+    _log.warning("ensemble fault", code=fault.code, error=fault.message, **given)
 
 
 def knowledge_of(message: Published) -> Knowledge:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rapport.ensemble.model.faults import Fault
+from rapport.ensemble.model.snapshots import WithheldKnowledge
 
 
 class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     """What it broadcasts to; empty without radio."""
     components: tuple[str, ...] = ()
+    withheld: tuple[WithheldKnowledge, ...] = ()
+    """Components whose knowledge cannot be published now, so that others get none."""
     members: tuple[MemberStatus, ...] = ()
     replicas: tuple[ReplicaStatus, ...] = ()
     replica_count: int = 0
@@ -47,6 +50,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 0
     waiting_calls: int = 0
     counters: dict[str, int] = {}
+    fault_counts: dict[str, int] = {}
+    """Faults by code; never fall, unlike what `faults` shows."""
 
 
 _SHOWN = 200
@@ -63,6 +68,7 @@ def short_status(status: NodeStatus) -> str:
         members=status.members[:_SHOWN],
         replicas=status.replicas[:_SHOWN],
         faults=status.faults[:_SHOWN],
+        withheld=status.withheld[:_SHOWN],
         components=status.components[:_SHOWN],
     )
     return msgspec.json.encode(short).decode()

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rapport.core.errors import InvalidInput, Problem
+from rapport.core.errors import InvalidInput, Problem, suggest
 from rapport.mediation.changing.fields_change import AnyChange, DeclareFields
 from rapport.mediation.changing.limits import MOST_BYTES
 from rapport.mediation.changing.refusing import ChangeRefused
@@ -66,10 +66,11 @@ def wanted_in_json(body: bytes) -> Wanted:
         hint = 'such as {"type": "remove", "name": "us"}; the schema tells every member'
         message = f"this is no change of interpretations: {error}"
         raise InvalidInput(message[:500], code="change.not_a_change", hint=hint) from None
-    strange = next(_strange(raw, msgspec.to_builtins(found), "$"), "")
-    if strange:
-        message = f"{strange[:200]} has no meaning"
-        raise InvalidInput(message, code="change.unknown_member", hint="leave it out, or mend it")
+    unknown = next(_unknown_members(raw, msgspec.to_builtins(found), "$"), None)
+    if unknown is not None:
+        raise InvalidInput(
+            f"{unknown[0][:200]} has no meaning", code="change.unknown_member", hint=unknown[1]
+        )
     return wanted
 
 
@@ -150,17 +151,17 @@ def _parents_first(declared: Mapping[str, Interpretation]) -> Iterator[Interpret
             yield waiting.pop(each.name)
 
 
-def _strange(raw: Any, known: Any, place: str) -> Iterator[str]:
-    """Members that were not understood."""
+def _unknown_members(raw: Any, known: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Paths of members that were not understood, each with a hint."""
     if isinstance(raw, dict) and isinstance(known, dict):
         for key, value in raw.items():
             if key not in known:
-                yield f"{place}.{key}"
+                yield f"{path}.{key}", suggest(key, known)
             else:
-                yield from _strange(value, known[key], f"{place}.{key}")
+                yield from _unknown_members(value, known[key], f"{path}.{key}")
     elif isinstance(raw, list) and isinstance(known, (list, tuple)):
         for number, (one, other) in enumerate(zip(raw, known, strict=False)):
-            yield from _strange(one, other, f"{place}[{number}]")
+            yield from _unknown_members(one, other, f"{path}[{number}]")
 
 
 def _too_long(size: int) -> Problem:

@@ -10,7 +10,7 @@ from rapport.core.errors import InvalidInput, Problem
 from rapport.core.times import format_time
 from rapport.pipeline.backtest.bronze import bronze_history
 from rapport.pipeline.backtest.history import History, Window
-from rapport.pipeline.backtest.recorded import recorded_history
+from rapport.pipeline.backtest.recorded import Interpreted, recorded_history
 from rapport.pipeline.backtest.silver import behind, silver_as_history
 from rapport.pipeline.lake.places import SILVER
 from rapport.policy.ontology import PushSource
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 
 
 def find_history(site: Site, given: str | None, in_force: InForce | None = None) -> History:
-    """The history at a path, perhaps as SOURCE=PATH; None: the site's own lake. `in_force` gives
-    raw files their meaning; None: the interpretations as the site's files have them.
+    """The history at a path, perhaps as SOURCE=PATH; None: the site's own lake, or the recorded
+    files that its sources name. `in_force` gives raw files their meaning; None: the interpretations
+    as the site's files have them.
     """
-    if given is None:
-        return _own_lake(site)
-    source, path = _split(site, given)
-    if not source and path.is_dir() and is_lake(path):
-        return lake_history(site, given, path)
 
     def interpreted(source: PushSource, file: Path) -> Recording:
         return recordings_in_site(site, [f"{source.name}={file}"], in_force=in_force)[0]
 
+    if given is None:
+        return _own_history(site, interpreted)
+    source, path = _split(site, given)
+    if not source and path.is_dir() and is_lake(path):
+        return lake_history(site, given, path)
     return recorded_history(site.ontology, given, path, source, interpreted)
 
 
@@ -107,12 +108,22 @@ def _split(site: Site, given: str) -> tuple[str, Path]:
     return "", Path(given)
 
 
-def _own_lake(site: Site) -> History:
+def _own_history(site: Site, interpreted: Interpreted) -> History:
     lake = site.data_directory / "lake"
-    if not is_lake(lake):
-        raise InvalidInput(
-            "the site has no lake yet",
-            code="backtest.no_lake",
-            hint="fill it with rapport pipeline export, or name recorded files: --history PATH",
-        )
-    return lake_history(site, str(lake), lake)
+    if is_lake(lake):
+        return lake_history(site, str(lake), lake)
+    feeds = [
+        feed
+        for source in site.ontology.sources.values()
+        if source.events and (file := site.directory / source.events).is_file()
+        for feed in recorded_history(
+            site.ontology, source.events, file, source.name, interpreted
+        ).feeds
+    ]
+    if feeds:
+        return History(label="the site's recorded files", kind="recorded", feeds=tuple(feeds))
+    raise InvalidInput(
+        "the site has no lake yet, and no source names recorded events",
+        code="backtest.no_lake",
+        hint="fill it with rapport pipeline export, or name recorded files: --history PATH",
+    )

@@ -6,7 +6,6 @@ the driver. Writing the same task twice gives the same files, so Spark may repea
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from rapport.channel.export.files import ROW_GROUP, make_directory
 from rapport.core.errors import Problem
+from rapport.kernel.paths import temporary_path
 from rapport.pipeline.lake.bronze_files import FileFault, bronze_rows
 from rapport.pipeline.lake.places import DETECTED, QUARANTINED, day_numbers, file_name
 from rapport.pipeline.lake.silver_ids import (
@@ -150,7 +150,7 @@ def write_part(part: Part, rows: pa.Table) -> Part:
 
 def write_file(rows: pa.Table, path: Path) -> None:
     """Writes a prepared file, whole when it appears: Spark may have a task done twice at once."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_path(path)
     words = repeating_columns(rows.schema)
     pq.write_table(
         rows, temporary, compression="zstd", use_dictionary=words, row_group_size=ROW_GROUP

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import Conflict, Corrupt, InvalidInput
+from rapport.kernel.paths import make_private_directory
 from rapport.pipeline.live.bucket import FORM
 from rapport.policy.runners.local_state import SNAPSHOT
 
@@ -61,7 +62,7 @@ def read_checkpoint(directory: Path, site: str) -> LiveCheckpoint | None:
 
 def write_checkpoint(directory: Path, made: LiveCheckpoint) -> None:
     """Whole or not at all."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private_directory(directory)
     aside = directory / f".{FILE}.new"
     with aside.open("wb") as file:
         file.write(msgspec.json.encode(made))

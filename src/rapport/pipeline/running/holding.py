@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import Conflict, StoreUnavailable
+from rapport.kernel.paths import make_private_directory, temporary_path
 from rapport.site.pipeline import RunPlaces, RunStatus, is_held, read_status
 
 _TRIES, _BETWEEN_SECONDS = 10, 0.1
@@ -57,7 +58,7 @@ def ask_to_stop(places: RunPlaces) -> bool:
     whether one runs. Raises StoreUnavailable when that cannot be written.
     """
     try:
-        places.directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(places.directory)
         write_whole(places.stop, b"")
     except OSError as error:
         raise _refused(places, error) from None
@@ -85,7 +86,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
 
 def write_whole(path: Path, raw: bytes) -> None:
     """The file with these bytes, never with a part of them."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = temporary_path(path)
     try:
         aside.write_bytes(raw)
         aside.replace(path)
@@ -96,7 +97,7 @@ def write_whole(path: Path, raw: bytes) -> None:
 
 def _opened(places: RunPlaces) -> int:
     try:
-        places.directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(places.directory)
         return os.open(places.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise _refused(places, error) from None

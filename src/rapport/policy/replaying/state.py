@@ -14,7 +14,7 @@ import msgspec
 from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import Conflict, Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.ids import content_id
-from rapport.kernel.paths import sync_path
+from rapport.kernel.paths import make_private_directory, sync_path
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 
@@ -55,7 +55,7 @@ def digest_of(
 def save_state(directory: Path, state: ReplayState) -> None:
     """Puts the state in the place of an older one; a crash leaves the one or the other."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory)
         fresh = directory / f"{_FILE}.new"
         with fresh.open("wb") as file:
             file.write(msgspec.msgpack.encode(state))

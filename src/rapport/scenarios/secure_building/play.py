@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.communication.history.ledger import LedgerRow
+from rapport.communication.history.rows import MessageRow
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings
@@ -44,7 +45,8 @@ class Played(msgspec.Struct, frozen=True):
     detections: list[Detection]
     ledger: list[LedgerRow]
     phone_calls: int
-    messages: list[str]
+    sent: list[MessageRow]
+    """The messages about the alarms, the oldest first."""
     undecided: list[Undecided]
 
     def as_expected(self) -> bool:
@@ -142,7 +144,7 @@ async def outcome(scene: Stage) -> Played:
         detections=found,
         ledger=node.ledger.rows(),
         phone_calls=len(scene.phone.posted),
-        messages=[row.message for row in node.ledger.messages()],
+        sent=sorted(node.ledger.messages(), key=lambda row: (row.time, row.message)),
         undecided=[Undecided.from_event(event) for event in events if event.type == UNDECIDED],
     )
 

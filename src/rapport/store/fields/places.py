@@ -83,9 +83,9 @@ class SpotPlaces:
 
     def _write(self, path: Path, parts: Sequence[tuple[int, bytes]]) -> None:
         if not self._directory.exists():
-            self._directory.mkdir()
+            self._directory.mkdir(mode=0o700)
             sync_path(self._directory.parent)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             is_new = os.fstat(descriptor).st_size == 0
             if is_new:

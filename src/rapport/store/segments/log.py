@@ -242,6 +242,15 @@ class SegmentLog:
         """Last position of the closed segments; see PiecedLogStore."""
         return self._growing.segment.first - 1
 
+    def look_for_files(self) -> None:
+        """Reports segments whose files have vanished."""
+        with self._shelf.guard:
+            segments = list(self._shelf.segments)
+        there = set(self._files.names(self._shelf.directory))
+        for segment in segments:
+            if segment.path.name not in there and segment in self._shelf.segments:
+                self._shelf.report(Fault(self.name, str(segment.path), 0, 0, "a missing file"))
+
     def close_piece(self) -> None:
         """Begins the next segment unless the present one is empty; by the thread that appends."""
         if self.last < self._growing.segment.first:

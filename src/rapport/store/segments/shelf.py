@@ -31,7 +31,7 @@ class SegmentShelf:
         self.guard = threading.Lock()
         """Held while the list of segments, or how far the last one reaches, is read or changed."""
         self.faults: dict[tuple[str, int], Fault] = {}
-        self._directory = directory
+        self.directory = directory
         self._index_guard = threading.Lock()
         self._closed_bytes: int | None = None
         self.segments = segments_in(files, directory)
@@ -48,10 +48,10 @@ class SegmentShelf:
 
     def begin(self, first: int) -> tuple[Segment, OpenFile]:
         """Makes the file of a new segment, its name durable; it is not on the shelf yet."""
-        segment = Segment(self._directory, first)
+        segment = Segment(self.directory, first)
         file = self.files.open(segment.path)
         try:
-            self.files.sync_directory(self._directory)
+            self.files.sync_directory(self.directory)
         except OSError:
             file.close()
             raise
@@ -122,9 +122,9 @@ class SegmentShelf:
             self.segments = self.segments[1:]
         try:
             self.files.remove(gone.path)
-            self.files.sync_directory(self._directory)
+            self.files.sync_directory(self.directory)
         except OSError:
-            if gone.path.name in self.files.names(self._directory):
+            if gone.path.name in self.files.names(self.directory):
                 with self.guard:
                     self.segments = [gone, *self.segments]
             raise
@@ -135,7 +135,7 @@ class SegmentShelf:
 
     def _clear_leftovers(self) -> None:
         """Removes what belonged to segments that are gone; the next start would do it, too."""
-        for path in leftovers_in(self.files, self._directory, self.segments):
+        for path in leftovers_in(self.files, self.directory, self.segments):
             self.files.remove(path)
 
     # --- what is kept beside them -----------------------------------------------------------------
@@ -165,7 +165,7 @@ class SegmentShelf:
             file.close()
         self.files.rename(fresh, segment.index_path)
         if durable:
-            self.files.sync_directory(self._directory)
+            self.files.sync_directory(self.directory)
 
     def report(self, fault: Fault) -> None:
         """Keeps a fault and tells of it, once."""

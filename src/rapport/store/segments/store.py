@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,8 @@ from rapport.store.segments.reading import (
 )
 
 SEGMENT_BYTES = 64 * 1024 * 1024
+_LOGS_AT_ONCE = 200
+"""Whose files are looked for at once, so that thousands of logs cost little."""
 
 
 class SegmentLogStore:
@@ -47,6 +50,7 @@ class SegmentLogStore:
         self._guard = threading.Lock()
         self._open: dict[str, SegmentLog] = {}
         self._spots = SpotFiles(self._files)
+        self._looked_at = ""
         self._lock: Lock | None = self._prepare(directory)
 
     def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
@@ -151,6 +155,18 @@ class SegmentLogStore:
         with self._guard:
             logs = list(self._open.values())
         return [fault.as_error() for log in logs for fault in log.faults.values()]
+
+    def find_damage(self) -> list[Corrupt]:
+        """See DamagedLogs; looks at a bounded number of logs each time, in turn."""
+        with self._guard:
+            names = sorted(self._open)
+            start = bisect_right(names, self._looked_at) % max(len(names), 1)
+            turn = (names[start:] + names[:start])[:_LOGS_AT_ONCE]
+            logs = [self._open[name] for name in turn]
+        self._looked_at = turn[-1] if turn else ""
+        for log in logs:
+            log.look_for_files()
+        return self.problems()
 
     def close(self) -> None:
         """See LogStore; gives the lock back."""

@@ -5,7 +5,7 @@ Changing anything needs the right to change the node; looking at a channel the r
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response, delete, get, post
@@ -14,13 +14,13 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from rapport.channel.dead.office import Letter, Wanted
 from rapport.channel.intercept.interceptor import At
 from rapport.channel.query.kinds import make_query
-from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.errors import UnknownName
+from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import parse_time
 from rapport.node.node import Node
 from rapport.web.callers import allow, allow_admin
 from rapport.web.dependencies import NodeDependency
 
-T = TypeVar("T")
 _MOST_LETTERS = 1_000
 
 
@@ -41,6 +41,12 @@ class SendBack(Wanted, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Append the events anew, for all readers, instead of giving them to the one that failed."""
 
 
+_FAULT, _CODE = "this cannot be understood", "request.not_a_request"
+_READ_INTERCEPTOR = ObjectDecoder(NewInterceptor, fault=_FAULT, code=_CODE)
+_READ_SEND_BACK = ObjectDecoder(SendBack, fault=_FAULT, code=_CODE)
+_READ_WANTED = ObjectDecoder(Wanted, fault=_FAULT, code=_CODE)
+
+
 @get("/channels/{name:str}/interceptors")
 async def list_interceptors(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
@@ -56,7 +62,7 @@ async def add_interceptor(
 ) -> Response[bytes]:
     """Adds an interceptor for good; it works from the next event on."""
     allow_admin(request, node)
-    new = _read(await request.body(), NewInterceptor)
+    new = _READ_INTERCEPTOR.decode(await request.body())
     added = await node.channels.interceptors.declare(
         new.name, name, new.kind, new.settings, at=new.at, before=new.before
     )
@@ -108,7 +114,8 @@ async def explain_query(
 ) -> Response[bytes]:
     """How a query of a channel would be answered: what of it is looked up by an index."""
     allow(request, node, "subscribe", name)
-    query = make_query(kind, condition or {}, node.channels.source.views)
+    source = node.channels.source
+    query = make_query(kind, condition or {}, source.views, source.scripts)
     told = node.channels.explain_query(name, query)
     return _json({"channel": name, "query": query.text, "kind": query.kind, "plan": told})
 
@@ -164,7 +171,7 @@ async def replay_dead_letters(
 ) -> Response[bytes]:
     """Sends dead letters back to the readers that failed."""
     allow_admin(request, node)
-    asked = _read(await request.body(), SendBack)
+    asked = _READ_SEND_BACK.decode(await request.body())
     return _done(await node.care.dead_letters.replay(asked, republish=asked.republish))
 
 
@@ -174,7 +181,7 @@ async def forget_dead_letters(
 ) -> Response[bytes]:
     """Strikes dead letters off the list."""
     allow_admin(request, node)
-    return _done(await node.care.dead_letters.forget(_read(await request.body(), Wanted)))
+    return _done(await node.care.dead_letters.forget(_READ_WANTED.decode(await request.body())))
 
 
 def _check_interceptor(node: Node, channels: str, name: str) -> None:
@@ -189,12 +196,3 @@ def _done(letters: list[Letter]) -> Response[bytes]:
 
 def _json(value: object, *, status: int = 200) -> Response[bytes]:
     return Response(msgspec.json.encode(value), media_type="application/json", status_code=status)
-
-
-def _read(body: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(
-            f"this cannot be understood: {error}", code="request.not_a_request"
-        ) from None

@@ -18,6 +18,7 @@ from rapport.context.faults import ContextNotFound
 from rapport.context.rights import LOCAL
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput
+from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import format_time, parse_duration, parse_time
 from rapport.node.context import NodeContext
 from rapport.node.node import Node
@@ -39,6 +40,14 @@ class NewValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Default: now."""
     provider: str = ""
     """For who may change the node; others are their own providers."""
+
+
+_READ = ObjectDecoder(
+    NewValues,
+    fault="this says nothing of an entity",
+    code="context.bad_body",
+    hint='such as {"values": {"open": true}, "valid": "30s"}',
+)
 
 
 @get("/context")
@@ -83,14 +92,7 @@ async def tell_context(
     """Says what is true of an entity for a while; answered when it is on disk."""
     identity = allow(request, node, "publish", _CHANNEL)
     node.admission.rates.charge(identity, 1, node.clock.now_ms())
-    try:
-        told = msgspec.json.decode(await request.body(), type=NewValues)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(
-            f"this says nothing of an entity: {error}",
-            code="context.bad_body",
-            hint='such as {"values": {"open": true}, "valid": "30s"}',
-        ) from None
+    told = _READ.decode(await request.body())
     record = _record(node, identity, EntityRef(entity_type, entity_id), entity_scope, told)
     await _context(node).broker.put(record, identity=_speaking(node, identity))
     return _json(_shown(record))

@@ -15,6 +15,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from rapport.communication.aside import run_aside
 from rapport.communication.directory.stored import Entry
 from rapport.core.errors import InvalidInput, Problem
+from rapport.core.json_objects import ObjectDecoder
 from rapport.web.callers import allow_admin, allow_whole
 from rapport.web.dependencies import NodeDependency
 
@@ -40,6 +41,18 @@ class WantedMembers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     join: list[str] = []
     leave: list[str] = []
+
+
+_FAULT, _CODE = "the body cannot be read", "people.bad_body"
+_READ_SETTINGS = ObjectDecoder(
+    dict[str, Any],
+    fault=_FAULT,
+    code=_CODE,
+    hint='write JSON with the keys of the site file, such as {"addresses": ["inbox:"]}',
+)
+_READ_MEMBERS = ObjectDecoder(
+    WantedMembers, fault=_FAULT, code=_CODE, hint='such as {"join": ["ana"], "leave": ["ben"]}'
+)
 
 
 @get("/peers")
@@ -71,7 +84,7 @@ async def put_peer(
 ) -> Response[bytes]:
     """Adds a peer or replaces its settings, which are those of the site file's [peers.NAME]."""
     by = allow_admin(request, node)
-    settings = _read(await request.body(), dict[str, Any])
+    settings = _READ_SETTINGS.decode(await request.body())
     warnings = await node.people.put_peer(peer, settings, by=by)
     return _json(Changed(await run_aside(lambda: node.directory.show_peer(peer)), warnings))
 
@@ -82,7 +95,7 @@ async def change_peer(
 ) -> Response[bytes]:
     """Changes some settings of a peer; null takes one away."""
     by = allow_admin(request, node)
-    settings = _read(await request.body(), dict[str, Any])
+    settings = _READ_SETTINGS.decode(await request.body())
     warnings = await node.people.change_peer(peer, settings, by=by)
     return _json(Changed(await run_aside(lambda: node.directory.show_peer(peer)), warnings))
 
@@ -143,7 +156,7 @@ async def put_collective(
     the site file's [collectives.NAME].
     """
     by = allow_admin(request, node)
-    settings = _read(await request.body(), dict[str, Any])
+    settings = _READ_SETTINGS.decode(await request.body())
     members = settings.pop("members", None)
     if members is not None and not _are_names(members):
         raise InvalidInput("members are a list of names", code="people.bad_members")
@@ -167,24 +180,13 @@ async def move_members(
 ) -> Response[bytes]:
     """Lets peers join and leave a collective; of the site file's only those leave that joined."""
     by = allow_admin(request, node)
-    wanted: WantedMembers = _read(await request.body(), WantedMembers)
+    wanted = _READ_MEMBERS.decode(await request.body())
     joined = await node.people.join(collective, wanted.join, by=by)
     return _json(Moved(joined, await node.people.leave(collective, wanted.leave, by=by)))
 
 
 def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _read(body: bytes, kind: Any) -> Any:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(
-            f"the body cannot be read: {error}",
-            code="people.bad_body",
-            hint='write JSON with the keys of the site file, such as {"addresses": ["inbox:"]}',
-        ) from None
 
 
 def _with_circuits(node: NodeDependency, entries: list[Entry]) -> list[Entry]:

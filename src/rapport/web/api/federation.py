@@ -11,7 +11,8 @@ from litestar.params import FromPath
 from rapport.channel.federation.declare import is_shared
 from rapport.channel.federation.hops import check_node_id
 from rapport.core.codec import decode_cloudevents
-from rapport.core.errors import InvalidInput, NotAllowed, TooLarge
+from rapport.core.errors import NotAllowed, TooLarge
+from rapport.core.json_objects import ObjectDecoder
 from rapport.web.callers import allow, identity_of
 from rapport.web.dependencies import NodeDependency
 
@@ -21,7 +22,7 @@ class _HandedOver(msgspec.Struct, forbid_unknown_fields=True):
     events: msgspec.Raw
 
 
-_READ = msgspec.json.Decoder(_HandedOver)
+_READ = ObjectDecoder(_HandedOver, fault="this is not what a node hands over", code="link.bad_body")
 
 
 @get("/federation")
@@ -46,7 +47,7 @@ async def take_over(
         raise NotAllowed(
             f"channel {name!r} takes in no events of other nodes", code="link.not_shared"
         )
-    given = _read(await request.body())
+    given = _READ.decode(await request.body())
     events = decode_cloudevents(bytes(given.events), received_ms=node.clock.now_ms())
     if len(events) > node.settings.max_batch:
         raise TooLarge(
@@ -64,15 +65,6 @@ async def links(request: Request[Any, Any, Any], node: NodeDependency) -> Respon
     node.rights.check_admin(identity_of(request))
     rows = [*node.links.status(), *node.bridges.status()]
     return _json([msgspec.to_builtins(row) for row in rows])
-
-
-def _read(body: bytes) -> _HandedOver:
-    try:
-        return _READ.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(
-            f"this is not what a node hands over: {error}", code="link.bad_body"
-        ) from None
 
 
 def _json(body: Any) -> Response[bytes]:

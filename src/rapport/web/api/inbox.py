@@ -135,7 +135,8 @@ async def _show(request: Request[Any, Any, Any], peer: str, link: str, note: str
     if visitor is None:
         return _to_login("link" if link else "session")
     view, form = await inboxes.look(peer), inboxes.form_of(visitor)
-    page = inbox_page(view, form, note=note, may_leave=not visitor.by_link)
+    zone = await inboxes.node.zone_of(peer)
+    page = inbox_page(view, form, zone=zone, note=note, may_leave=not visitor.by_link)
     cookie = await inboxes.renewed(visitor)
     return Response(page, media_type=_HTML, headers={"Set-Cookie": cookie} if cookie else {})
 

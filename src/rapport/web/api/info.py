@@ -14,10 +14,18 @@ from litestar.params import FromPath, QueryParameter
 
 from rapport.communication.services.info import InformationFound, MessageInformation
 from rapport.communication.services.info_records import shown_information
-from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.errors import UnknownName
+from rapport.core.json_objects import ObjectDecoder
 from rapport.node.node import Node
 from rapport.web.callers import allow, allow_admin
 from rapport.web.dependencies import NodeDependency
+
+_READ = ObjectDecoder(
+    MessageInformation,
+    fault="this cannot be understood",
+    code="info.bad",
+    hint='such as {"text": "What it means", "schema": {"type": "object"}}',
+)
 
 
 @get("/messages/info")
@@ -91,14 +99,7 @@ async def _put(
     request: Request[Any, Any, Any], node: Node, kind: str, subtype: str
 ) -> Response[bytes]:
     identity = allow_admin(request, node)
-    try:
-        given = msgspec.json.decode(await request.body(), type=MessageInformation)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(
-            f"this cannot be understood: {error}",
-            code="info.bad",
-            hint='such as {"text": "What it means", "schema": {"type": "object"}}',
-        ) from None
+    given = _READ.decode(await request.body())
     infos = node.services.infos
     await infos.add_message_info(kind, subtype, given, by=identity)
     return _found(await infos.info_for_message(type=kind, subtype=subtype))

@@ -58,4 +58,5 @@ def _readable(whole: Overview, node: Node, identity: str) -> Overview:
         held=whole.held if may_read("quarantine") else [],
         policies=whole.policies if may_read("policies") else [],
         policies_in_all=whole.policies_in_all if may_read("policies") else 0,
+        conditions=whole.conditions,
     )

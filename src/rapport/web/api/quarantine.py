@@ -5,13 +5,14 @@ Looking needs the right to read `quarantine`; everything else the right to chang
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery
 
-from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.errors import UnknownName
+from rapport.core.json_objects import ObjectDecoder
 from rapport.core.release import Asked
 from rapport.core.times import parse_time
 from rapport.mediation.holding.held import Wanted
@@ -19,8 +20,6 @@ from rapport.mediation.holding.held_groups import held_groups
 from rapport.node.node import Node
 from rapport.web.callers import allow_admin, allow_whole
 from rapport.web.dependencies import NodeDependency
-
-T = TypeVar("T")
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,6 +39,11 @@ class Again(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     since_ms: int = 0
     until_ms: int = 2**62
     dry_run: bool = False
+
+
+_FAULT, _CODE = "this cannot be understood", "request.not_a_request"
+_READ_RELEASE = ObjectDecoder(Release, fault=_FAULT, code=_CODE)
+_READ_AGAIN = ObjectDecoder(Again, fault=_FAULT, code=_CODE)
 
 
 @get("/quarantine")
@@ -77,7 +81,7 @@ async def show_held(
 async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Has held events mediated by what is in force now; answers when that is certain to happen."""
     identity = allow_admin(request, node)
-    wanted = _read(await request.body(), Release)
+    wanted = _READ_RELEASE.decode(await request.body())
     asked = Asked(
         source=wanted.source,
         reason=wanted.reason,
@@ -101,7 +105,7 @@ async def show_release(
 async def again(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Has raw events of a source mediated again; readings that differ are corrected."""
     identity = allow_admin(request, node)
-    wanted = _read(await request.body(), Again)
+    wanted = _READ_AGAIN.decode(await request.body())
     asked = Asked(
         what="again",
         source=wanted.source,
@@ -127,12 +131,3 @@ async def _ask(node: Node, asked: Asked, dry_run: bool) -> Response[bytes]:
 
 def _json(value: object) -> Response[bytes]:
     return Response(msgspec.json.encode(value), media_type="application/json")
-
-
-def _read(body: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(
-            f"this cannot be understood: {error}", code="request.not_a_request"
-        ) from None

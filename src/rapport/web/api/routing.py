@@ -10,7 +10,8 @@ from litestar.params import FromPath
 
 from rapport.communication.services.routing import RoutingRule
 from rapport.communication.services.routing_records import shown_rule
-from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.errors import UnknownName
+from rapport.core.json_objects import ObjectDecoder
 from rapport.core.message import Identifier
 from rapport.web.callers import allow, allow_admin
 from rapport.web.dependencies import NodeDependency
@@ -38,6 +39,14 @@ class NewRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
 
 
+_READ = ObjectDecoder(
+    NewRule,
+    fault="this is no routing rule",
+    code="routing.bad_rule",
+    hint='such as {"type": "TASK", "to": ["peer:ana"]}',
+)
+
+
 @get("/routing")
 async def list_rules(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """The routing rules in force, in the order in which they count; for who may read `log`."""
@@ -55,14 +64,7 @@ async def list_rules(request: Request[Any, Any, Any], node: NodeDependency) -> R
 async def add_rule(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Adds a routing rule for good; it is in force when this is answered."""
     identity = allow_admin(request, node)
-    try:
-        new = msgspec.json.decode(await request.body(), type=NewRule)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(
-            f"this is no routing rule: {error}",
-            code="routing.bad_rule",
-            hint='such as {"type": "TASK", "to": ["peer:ana"]}',
-        ) from None
+    new = _READ.decode(await request.body())
     added = await node.services.routing.add(new.rule(), by=identity)
     return _json({"id": added}, status=201)
 

@@ -14,9 +14,9 @@ from litestar import Request, Response, post
 
 from rapport.channel.access.rights import LOCAL
 from rapport.communication.aside import run_aside
-from rapport.communication.delivering.wishes import NO_WISHES, Wishes
+from rapport.communication.delivering.wishes import Wishes, read_wishes
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast, TooLarge
-from rapport.core.message import Message
+from rapport.core.message import Identifier, Message
 from rapport.node.node import Node
 from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency
@@ -32,25 +32,22 @@ class Taken(msgspec.Struct, frozen=True):
     ids: list[str]
 
 
-class _Wishing(msgspec.Struct):
-    wishes: Wishes = NO_WISHES
-
-
 @post("/messages", status_code=202)
 async def send_messages(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
     """Takes one message, or an array of them, to be handled. Those of applications that ask the
     same are taken all or none; others one by one, up to the first that is refused.
     """
     identity = allow(request, node, "publish", "input")
-    wanted = [_read(part) for part in _parts(await request.body())]
-    messages, wishes = [message for message, _ in wanted], [asked for _, asked in wanted]
-    if len(messages) > node.settings.max_batch:
+    parts = _parts(await request.body())
+    if len(parts) > node.settings.max_batch:
         raise TooLarge(
-            f"{len(messages)} messages in one request; the limit is {node.settings.max_batch}",
+            f"{len(parts)} messages in one request; the limit is {node.settings.max_batch}",
             code="message.batch_too_large",
         )
+    wanted = [_read(part) for part in parts]
+    messages, wishes = [message for message, _ in wanted], [asked for _, asked in wanted]
     node.admission.rates.charge(identity, len(messages), node.clock.now_ms())
-    await run_aside(lambda: _check_receivers(node, messages))
+    await run_aside(lambda: _check_receivers(node, messages, wishes))
     ids = await _taken(node, messages, wishes, _named(node, identity))
     body = msgspec.json.encode(Taken(ids))
     return Response(body, media_type="application/json", status_code=202)
@@ -68,15 +65,14 @@ def _parts(body: bytes) -> list[bytes]:
 
 def _read(body: bytes) -> tuple[Message, Wishes]:
     """The message, and what is asked of its delivery beyond its fields (`wishes`)."""
-    message = Message.from_json(body)
-    try:
-        return message, msgspec.json.decode(body, type=_Wishing).wishes
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    message, written = Message.from_application(body)
+    if written and message.sender.kind != "component":
         raise InvalidInput(
-            f"its wishes cannot be read: {error}",
+            "only applications have wishes for a delivery",
             code="message.bad_wishes",
-            hint='such as {"least": 3, "answer_within": 600000}, durations in ms',
-        ) from None
+            hint="send as component:NAME, or leave out `wishes`",
+        )
+    return message, read_wishes(written)
 
 
 def _named(node: Node, identity: str) -> str:
@@ -96,9 +92,13 @@ async def _taken(
     return [await _one(node, *each, identity) for each in zip(messages, wishes, strict=True)]
 
 
-def _check_receivers(node: Node, messages: Sequence[Message]) -> None:
-    """A wrong name is told at once, with the nearest right one."""
-    for receiver in {message.receiver for message in messages if message.receiver}:
+def _check_receivers(node: Node, messages: Sequence[Message], wishes: Sequence[Wishes]) -> None:
+    """A wrong name is refused at once, with the nearest right one; also that of who is asked later,
+    on the night that nobody answers.
+    """
+    named = {message.receiver for message in messages if message.receiver}
+    steps = {step.receiver for asked in wishes for step in asked.escalate}
+    for receiver in (*named, *map(Identifier.parse, sorted(steps))):
         node.directory.check(receiver)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 from litestar import Response, get
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from rapport.kernel.node_identity import NodeIdentity
 from rapport.node.metrics import metrics_text
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
@@ -17,15 +19,28 @@ async def healthz() -> dict[str, str]:
     return {"status": "alive"}
 
 
+@get("/identity", opt={OPEN: True})
+async def identity(node: NodeDependency) -> NodeIdentity:
+    """Which node of which site answers here, so that a command meant for another does nothing."""
+    return node.identity
+
+
 @get("/readyz", opt={OPEN: True})
 async def readyz(node: NodeDependency) -> Response[dict[str, object]]:
-    """The node takes events and its readers run; 503 with the reason otherwise."""
-    reasons = node.not_ready()
+    """The node takes events and its readers run; 503 with the reason otherwise. A node that works
+    with a fault is `degraded`: 200, with the reason and the conditions behind it.
+    """
+    if reasons := node.not_ready():
+        return Response({"status": "not ready", "reasons": reasons}, status_code=503)
+    conditions = node.conditions.current()
+    if not conditions:
+        return Response({"status": "ready", "reasons": []}, status_code=200)
     body: dict[str, object] = {
-        "status": "ready" if not reasons else "not ready",
-        "reasons": reasons,
+        "status": "degraded",
+        "reasons": [one.reason for one in conditions],
+        "conditions": [msgspec.structs.asdict(one) for one in conditions],
     }
-    return Response(body, status_code=200 if not reasons else 503)
+    return Response(body, status_code=200)
 
 
 @get("/metrics")

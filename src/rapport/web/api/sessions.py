@@ -7,7 +7,7 @@ in needs no identity at the door: the password is the proof.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request, Response, delete, post
@@ -15,15 +15,17 @@ from litestar.params import FromPath
 
 from rapport.communication.sessions.sessions import Opened
 from rapport.core.errors import InvalidInput, NotAuthenticated
+from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import format_time
 from rapport.web.callers import allow_admin
 from rapport.web.dependencies import NodeDependency
-from rapport.web.guard import OPEN, is_loopback
+from rapport.web.guard import OPEN, Doorkeeper
 
 SCHEME = "session"
 """`Authorization: Session TOKEN` shows a peer's token."""
 _MOST_BYTES = 16_384
-_LONGEST_ORIGIN = 64
+
+T = TypeVar("T")
 
 
 class LoginWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +61,22 @@ class PasswordWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return "PasswordWanted()"
 
 
+_READ_LOGIN = ObjectDecoder(
+    LoginWanted,
+    fault="the body cannot be read",
+    code="auth.bad_request",
+    hint='send JSON with "peer", "password", "token"',
+    is_secret=True,
+)
+_READ_PASSWORD = ObjectDecoder(
+    PasswordWanted,
+    fault="the body cannot be read",
+    code="auth.bad_request",
+    hint='send JSON with "password"',
+    is_secret=True,
+)
+
+
 class SessionsEnded(msgspec.Struct, frozen=True):
     """How many sessions are over."""
 
@@ -72,7 +90,7 @@ async def open_session(request: Request[Any, Any, Any], node: NodeDependency) ->
     401 when the name or the password is wrong, 429 after too many attempts, 503 when it cannot be
     found out.
     """
-    wanted = await _read(request, LoginWanted)
+    wanted = await _read(request, _READ_LOGIN)
     origin = origin_of(request)
     door = node.authenticating
     if wanted.password:
@@ -100,7 +118,7 @@ async def set_password(
 ) -> Response[bytes]:
     """Sets a peer's password and ends all its sessions; for who may change the node."""
     by = allow_admin(request, node)
-    wanted = await _read(request, PasswordWanted)
+    wanted = await _read(request, _READ_PASSWORD)
     return _json(SessionsEnded(await node.logins.set_password(peer, wanted.password, by=by)))
 
 
@@ -120,26 +138,19 @@ def shown_token(request: Request[Any, Any, Any]) -> str:
 
 
 def origin_of(request: Request[Any, Any, Any]) -> str:
-    """Where a login comes from. Through a proxy on this machine it is whom the proxy names last:
-    otherwise everybody would share the limit on attempts.
+    """Where a login comes from, for the limit on attempts; through a proxy that the site trusts it
+    is the caller that the proxy names.
     """
     address = request.client.host if request.client else ""
-    named = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
-    return named[:_LONGEST_ORIGIN] if named and is_loopback(address) else address
+    doorkeeper: Doorkeeper = request.app.guards[0]  # type: ignore[assignment]
+    return doorkeeper.proxies.caller(request.headers, address)
 
 
-async def _read(request: Request[Any, Any, Any], kind: type[Any]) -> Any:
+async def _read(request: Request[Any, Any, Any], decoder: ObjectDecoder[T]) -> T:
     body = await request.body()
     if len(body) > _MOST_BYTES:
         raise InvalidInput("the body is too long", code="auth.bad_request")
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # What the decoder says might repeat a part of the password.
-        fields = ", ".join(f'"{field.name}"' for field in msgspec.structs.fields(kind))
-        raise InvalidInput(
-            "the body cannot be read", code="auth.bad_request", hint=f"send JSON with {fields}"
-        ) from None
+    return decoder.decode(body)
 
 
 def _shown(opened: Opened) -> SessionOpened:

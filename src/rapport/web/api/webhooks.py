@@ -25,6 +25,7 @@ from rapport.core.errors import (
     UnknownName,
 )
 from rapport.node.node import Node
+from rapport.web.api.sessions import origin_of
 from rapport.web.callers import identity_of
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
@@ -102,7 +103,7 @@ def _is_signed(
     try:
         return door.is_signed(request.headers, body, now_ms)
     except NotAuthenticated:
-        failures.note(request.client.host if request.client else "", now_ms)
+        failures.note(origin_of(request), now_ms)
         raise
 
 

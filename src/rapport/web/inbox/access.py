@@ -15,10 +15,8 @@ from litestar.connection import ASGIConnection
 
 from rapport.communication.arriving.answers import (
     LONGEST_ANSWER,
-    AnswerData,
     answer_secret,
     answer_token,
-    record_answer,
 )
 from rapport.communication.arriving.ended_links import EndedLinks
 from rapport.communication.arriving.inbox_links import (
@@ -132,12 +130,7 @@ class Inboxes:
         ):
             return False
         token = answer_token(self._secret, message, visitor.peer)
-        answer = AnswerData(
-            message=message, peer=visitor.peer, text=text, declined=declined, token=token
-        )
-        await record_answer(
-            self.node.channels, self._secret, answer, now_ms=self.node.clock.now_ms()
-        )
+        await self.node.answer(message, visitor.peer, token, text, declined=declined)
         return True
 
 

@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 from rapport.communication.arriving.link_names import name_in_link
 from rapport.communication.history.ledger import MessageRow
-from rapport.core.times import format_time
+from rapport.communication.wording import shown_sender, shown_text
 from rapport.web.inbox.view import Decided, InboxView
+from rapport.web.message_view import about_message, time_element
 from rapport.web.pages import render
 
 _WHY = {
@@ -36,12 +37,16 @@ def login_page(why: str = "") -> str:
     return render("inbox_login.html", title="Inbox", note=note)
 
 
-def inbox_page(view: InboxView, form: str, *, note: str = "", may_leave: bool = True) -> str:
-    """The inbox; `form` is the form token, `may_leave` whether there is a session to end."""
+def inbox_page(
+    view: InboxView, form: str, *, zone: str = "UTC", note: str = "", may_leave: bool = True
+) -> str:
+    """The inbox; `form` is the form token, `zone` whose clock the person reads, `may_leave` whether
+    there is a session to end.
+    """
     told = _NOTES.get(note, "")
-    waiting = "\n".join(_waiting(row, view.peer, form) for row in view.waiting)
-    notices = "\n".join(_notice(row, form) for row in view.notices)
-    decided = "\n".join(_decided(one, view.peer, form) for one in view.decided)
+    waiting = "\n".join(_waiting(row, view.peer, form, zone) for row in view.waiting)
+    notices = "\n".join(_notice(row, form, zone) for row in view.notices)
+    decided = "\n".join(_decided(one, view.peer, form, zone) for one in view.decided)
     return render(
         "inbox.html",
         title=f"Inbox of {escape(view.peer)}",
@@ -54,7 +59,7 @@ def inbox_page(view: InboxView, form: str, *, note: str = "", may_leave: bool = 
         notices=f"<h2>For your information</h2>{notices}" if notices else "",
         decided=f'<h2>Lately</h2><ul class="lately">{decided}</ul>' if decided else "",
         leave=_leave(form) if may_leave else "",
-        blank=_waiting(MessageRow(message=""), view.peer, form),
+        blank=_waiting(MessageRow(message=""), view.peer, form, zone),
     )
 
 
@@ -72,13 +77,13 @@ def _count(view: InboxView) -> str:
     )
 
 
-def _waiting(row: MessageRow, peer: str, form: str) -> str:
+def _waiting(row: MessageRow, peer: str, form: str, zone: str) -> str:
     """One message with its buttons. The first one is what the Enter key presses: it must not say
     yes for who wrote that they cannot.
     """
     return f"""<article class="message{" urgent" if row.urgent else ""}" data-message="{escape(row.message)}">
-  <p class="meta"><span class="urgency">{"urgent · " if row.urgent else ""}</span>{_time(row.time)}<span class="taken">{_taken(row, peer)}</span></p>
-  <p class="text" dir="auto">{escape(row.text)}</p>
+  {_meta(row, zone, _taken(row, peer, zone))}
+  <p class="text" dir="auto">{escape(shown_text(row.type, row.subtype, row.text))}</p>
   <form method="post" autocomplete="off">
     <input type="hidden" name="message" value="{escape(row.message)}">
     <input type="hidden" name="form" value="{escape(form)}">
@@ -92,38 +97,52 @@ def _waiting(row: MessageRow, peer: str, form: str) -> str:
 </article>"""  # noqa: E501
 
 
-def _notice(row: MessageRow, form: str) -> str:
+def _notice(row: MessageRow, form: str, zone: str) -> str:
     """One message that nobody has to answer."""
     return f"""<article class="message notice" data-message="{escape(row.message)}">
-  <p class="meta"><span class="urgency">{"urgent · " if row.urgent else ""}</span>{_time(row.time)}<span class="taken"></span></p>
-  <p class="text" dir="auto">{escape(row.text)}</p>
+  {_meta(row, zone)}
+  <p class="text" dir="auto">{escape(shown_text(row.type, row.subtype, row.text))}</p>
   <form method="post" autocomplete="off">
     <input type="hidden" name="message" value="{escape(row.message)}">
     <input type="hidden" name="form" value="{escape(form)}">
     <div class="choices"><button name="answer" value="seen" class="quiet">Seen</button></div>
   </form>
-</article>"""  # noqa: E501
+</article>"""
 
 
-def _taken(row: MessageRow, peer: str) -> str:
+def _meta(row: MessageRow, zone: str, taken: str = "") -> str:
+    """One line: urgent or not, who, which kind, which conversation, when, and who took it."""
+    urgency = "urgent · " if row.urgent else ""
+    about = escape(" · ".join(about_message(row)))
+    return (
+        f'<p class="meta"><span class="urgency">{urgency}</span>'
+        f'<span class="about">{about}</span>{" · " if about else ""}'
+        f'{time_element(row.time, zone)}<span class="taken">{taken}</span></p>'
+    )
+
+
+def _taken(row: MessageRow, peer: str, zone: str) -> str:
     """Who answered first, if it was somebody else."""
     if not row.answered_by or row.answered_by == peer:
         return ""
     said = f" ({escape(row.answer)})" if row.answer else ""
-    return f" · taken by {escape(row.answered_by)} at {_time(row.answered_at)}{said}"
+    return f" · taken by {escape(row.answered_by)} at {time_element(row.answered_at, zone)}{said}"
 
 
-def _decided(one: Decided, peer: str, form: str) -> str:
+def _decided(one: Decided, peer: str, form: str, zone: str) -> str:
     row = one.message
     if one.own_time:
-        fate = f"you answered {escape(one.own_answer)} at {_time(one.own_time)}"
+        fate = f"you answered {escape(one.own_answer)} at {time_element(one.own_time, zone)}"
     elif row.answered_by and row.answered_by != peer:
-        fate = f"taken by {escape(row.answered_by)} at {_time(row.answered_at)}"
+        fate = f"taken by {escape(row.answered_by)} at {time_element(row.answered_at, zone)}"
     else:
         fate = _RESULTS.get(row.result, "over")
     again = _again(row, form) if one.can_after_all else ""
-    text = f'<span class="text" dir="auto">{escape(row.text)}</span>'
-    return f"<li>{text} <small>{fate}</small>{again}</li>"
+    said = escape(shown_text(row.type, row.subtype, row.text))
+    sender = escape(shown_sender(row.sender, row.policy))
+    by = f'<small class="soft">{sender}</small>' if sender else ""
+    text = f'<span class="text" dir="auto">{said}</span>'
+    return f"<li>{text} {by}<small>{fate}</small>{again}</li>"
 
 
 def _again(row: MessageRow, form: str) -> str:
@@ -137,15 +156,6 @@ def _again(row: MessageRow, form: str) -> str:
 
 
 _RESULTS = {"done": "done", "failed": "could not be delivered", "timed_out": "nobody answered"}
-
-
-def _time(time_ms: int) -> str:
-    """A time for people; scripts turn it into local time."""
-    if not time_ms:
-        return "<time></time>"
-    text = format_time(time_ms)
-    shown = f"{text[:10]} {text[11:16]} UTC"
-    return f'<time datetime="{text}">{shown}</time>'
 
 
 def _leave(form: str) -> str:

@@ -14,10 +14,13 @@ import msgspec
 from litestar.connection import ASGIConnection
 
 from rapport.communication.adapters.base import Delivery
+from rapport.communication.history.ledger import MessageRow
+from rapport.communication.wording import shown_text, shown_time
 from rapport.core.times import format_time
 from rapport.kernel.tasks import first_of
 from rapport.web.inbox.access import Inboxes
 from rapport.web.live.frames import to_text
+from rapport.web.message_view import about_message
 
 MOST_WAITING = 100
 """Deliveries that a page may be behind; more are not taken, so that they go another way."""
@@ -33,6 +36,28 @@ class _Told(msgspec.Struct, frozen=True):
     """What a page says."""
 
     shown: str = ""
+
+
+def _shown(delivery: Delivery, zone: str) -> dict[str, Any]:
+    """A delivery as the page shows it."""
+    time_ms = delivery.sent or delivery.time or delivery.queued
+    row = MessageRow(
+        message=delivery.message,
+        sender=delivery.sender,
+        policy=delivery.policy,
+        type=delivery.type,
+        subtype=delivery.subtype,
+        conversation=delivery.conversation,
+    )
+    return {
+        "message": delivery.message,
+        "key": delivery.key,
+        "text": shown_text(delivery.type, delivery.subtype, delivery.text),
+        "about": " · ".join((*about_message(row), "")),
+        "time": format_time(time_ms),
+        "shown_time": shown_time(time_ms, zone),
+        "urgent": delivery.urgent,
+    }
 
 
 class InboxSocket:
@@ -88,17 +113,8 @@ class InboxSocket:
     async def _show(self) -> None:
         while True:
             delivery = await self._waiting.get()
-            await self._tell(
-                {
-                    "delivery": {
-                        "message": delivery.message,
-                        "key": delivery.key,
-                        "text": delivery.text,
-                        "time": format_time(delivery.time or delivery.queued),
-                        "urgent": delivery.urgent,
-                    }
-                }
-            )
+            zone = await self._node.zone_of(self._peer)
+            await self._tell({"delivery": _shown(delivery, zone)})
 
     async def _watch(self) -> None:
         """Tells the page whenever the inbox is another than at the last look; ends with the right

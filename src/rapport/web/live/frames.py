@@ -12,6 +12,7 @@ import msgspec
 
 from rapport.channel.requesting.batch import DEFAULT_LEASE_MINUTES, Request
 from rapport.core.errors import InvalidInput
+from rapport.core.json_objects import ObjectDecoder
 
 LONGEST_ID = 64
 MOST_CREDIT = 1_000_000
@@ -62,32 +63,24 @@ class ClientFrame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Comes back with the answer."""
 
 
-_READ = msgspec.json.Decoder(ClientFrame)
+_BAD_FRAME, _NOT_A_FRAME = "this frame cannot be understood", "socket.bad_frame"
+_HINT = 'send an object such as {"subscribe": {"id": "a", "query": "type = \'badge.seen\'"}}'
+_READ = ObjectDecoder(ClientFrame, fault=_BAD_FRAME, code=_NOT_A_FRAME, hint=_HINT)
 _VERBS = ("subscribe", "credit", "unsubscribe", "publish", "ping")
 
 
 def read_frame(text: str | bytes) -> tuple[str, ClientFrame]:
     """A frame and which verb it has; raises InvalidInput."""
-    try:
-        frame = _READ.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise _not_a_frame(str(error)) from None
+    frame = _READ.decode(text)
     verbs = [verb for verb in _VERBS if _is_there(getattr(frame, verb))]
     if len(verbs) != 1:
-        raise _not_a_frame(f"it needs exactly one of {', '.join(_VERBS)}")
+        message = f"{_BAD_FRAME}: it needs exactly one of {', '.join(_VERBS)}"
+        raise InvalidInput(message, code=_NOT_A_FRAME, hint=_HINT)
     return verbs[0], frame
 
 
 def _is_there(value: Any) -> bool:
     return bool(bytes(value)) if isinstance(value, msgspec.Raw) else value is not None
-
-
-def _not_a_frame(why: str) -> InvalidInput:
-    return InvalidInput(
-        f"this frame cannot be understood: {why}",
-        code="socket.bad_frame",
-        hint='send an object such as {"subscribe": {"id": "a", "query": "type = \'badge.seen\'"}}',
-    )
 
 
 def check_subscribe(asked: Subscribe) -> None:

@@ -19,6 +19,7 @@ from rapport.core.errors import Conflict, InvalidInput, RapportError, Unavailabl
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.node.node import Node
+from rapport.web.bodies import check_value_count
 from rapport.web.callers import allow
 from rapport.web.live.encoding import EncodedEvents
 from rapport.web.live.frames import (
@@ -179,8 +180,9 @@ class Socket:
     async def _on_publish(self, frame: ClientFrame) -> dict[str, Any]:
         identity = allow(self._connection, self._node, "publish", self._channel)
         check_not_reserved(self._channel)
-        now_ms = self._node.clock.now_ms()
-        events = decode_cloudevents(bytes(frame.publish), received_ms=now_ms)
+        body = bytes(frame.publish)
+        check_value_count(body)
+        events = decode_cloudevents(body, received_ms=self._node.clock.now_ms())
         check_payloads(events)
         counted = counted_in(self._channel, events)
         answer = await append_events(self._node, self._channel, counted, identity=identity)

@@ -7,26 +7,24 @@ and problems. Served at `/schema/openapi.json`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
-from litestar import MediaType
+from litestar import Litestar, MediaType
 from litestar import Request as HttpRequest
 from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
+from litestar.routes import HTTPRoute
 
 from rapport.channel.mqtt.declare import Bridge
+from rapport.web.guard import OPEN
 from rapport.web.openapi.asyncapi import asyncapi_document
 from rapport.web.openapi.doors import DOORS
 from rapport.web.openapi.told import Members, Told
-from rapport.web.problems import PROBLEM_JSON
+from rapport.web.problems import PROBLEM_JSON, is_link
 from rapport.web.schemas import CHANNEL_PATTERN, ProblemDetails, reference, schema_components
 
 _REFUSALS = ("400", "401", "403", "404", "409", "413", "422", "429", "503")
-_OPEN = (
-    *("/healthz", "/readyz", "/", "/static/{name}", "/answer/{message}/{peer}/{token}"),
-    *("/sessions", "/inbox", "/inbox/{peer}", "/inbox/{peer}/{link}"),
-)
 
 
 class OpenApiDocument(JsonRenderPlugin):
@@ -39,7 +37,8 @@ class OpenApiDocument(JsonRenderPlugin):
     def render(self, request: HttpRequest[Any, Any, Any], openapi_schema: Members) -> bytes:
         """The document, completed once."""
         if self._rendered is None:
-            self._rendered = msgspec.json.encode(completed(openapi_schema))
+            operations = open_operations(request.app)
+            self._rendered = msgspec.json.encode(completed(openapi_schema, operations))
         return self._rendered
 
 
@@ -55,10 +54,24 @@ class AsyncApiDocument(OpenAPIRenderPlugin):
         return self._rendered
 
 
-def completed(schema: Members) -> Members:
+def open_operations(app: Litestar) -> set[tuple[str, str]]:
+    """Method and path of every route that needs no bearer token."""
+    return {
+        (method.lower(), route.path_format)
+        for route in app.routes
+        if isinstance(route, HTTPRoute)
+        for method, (handler, _arguments) in route.route_handler_map.items()
+        if handler.opt.get(OPEN)
+    }
+
+
+def completed(schema: Members, open_ones: Collection[tuple[str, str]]) -> Members:
     """The framework's document with bodies, answers, problems, examples, tags and security."""
     paths = {
-        path: {method: _operation(method, path, told) for method, told in operations.items()}
+        path: {
+            method: _operation(method, path, told, is_open=(method, path) in open_ones)
+            for method, told in operations.items()
+        }
         for path, operations in schema["paths"].items()
     }
     return schema | {
@@ -70,7 +83,15 @@ def completed(schema: Members) -> Members:
                 "Problem": {
                     "description": "What is wrong and what to do about it",
                     "content": {PROBLEM_JSON: {"schema": reference(ProblemDetails)}},
-                }
+                },
+                "ProblemAtLink": {
+                    "description": "What is wrong with a link: a page for people, or problem "
+                    "details for a program",
+                    "content": {
+                        "text/html": {"schema": {"type": "string"}},
+                        PROBLEM_JSON: {"schema": reference(ProblemDetails)},
+                    },
+                },
             },
             "securitySchemes": {
                 "bearer": {
@@ -83,7 +104,7 @@ def completed(schema: Members) -> Members:
     }
 
 
-def _operation(method: str, path: str, known: Members) -> Members:
+def _operation(method: str, path: str, known: Members, *, is_open: bool) -> Members:
     told = DOORS.get((method, path)) or _by_docstring(path, known)
     content = {media: {"schema": told.answer} for media in told.media}
     answers: Members = {
@@ -91,7 +112,8 @@ def _operation(method: str, path: str, known: Members) -> Members:
         for status in _statuses(told, known)
     }
     for status in _REFUSALS:
-        answers.setdefault(status, {"$ref": "#/components/responses/Problem"})
+        problem = "ProblemAtLink" if is_link(path) else "Problem"
+        answers.setdefault(status, {"$ref": f"#/components/responses/{problem}"})
     if path == "/readyz":
         answers["503"] = {"description": "Not ready", "content": content}
     operation = {
@@ -101,7 +123,7 @@ def _operation(method: str, path: str, known: Members) -> Members:
         "tags": [told.tag],
         "parameters": [_parameter(one) for one in (*known.get("parameters", ()), *told.parameters)],
         "responses": answers,
-        "security": [] if path in _OPEN else [{}, {"bearer": []}],
+        "security": [] if is_open else [{}, {"bearer": []}],
     }
     return operation | _body(told)
 

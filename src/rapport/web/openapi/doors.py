@@ -96,6 +96,23 @@ _SHOWN_PAGE = Told(
     statuses=("200", "303"),
 )
 DOORS: dict[tuple[str, str], Told] = {
+    ("get", "/soap/channels/{name}"): Told(
+        summary="The WSDL (?wsdl) or the XML Schema (?xsd) of a channel's SOAP endpoint",
+        tag="channels",
+        answer={"type": "string"},
+        media=("text/xml; charset=utf-8",),
+        parameters=tuple(
+            {
+                "name": name,
+                "in": "query",
+                "required": False,
+                "allowEmptyValue": True,
+                "description": what,
+                "schema": {"type": "string", "maxLength": 0},
+            }
+            for name, what in (("wsdl", "Gives the WSDL."), ("xsd", "Gives the XML Schema."))
+        ),
+    ),
     ("post", "/channels/{name}/events"): Told(
         summary="Publish one or many CloudEvents; answered when they are on disk",
         tag="channels",
@@ -229,8 +246,10 @@ DOORS: dict[tuple[str, str], Told] = {
         tag="service",
     ),
     ("get", "/healthz"): Told(summary="Whether the process runs", tag="service"),
+    ("get", "/identity"): Told(summary="Which node of which site answers", tag="service"),
     ("get", "/readyz"): Told(
-        summary="Whether the node takes events and its readers run", tag="service"
+        summary="Whether the node takes events and its readers run, and what degrades it",
+        tag="service",
     ),
     ("get", "/metrics"): Told(
         summary="Prometheus text", tag="service", answer={"type": "string"}, media=(_TEXT,)
@@ -244,7 +263,7 @@ DOORS: dict[tuple[str, str], Told] = {
     ("post", "/answer/{message}/{peer}/{token}"): Told(
         summary="Record a person's answer",
         tag="people",
-        bodies={JSON: {"type": "object", "additionalProperties": {"type": "string"}}},
+        bodies={JSON: _texts_body("answer")},
         example={"answer": "yes"},
         answer={"type": "string"},
         media=(_HTML,),

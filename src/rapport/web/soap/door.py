@@ -57,7 +57,7 @@ async def call(
     )
 
 
-@get("/soap/channels/{name:str}", opt={OPEN: True}, include_in_schema=False)
+@get("/soap/channels/{name:str}", opt={OPEN: True})
 async def describe(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:

@@ -7,14 +7,6 @@ const status = document.getElementById("status");
 const place = location.pathname.replace(/\/$/, "");
 let pause = 1000;
 
-function localise(within) {
-  for (const time of within.querySelectorAll("time[datetime]")) {
-    const date = new Date(time.dateTime);
-    const today = date.toDateString() === new Date().toDateString();
-    time.textContent = today ? date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) : date.toLocaleString([], { dateStyle: "short", timeStyle: "short" });
-  }
-}
-
 const article = (message) => [...document.querySelectorAll("article")].find((one) => one.dataset.message === message);
 
 // What somebody is writing in stays as it is.
@@ -33,7 +25,6 @@ async function refresh() {
   for (const id of ["waiting", "notices", "decided"]) document.getElementById(id).replaceChildren(...page.getElementById(id).childNodes);
   status.textContent = page.getElementById("status").textContent;
   main.querySelector(".note")?.remove();
-  localise(main);
 }
 
 function show(delivery) {
@@ -42,13 +33,15 @@ function show(delivery) {
   one.dataset.message = delivery.message;
   one.classList.toggle("urgent", delivery.urgent);
   one.querySelector(".urgency").textContent = delivery.urgent ? "urgent · " : "";
-  one.querySelector("time").dateTime = delivery.time;
+  one.querySelector(".about").textContent = delivery.about;
+  const time = one.querySelector("time");
+  time.dateTime = delivery.time;
+  time.textContent = delivery.shown_time;
   one.querySelector(".text").textContent = delivery.text;
   one.querySelector("input[name=message]").value = delivery.message;
   const waiting = document.getElementById("waiting");
   waiting.querySelector(".empty")?.remove();
   waiting.prepend(one);
-  localise(one);
 }
 
 // A page in the background has not shown anything yet.
@@ -81,5 +74,4 @@ function connect() {
   };
 }
 
-localise(document);
 connect();

@@ -47,7 +47,22 @@ function showPolicies({ policies, policies_in_all }) {
   document.getElementById("policies").insertRow().append(rest);
 }
 
+// The list is an alert: it is touched only when it changes, lest a screen reader repeats it each second.
+let shownConditions = "";
+function showConditions({ conditions }) {
+  const lines = conditions.map(({ reason, since }) => `${reason} (since ${clock(since)})`);
+  if (lines.join("\n") === shownConditions) return;
+  shownConditions = lines.join("\n");
+  document.getElementById("degraded").hidden = !lines.length;
+  document.getElementById("conditions").replaceChildren(...lines.map((line) => {
+    const item = document.createElement("li");
+    item.textContent = line;
+    return item;
+  }));
+}
+
 function show(overview) {
+  showConditions(overview);
   showPolicies(overview);
   const flow = document.getElementById("flow");
   flow.replaceChildren(...overview.channels.map(({ name, count }) => {

@@ -111,7 +111,7 @@ def test_a_run_with_everything_has_events_of_all_kinds_that_machines_tell(
         told.update(event.kind for event in trace.events)
         assert check_all(trace) == []
     by_others = {Kind.TABLE_PUBLISHED, Kind.TABLE_APPLIED, Kind.EVALUATED, Kind.EXCHANGED}
-    by_others |= {Kind.PROCESS_RAN, Kind.REMOVED, Kind.UNLINKED, Kind.FORGOTTEN}
+    by_others |= {Kind.PROCESS_RAN, Kind.REMOVED, Kind.UNLINKED, Kind.FORGOTTEN, Kind.WITHHELD}
     assert set(told) == set(Kind) - by_others
 
 

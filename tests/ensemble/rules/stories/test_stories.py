@@ -391,3 +391,13 @@ def test_one_rule_is_checked_alone_by_its_number(
     _said_twice(story)
     assert check(12, story.trace()) == []
     assert {breach.rule for breach in check(13, story.trace())} == {13}
+
+
+def test_rounds_in_which_knowledge_was_withheld_are_not_left_out(
+    stories: dict[str, Callable[[], Story]],
+) -> None:
+    story = stories["radio"]()
+    _a_period_left_out(story)
+    for time_ms in (400, 700):
+        story.at(time_ms, Kind.WITHHELD, "a", "A")
+    assert check(9, story.trace()) == []

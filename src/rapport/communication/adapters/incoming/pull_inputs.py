@@ -175,8 +175,10 @@ class PullInput:
 
     def _note_failure(self, error: Exception, pause_ms: int) -> None:
         self.counts.errors += 1
+        # Once when it begins: the node's conditions say when it ends, and count what is between.
+        tell = _log.debug if self.counts.trouble else _log.error
         self.counts.trouble = f"{type(error).__name__}: {error}"[:500]
-        _log.error("pull failed", input=self.name, error=repr(error), again_in_ms=pause_ms)
+        tell("pull failed", input=self.name, error=repr(error), again_in_ms=pause_ms)
 
     # --- requests ---
 

@@ -12,15 +12,23 @@ from typing import Protocol
 
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.mail.imap import MailCare
-from rapport.communication.adapters.mail.reply import Bounced, MailKnowledge, OpenQuestion
+from rapport.communication.adapters.mail.reply import (
+    Bounced,
+    MailKnowledge,
+    OpenQuestion,
+    WithoutAttachments,
+)
 from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
 from rapport.communication.adapters.unusable import bury_unusable
 from rapport.communication.arriving.answers import is_answer_token
 from rapport.communication.delivering.steps import LATEST_ATTEMPT
+from rapport.communication.delivering.telling import ENGINE, PROOF
 from rapport.communication.history.ledger import Ledger
+from rapport.communication.ledger import SOURCE
 from rapport.communication.peers import Peer, shown_address
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
+from rapport.core.message import CONTROL, Message
 from rapport.kernel.clock import Clock
 
 ADAPTER = "mail"
@@ -128,7 +136,31 @@ def mail_care(
         event = bounce_event(mail, book.address_of(mail), now_ms=clock.now_ms())
         await channels.channel("control").append([event])
 
-    return MailCare(bounced, bury_unusable(name, channels, clock), asked.catch_up)
+    async def refuse_attachments(mail: WithoutAttachments) -> None:
+        event = attachments_report(mail).to_event(
+            source=SOURCE, time=clock.now_ms(), causes=(mail.message.id,)
+        )
+        event.headers[PROOF] = "application"
+        await channels.channel("input").append([event])
+
+    set_aside = bury_unusable(name, channels, clock)
+    return MailCare(bounced, set_aside, refuse_attachments, asked.catch_up)
+
+
+def attachments_report(mail: WithoutAttachments) -> Message:
+    """What the sender of a mail hears of its attached files; one mail is told of once."""
+    names = ", ".join(mail.attachments)
+    return Message(
+        type=CONTROL,
+        subtype="ERROR",
+        sender=ENGINE,
+        id=content_id("attachments", mail.message.id),
+        receiver=mail.message.sender,
+        conversation=mail.message.conversation,
+        content=f"its text was taken, but attached files are not kept ({names})",
+        delivery_policy="unreliable",
+        refers_to=mail.message.id,
+    )
 
 
 def bounce_event(mail: Bounced, address: str, *, now_ms: int) -> Event:

@@ -24,6 +24,7 @@ from rapport.communication.adapters.mail.reply import (
     Doubtful,
     MailKnowledge,
     MailMeaning,
+    WithoutAttachments,
     meaning_of,
 )
 from rapport.communication.adapters.mail.settings import ImapSettings
@@ -70,6 +71,8 @@ class MailCare(msgspec.Struct, frozen=True):
 
     bounced: Callable[[Bounced], Awaitable[None]]
     set_aside: SetAside
+    refuse_attachments: Callable[[WithoutAttachments], Awaitable[None]]
+    """Tells the sender of a message that was taken that its attached files were not."""
     catch_up: Callable[[], Awaitable[None]] = _nothing
     """Called before mails are read: what they may answer is known from then on."""
 
@@ -83,6 +86,8 @@ class Look(msgspec.Struct, frozen=True):
     """Mails that were read."""
     is_empty: bool
     """There was nothing new."""
+    refused: list[WithoutAttachments] = []
+    """Of `messages` those whose attachments are not kept."""
     is_cut: bool = False
     """The connection has ended on the way: what is to be done at the server needs another."""
 
@@ -109,6 +114,7 @@ class MailReader:
         place = self._place_in(session.mailbox, await self._kept())
         new = await session.run(partial(session.mailbox.uids_after, place.uid))
         uids, messages, last, is_cut = list[int](), list[Message](), place.uid, False
+        refused: list[WithoutAttachments] = []
         if new:
             await self._care.catch_up()
         loop = asyncio.get_running_loop()
@@ -128,6 +134,9 @@ class MailReader:
                 uids.append(uid)  # what nobody could read stays as it is for its owner
             if isinstance(meaning, Message):
                 messages.append(meaning)
+            elif isinstance(meaning, WithoutAttachments):
+                messages.append(meaning.message)
+                refused.append(meaning)
             elif isinstance(meaning, Bounced):
                 await self._care.bounced(meaning)
             elif isinstance(meaning, Unusable):
@@ -135,7 +144,14 @@ class MailReader:
             elif isinstance(meaning, Doubtful):
                 await self._care.set_aside(meaning.aside)
                 messages.append(meaning.message)
-        return Look(MailPlace(place.validity, last), messages, uids, last == place.uid, is_cut)
+        return Look(
+            MailPlace(place.validity, last),
+            messages,
+            uids,
+            is_empty=last == place.uid,
+            refused=refused,
+            is_cut=is_cut,
+        )
 
     async def settle(
         self, look: Look, arrivals: Sequence[Arrival], session: ImapSession | None
@@ -149,6 +165,11 @@ class MailReader:
                 return  # all of it comes again with the next look, what is known is dropped
             if not arrival.accepted:
                 await self._care.set_aside(not_accepted(message, arrival.why))
+        taken = [arrival.accepted for arrival in arrivals]
+        accepted = [message.id for message, took in zip(look.messages, taken, strict=True) if took]
+        for one in look.refused:
+            if one.message.id in accepted:
+                await self._care.refuse_attachments(one)
         if look.uids and session is not None:
             await session.run(partial(session.mailbox.settle, look.uids))
         if look.place != await self._kept():

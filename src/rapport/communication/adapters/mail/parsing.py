@@ -34,6 +34,11 @@ _CHARSETS = re.compile(
     r"utf_(8|16|32|7).*|ascii|iso(8859|2022).*|cp\d+|windows.*|koi8.*|gb.*|hz|big5.*|shift_jis.*"
     r"|euc_.*|mac_.*|johab|tis_620|viscii"
 )
+_SIGNATURES = (
+    *("application/pgp-signature", "application/pkcs7-signature"),
+    "application/x-pkcs7-signature",
+)
+_MOST_ATTACHMENTS, _LONGEST_FILE_NAME = 10, 100
 _UNSEEN_LINES = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\0"
 
 
@@ -55,6 +60,8 @@ class ReadMail(msgspec.Struct, frozen=True, kw_only=True):
     """How it is known that no person wrote it; empty = one may have."""
     cut: bool = False
     """The end of the mail, not of its text, was left out."""
+    attachments: tuple[str, ...] = ()
+    """Names of attached files, which are not kept."""
 
 
 def parse_mail(raw: bytes, limits: MailLimits) -> ParsedMail:
@@ -82,6 +89,7 @@ def read_mail(tree: ParsedMail, limits: MailLimits, *, cut: bool = False) -> Rea
         written_ms=_written_ms(header(tree, "Date", limits)),
         automatic=_automatic(tree, limits),
         cut=cut,
+        attachments=_attachments(tree, limits),
     )
 
 
@@ -173,6 +181,19 @@ def _text(tree: ParsedMail, limits: MailLimits, *, cut: bool) -> str:
             if plain.strip():
                 return plain
     return ""
+
+
+def _attachments(tree: ParsedMail, limits: MailLimits) -> tuple[str, ...]:
+    """Names of attached files. Signatures, and pictures that the text itself shows, are none."""
+    found = []
+    for leaf in leaves_of(tree, limits):
+        kind = leaf.get_content_type()
+        is_shown = leaf.get_content_maintype() == "text" or "Content-ID" in leaf
+        if not _is_attached(leaf) and (is_shown or leaf is tree or kind in _SIGNATURES):
+            continue
+        name = _one_line(_decoded(str(leaf.get_filename("") or "")[: limits.header]))
+        found.append(name[:_LONGEST_FILE_NAME] or kind)
+    return tuple(found[:_MOST_ATTACHMENTS])
 
 
 def _is_attached(part: ParsedMail) -> bool:

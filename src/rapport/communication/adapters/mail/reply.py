@@ -76,7 +76,14 @@ class Doubtful(msgspec.Struct, frozen=True):
     aside: Unusable
 
 
-MailMeaning = Message | Bounced | Unusable | Doubtful
+class WithoutAttachments(msgspec.Struct, frozen=True):
+    """A message of a mail whose attached files are not kept; its sender hears of that."""
+
+    message: Message
+    attachments: tuple[str, ...]
+
+
+MailMeaning = Message | Bounced | Unusable | Doubtful | WithoutAttachments
 
 
 def meaning_of(
@@ -91,7 +98,10 @@ def meaning_of(
         is_peer = bool(mail.sender) and known.peer_of(mail.sender) is not None
         if notice := read_bounce(tree, mail.sender, limits, is_peer=is_peer):
             return _bounce(notice, mail, known)
-        return _message(mail, known)
+        found = _message(mail, known)
+        if isinstance(found, Message) and mail.attachments:
+            return WithoutAttachments(_noted(found, mail.attachments), mail.attachments)
+        return found
     except InvalidInput as error:
         return Unusable(id=content_id("mail", _as_text(raw)), code=error.code, reason=error.message)
     except Unavailable:
@@ -102,6 +112,13 @@ def meaning_of(
             code="mail.unreadable",
             reason=f"the mail cannot be read ({type(error).__name__})",
         )
+
+
+def _noted(message: Message, attachments: Sequence[str]) -> Message:
+    """The message that also says which files came with it: whoever reads it can ask for them."""
+    note = f"[not kept: {', '.join(attachments)}]"
+    content = f"{message.content}\n\n{note}" if message.content else note
+    return msgspec.structs.replace(message, content=content)
 
 
 def _bounce(notice: Notice, mail: ReadMail, known: MailKnowledge) -> MailMeaning:

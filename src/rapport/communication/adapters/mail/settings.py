@@ -30,10 +30,13 @@ AfterTaking = Literal["leave", "flag", "move"]
 ENCRYPTIONS: tuple[Encryption, ...] = ("tls", "starttls", "none")
 AFTER_TAKING: tuple[AfterTaking, ...] = ("leave", "flag", "move")
 IMAPS_PORT, IMAP_PORT = 993, 143
+SMTP_PORTS: dict[Encryption, int] = {"tls": 465, "starttls": 587, "none": 25}
+_ENCRYPT = 'write encryption = "tls"'
+_LOCAL = ("127.0.0.1", "::1", "localhost")
 LARGEST_MAIL = 32 * 1024 * 1024
 MAIL_KEYS = (
-    *("host", "port", "sender", "reply_to", "user", "password", "starttls", "timeout", "keep"),
-    "largest_text",
+    *("host", "port", "encryption", "sender", "reply_to", "user", "password", "timeout", "keep"),
+    *("largest_text", "starttls"),
 )
 IMAP_KEYS = (
     *("host", "port", "encryption", "user", "password", "folder", "after", "move_to"),
@@ -47,14 +50,13 @@ class MailSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = 25
+    encryption: Encryption = "none"
     sender: str = "rapport@localhost"
     """Also where the world's mail servers send what they could not deliver: read that mailbox."""
     reply_to: str = ""
     """Where people's replies go; empty = to `sender`. An `imap` input should read it."""
     user: str = ""
     password: str = ""
-    starttls: bool = False
-    """Encrypt before logging in; needed with a password unless the server is on this machine."""
     timeout_ms: int = 10_000
     keep_ms: int = 5_000
     """How long an idle connection is kept: longer saves greetings, shorter frees the server."""
@@ -98,18 +100,25 @@ class ImapSettings(msgspec.Struct, frozen=True, kw_only=True):
 def read_mail_settings(table: Fields, directory: Path) -> MailSettings:
     """What `[adapters.mail]` says; addresses are checked by the caller."""
     usual = MailSettings()
-    return MailSettings(
+    # Until release 0.3 `starttls = true` says what `encryption = "starttls"` says.
+    usually: Encryption = "starttls" if table.flag("starttls") else usual.encryption
+    encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, usually))
+    settings = MailSettings(
         host=table.text("host", usual.host),
-        port=table.number("port", usual.port, low=1, high=65_535),
+        port=table.number("port", SMTP_PORTS[encryption], low=1, high=65_535),
+        encryption=encryption,
         sender=table.text("sender", usual.sender),
         reply_to=table.text("reply_to", ""),
         user=table.text("user", ""),
         password=read_secret_field("password", table, directory),
-        starttls=table.flag("starttls"),
         timeout_ms=table.duration_ms("timeout", usual.timeout_ms, least=1),
         keep_ms=table.duration_ms("keep", usual.keep_ms),
         largest_text=table.number("largest_text", usual.largest_text, low=1, high=LARGEST_MAIL),
     )
+    if settings.password and encryption == "none" and settings.host not in _LOCAL:
+        message = "the password would go over the network in the clear"
+        table.fault("encryption", "adapter.not_encrypted", message, hint=_ENCRYPT)
+    return settings
 
 
 def read_imap_input(table: Fields, directory: Path) -> ImapSettings:
@@ -143,7 +152,6 @@ def _check_imap(table: Fields, settings: ImapSettings) -> None:
     if settings.after == "move" and settings.move_to == settings.folder:
         message = "taken mails would be moved to where they are"
         table.fault("move_to", "input.move_to_itself", message, hint="name another folder")
-    local = settings.host in ("127.0.0.1", "::1", "localhost")
-    if settings.encryption == "none" and settings.host and not local:
+    if settings.encryption == "none" and settings.host and settings.host not in _LOCAL:
         message = "the password would go over the network in the clear"
-        table.fault("encryption", "input.not_encrypted", message, hint='write encryption = "tls"')
+        table.fault("encryption", "input.not_encrypted", message, hint=_ENCRYPT)

@@ -60,7 +60,8 @@ class SmtpConnections:
             port=settings.port,
             username=settings.user or None,
             password=settings.password or None,
-            start_tls=settings.starttls,
+            use_tls=settings.encryption == "tls",
+            start_tls=settings.encryption == "starttls",
             timeout=settings.timeout_ms / 1_000,
         )
         try:

@@ -17,6 +17,7 @@ import apprise
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
 from rapport.communication.adapters.notify.settings import AppriseSettings, is_service_address
 from rapport.communication.templates import clean
+from rapport.communication.wording import is_answerable, shown_text
 
 _LONGEST_REASON = 200
 _SHORTEST_SECRET = 4
@@ -84,10 +85,11 @@ class AppriseAdapter:
 
 def notice(delivery: Delivery, link: str) -> str:
     """What the person reads."""
-    if not link:
-        return delivery.text
+    text = shown_text(delivery.type, delivery.subtype, delivery.text)
+    if not link or not is_answerable(delivery.type):
+        return text
     ask = "Please answer here" if delivery.wants_answer else "You can answer here"
-    return f"{delivery.text}\n\n{ask}: {link}"
+    return f"{text}\n\n{ask}: {link}"
 
 
 def _reason(lines: list[str], url: str) -> str:

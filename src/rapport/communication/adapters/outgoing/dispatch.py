@@ -142,6 +142,11 @@ class Dispatch:
         """Calls of the adapter under way."""
 
     @property
+    def trouble(self) -> str:
+        """Why the medium cannot deliver now; empty when it can, as far as is known."""
+        return self._sending.trouble
+
+    @property
     def steps(self) -> StepsWatched:
         """How often the adapter kept the event loop from turning."""
         return self._sending.steps

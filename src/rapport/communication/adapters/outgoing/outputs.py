@@ -52,6 +52,8 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Peers' own instances, for a stateful adapter."""
     blocked: int = 0
     """How often it kept the event loop from turning."""
+    trouble: str = ""
+    """Why its latest calls failed; empty while they succeed."""
     circuits: list[CircuitStatus] = []
     """Peers that are left alone for a while, since calls to them failed."""
 
@@ -417,6 +419,7 @@ def _status(served: _Served, now_ms: int) -> OutputStatus:
         workers=served.dispatch.workers,
         instances=of_peers.count() if of_peers else 0,
         blocked=served.dispatch.steps.blocked,
+        trouble=served.dispatch.trouble,
         circuits=served.dispatch.breakers.status(now_ms),
     )
 

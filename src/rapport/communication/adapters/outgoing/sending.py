@@ -33,6 +33,8 @@ SLOW_MS = 500
 """A call that takes longer is reported as slow."""
 _log = get_logger(__name__)
 
+_FAILURES_IN_A_ROW = 2
+
 
 class TimedOut(Failed, frozen=True, tag="failed"):
     """The adapter did not answer within the deadline."""
@@ -47,6 +49,9 @@ class Sending:
 
     def __init__(self, adapter: OutputAdapter, clock: Clock, *, deadline_ms: int) -> None:
         self._adapter, self._clock, self._deadline_ms = adapter, clock, deadline_ms
+        self._failures = 0
+        self.trouble = ""
+        """Why the latest calls failed; empty while calls succeed."""
         self.steps = StepsWatched(f"output {adapter.name}", clock)
         self._batch = adapter if isinstance(adapter, BatchAdapter) else None
 
@@ -67,8 +72,22 @@ class Sending:
         BrokenOff. `on_slow` is called once when a call takes long.
         """
         if self._batch is not None:
-            return await self._send_many(self._batch, deliveries, on_slow)
-        return [await self._send_one(delivery, on_slow) for delivery in deliveries]
+            outcomes = await self._send_many(self._batch, deliveries, on_slow)
+        else:
+            outcomes = [await self._send_one(delivery, on_slow) for delivery in deliveries]
+        if outcomes:
+            self._note(outcomes[-1])
+        return outcomes
+
+    def _note(self, outcome: Outcome) -> None:
+        """The medium is in trouble when calls in a row failed that are worth a retry; a refused
+        address, or one that cannot be reached now, is the peer's trouble.
+        """
+        if isinstance(outcome, Failed) and outcome.retry and not outcome.unavailable:
+            self._failures += 1
+            self.trouble = outcome.reason if self._failures >= _FAILURES_IN_A_ROW else ""
+        else:
+            self._failures, self.trouble = 0, ""
 
     async def _send_one(self, delivery: Delivery, on_slow: Callable[[], None]) -> Outcome:
         answer = await self._within(lambda: self._adapter.send(delivery), on_slow)
