@@ -154,6 +154,7 @@ class CommunicationEngine:
             self._subscriptions[name] = await self._channels.subscribe(name, READER)
             self._committed[name] = self._subscriptions[name].position
         self._decided.forget()
+        await run_aside(self._notifications.load)
         self._taking = await run_aside(lambda: Taking(self._records, self._clock, self._parts))
         outgoing = await run_aside(self._taking.transaction.last_outbox)
         await append_outgoing(self._channels, outgoing)

@@ -8,13 +8,15 @@ from collections.abc import Awaitable
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters.base import Delivery, Outcome, Sent, adapter
+from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
 from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
 from rapport.communication.adapters.outgoing.outputs import Outputs
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.node.adapter_metrics import adapter_metrics
 from rapport.testing.adapters import FaltersAdapter, GatedAdapter, ManyAdapter, ScriptedAdapter
+from rapport.testing.suites.adapter import make_delivery
 
 NOW = 1_772_452_800_000
 
@@ -306,3 +308,26 @@ def test_an_adapter_that_cannot_be_called_is_refused_by_name(send, fault, statef
         assert fault in raised.value.message.replace("send(self)", "send()")
 
     asyncio.run(scenario())
+
+
+def test_open_circuits_are_shown_by_peer_and_counted():
+    async def scenario():
+        office = Office()
+        dispatch = office.outputs.hold(ScriptedAdapter("mail"))
+        delivery = make_delivery("mail:ana@example.org", peer="ana")
+        for _ in range(2):
+            outcome = Failed("no answer", retry=True)
+            dispatch.breakers.note(delivery, outcome, office.clock.now_ms(), timed_out=True)
+        (circuit,) = office.outputs.circuits()["ana"]
+        assert (circuit.address, circuit.state) == ("mail:ana@example.org", "open")
+        assert circuit.reason == "no answer"
+        counted = {
+            (sample.labels["adapter"], sample.labels["state"]): sample.value
+            for metric in adapter_metrics(office.outputs.status(), [])
+            for sample in metric.samples
+            if sample.name == "rapport_output_circuits"
+        }
+        assert counted == {("mail", "open"): 1, ("mail", "half-open"): 0}
+        await office.outputs.close()
+
+    play(scenario)

@@ -57,8 +57,8 @@ class Notifications:
 
     def __init__(self, channels: Channels, records: RecordStore) -> None:
         self._channels, self._records = channels, records
-        self._has_named: bool | None = None
-        """Whether a callback with a name ever had a place here; None before the first look."""
+        self._has_named = False
+        """Whether a callback with a name ever had a place here."""
         self._listeners: dict[str, _Listener] = {}
         self._named: dict[str, _Listener] = {}
         self._count = 0
@@ -96,11 +96,11 @@ class Notifications:
         """Whether anybody is notified: a callback is registered, or one with a name was, which is
         told when it comes back.
         """
-        if self._listeners:
-            return True
-        if self._has_named is None:
-            self._has_named = bool(self._records.find(_TABLE, limit=1))
-        return self._has_named
+        return bool(self._listeners) or self._has_named
+
+    def load(self) -> None:
+        """Looks whether a callback with a name was here before; blocks."""
+        self._has_named = bool(self._records.find(_TABLE, limit=1))
 
     def remove(self, id: str) -> bool:
         """Tells the callback nothing more; False when there is none of that id."""
