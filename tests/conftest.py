@@ -5,18 +5,22 @@ fast, and how tests are spread over processes.
 from __future__ import annotations
 
 import gc
+import inspect
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+from blockbuster import BlockBuster
 from hypothesis import HealthCheck, settings
 
 from rapport.kernel.clock import ManualClock
 from rapport.testing.unhurried import name_of, read_names, unhurried, write_names
 
+_TESTS = str(Path(__file__).parent)
 UNHURRIED = Path(__file__).with_name("unhurried.txt")
 
 settings.register_profile(
@@ -54,6 +58,48 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests see no RAPPORT_* variables of the person who runs them."""
     for name in [name for name in os.environ if name.startswith("RAPPORT_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_database_on_the_event_loop() -> Iterator[None]:
+    """A call of ours that waits for a database, or sleeps, on an event loop fails its test: every
+    endpoint of the node would wait with it. Files are left out: logs are written by threads, and
+    reading a segment that the system has in memory is cheaper than handing it to one.
+    """
+    guard = BlockBuster("rapport", excluded_modules=["rapport.testing", "rapport.bench"])
+    for name, function in list(guard.functions.items()):
+        if not name.startswith(("sqlite3.", "time.")):
+            del guard.functions[name]
+            continue
+        function.can_block_predicate = _a_test_waits
+        for file, names in _MAY_BLOCK.items():
+            function.can_block_in(file, names)
+    guard.activate()
+    yield
+    guard.deactivate()
+
+
+_MAY_BLOCK = {
+    "rapport/node/wiring.py": {"make_node"},
+    "rapport/web/app.py": {"make_app"},
+    "rapport/channel/backends/choosing.py": {"open_channels", "open_reading", "read_interceptors"},
+    "rapport/communication/api/opening.py": {"assembly"},
+}
+"""Opening and closing: nothing else runs on the loop then."""
+
+
+def _a_test_waits(*_args: Any, **_more: Any) -> bool:
+    """Whether a test itself calls a function that waits: only it waits then."""
+    frame, below = sys._getframe(2), None
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if "/rapport/" in name and "/rapport/testing/" not in name:
+            below = frame
+        elif below is not None:
+            is_ours = name.startswith(_TESTS) or "/rapport/testing/" in name
+            return is_ours and not below.f_code.co_flags & inspect.CO_COROUTINE
+        frame = frame.f_back
+    return False
 
 
 @pytest.fixture(autouse=True)

@@ -275,3 +275,22 @@ def test_the_site_shown_in_the_documentation_has_no_mistakes(tmp_path):
     declared, problems = read(shown, tmp_path)
     assert problems == []
     assert declared.actions["raise alarm"].escalate
+
+
+@pytest.mark.parametrize(
+    ("text", "limit_ms", "code"),
+    [
+        ("", 600_000, ""),
+        ('[site]\nact_within = "2 hours"\n', 7_200_000, ""),
+        ('[site]\nact_within = "soon"\n', 600_000, "site.bad_duration"),
+        ('[site]\nact_within = "0s"\n', 600_000, "site.bad_duration"),
+    ],
+)
+def test_how_old_a_detection_may_be_is_a_duration_of_the_site(
+    tmp_path: Path, text: str, limit_ms: int, code: str
+) -> None:
+    declared, problems = communication_from_site(
+        TomlFile.parse(text.encode(), name="site.toml"), tmp_path
+    )
+    assert declared.act_within_ms == limit_ms
+    assert [problem.code for problem in problems] == [code] * bool(code)

@@ -316,12 +316,36 @@ webhook = "https://example.org/"
     ]
 
 
-def test_the_same_detection_gives_the_same_event_however_late(room):
+def test_what_is_too_old_is_not_appended_and_the_ledger_says_so(room):
     async def scenario():
         acting(room)
         await room.start()
         found = Detection(
-            policy="secure-building", time=5, bindings={"A": "1", "R": "r1"}, causes=((5, "e"),)
+            policy="secure-building",
+            time=room.clock.now_ms() - 600_001,
+            bindings={"A": "1", "R": "r1"},
+            causes=((5, "e"),),
+        )
+        await room.channels.channel("detections").append([found.to_event(source="policy")])
+        await room.settle()
+        assert not await held(room, "raw.alarms")
+        (row,) = (await room.ledger()).rows()
+        assert (row.peer, row.state) == ("component:raise alarm", "skipped")
+        assert "10 min ago, limit 10min" in row.reason
+
+    asyncio.run(scenario())
+
+
+def test_the_same_detection_gives_the_same_event_however_late(room):
+    async def scenario():
+        acting(room)
+        await room.start()
+        now_ms = room.clock.now_ms()
+        found = Detection(
+            policy="secure-building",
+            time=now_ms,
+            bindings={"A": "1", "R": "r1"},
+            causes=((5, "e"),),
         )
         for _time in range(2):
             await room.channels.channel("detections").append([found.to_event(source="policy")])

@@ -13,13 +13,15 @@ from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.adapters.web.page import OpenPages, PageAdapter
 from rapport.communication.adapters.web.settings import PageSettings
 from rapport.communication.delivering.tracking import Retry
+from rapport.communication.history.summary import summarise
 from rapport.communication.peers import Peer
 from rapport.communication.privacy.verdict import PrivacyRule, parse_hours, quiet_rule
-from rapport.core.detection import Detection
+from rapport.core.detection import Detection, still_lasts_event
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import make_event
 from rapport.core.message import Identifier
-from rapport.core.times import parse_time
+from rapport.core.release import HISTORY, LATE, NOTIFY
+from rapport.core.times import format_time, parse_time
 
 SECOND = 1_000
 
@@ -155,7 +157,8 @@ def test_a_detection_is_acted_on_by_what_its_own_version_says(room):
         said = {"old": ("raise alarm",), "new": ("raise alarm", "wave")}
         room.phrases = lambda policy, version: said[version] if policy == "secure-building" else ()
         await room.start()
-        old = Detection(policy="secure-building", time=1, bindings={}, causes=())
+        now_ms = room.clock.now_ms()
+        old = Detection(policy="secure-building", time=now_ms, bindings={}, causes=())
         for version in ("old", "new"):
             found = msgspec.structs.replace(old, version=version, bindings={"A": version, "R": "r"})
             await room.channels.channel("detections").append([found.to_event(source="policy")])
@@ -547,5 +550,87 @@ def test_what_could_not_be_appended_is_appended_before_anything_else_is_done(roo
         await room.engine.take_outcomes([other])  # a commit of its own, and an outbox
         await room.settle()
         assert [state for state, _, _ in await room.states()].count("handed") == 2
+
+    asyncio.run(scenario())
+
+
+async def _found(room, *, age_ms: int, **headers: str) -> None:
+    now_ms = room.clock.now_ms()
+    found = Detection(
+        policy="secure-building",
+        time=now_ms - age_ms,
+        bindings={"A": "5", "R": "r1"},
+        causes=((now_ms - age_ms, "e1"),),
+    ).to_event(source="policy")
+    marked = msgspec.structs.replace(found, headers={**found.headers, **headers})
+    await room.channels.channel("detections").append([marked])
+    await room.settle()
+
+
+def test_actions_of_a_detection_older_than_the_limit_are_recorded_and_not_carried_out(room):
+    async def scenario():
+        await room.start()
+        await _found(room, age_ms=3 * 3_600_000 + 60_000)
+        ledger = await room.ledger()
+        (message,) = ledger.messages()
+        assert (message.state, message.result) == ("closed", "skipped")
+        (row,) = ledger.rows()
+        assert (row.peer, row.state) == ("collective:guards", "skipped")
+        when = format_time(room.clock.now_ms() - 3 * 3_600_000 - 60_000)
+        assert row.reason == f"not carried out: detected for {when}, 3 h 1 min ago, limit 10min"
+        assert message.reason == row.reason
+        assert summarise(ledger.rows()).sentence() == "0 told, 0 answered, 1 not carried out"
+        assert not ledger.inbox("ana")
+        await room.pass_time(120_000)
+        assert not (await room.ledger()).inbox("lea")
+
+    asyncio.run(scenario())
+
+
+def test_a_detection_just_within_the_limit_is_acted_on(room):
+    async def scenario():
+        await room.start()
+        await _found(room, age_ms=600_000)
+        assert (await room.ledger()).inbox("ana")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_told"),
+    [
+        ({HISTORY: "true"}, False),
+        ({HISTORY: "true", LATE: "true", NOTIFY: "true"}, True),
+        ({LATE: "true", NOTIFY: "true"}, True),
+        ({LATE: "true"}, False),
+    ],
+    ids=["imported", "imported to notify", "released by an operator", "carried late"],
+)
+def test_only_who_asks_for_it_wakes_people_for_the_past(room, headers, is_told):
+    async def scenario():
+        await room.start()
+        await _found(room, age_ms=86_400_000, **headers)
+        ledger = await room.ledger()
+        assert bool(ledger.inbox("ana")) == is_told
+        reasons = [row.reason for row in ledger.rows(state="skipped")]
+        assert bool(reasons) != is_told
+        assert all("found in imported history" in one for one in reasons) or LATE in headers
+
+    asyncio.run(scenario())
+
+
+def test_a_state_that_is_still_true_after_an_outage_is_told_now(room):
+    async def scenario():
+        await room.start()
+        await _found(room, age_ms=3 * 3_600_000)
+        (skipped,) = (await room.ledger()).messages()
+        (stored,) = await room.channels.channel("detections").read_after(0)
+        still = still_lasts_event(Detection.from_event(stored.event), source="policy")
+        await room.channels.channel("detections").append([still])
+        await room.settle()
+        ledger = await room.ledger()
+        (told,) = ledger.inbox("ana")
+        assert told.message != skipped.message
+        assert told.text.startswith(f"LATE, for {format_time(stored.event.time)}: Guest 5")
 
     asyncio.run(scenario())

@@ -17,6 +17,7 @@ from rapport.communication.peers import Peer, SiteDirectory
 from rapport.communication.privacy.verdict import PrivacyRule, parse_hours, quiet_rule
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier
+from rapport.core.release import NOTIFY
 from rapport.core.times import parse_time
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.toml import TomlFile
@@ -313,7 +314,7 @@ def test_what_was_queued_in_the_evening_and_not_sent_waits_for_the_morning(
 def test_what_waits_is_judged_by_when_it_was_sent_not_by_when_the_situation_was(
     new_room, scripted, late_ms
 ):
-    """Readings may come in a day late, and clocks of devices may be ahead."""
+    """Readings may be released a day late, and clocks of devices may be ahead."""
 
     async def scenario():
         mail, until = scripted("mail"), 8 * 60
@@ -324,8 +325,9 @@ def test_what_waits_is_judged_by_when_it_was_sent_not_by_when_the_situation_was(
         causes, bindings = ((now_ms, "e1"),), {"A": "5", "R": "r1"}
         found = Detection(
             policy="secure-building", time=now_ms - late_ms, bindings=bindings, causes=causes
-        )
-        await room.channels.channel("detections").append([found.to_event(source="policy")])
+        ).to_event(source="policy")
+        released = msgspec.structs.replace(found, headers={**found.headers, NOTIFY: "true"})
+        await room.channels.channel("detections").append([released])
         await room.engine.settle()
         room.clock.set_ms(EVENING + HOUR)
         await room.settle()

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Callable
+from xml.parsers import expat
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.core.xml import MAX_XML_BYTES, MAX_XML_DEPTH, MAX_XML_PARTS, check_xml, parse_xml
+from rapport.core.xml import (
+    MAX_XML_BYTES,
+    MAX_XML_DEPTH,
+    MAX_XML_NAMESPACES,
+    MAX_XML_PARTS,
+    MAX_XML_TAG_BYTES,
+    XmlNode,
+    check_xml,
+    parse_xml,
+)
 
 ORDER = """<?xml version="1.0"?>
 <o:order xmlns:o="urn:orders" xmlns="urn:plain" id="7" o:kind="new">
@@ -182,3 +194,179 @@ def test_a_damaged_document_is_read_or_refused(data: st.DataObject) -> None:
         parse_xml(damaged)
     except InvalidInput as error:
         assert json.dumps(error.message)
+
+
+# --- namespaces -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<a xmlns:p=''/>",
+        "<a xmlns:xmlns='urn:x'/>",
+        "<a xmlns:xml='urn:x'/>",
+        "<a xmlns:p='http://www.w3.org/XML/1998/namespace'/>",
+        "<a xmlns='http://www.w3.org/2000/xmlns/'/>",
+        "<a xmlns='urn:a b'/>",
+        "<a xmlns:p='u' xmlns:q='u' p:x='' q:x=''/>",
+        "<a p:x=''/>",
+        "<a:b:c xmlns:a='urn:a'/>",
+        "<a: xmlns:a='urn:a'/>",
+        "<:a/>",
+        "<a:1 xmlns:a='urn:a'/>",
+        "<xmlns:a/>",
+        "<a><b xmlns:p='urn:p'/><p:c/></a>",
+    ],
+)
+def test_namespaces_that_are_not_declared_rightly_are_refused(text: str) -> None:
+    assert fault(text).code == "xml.not_well_formed"
+
+
+def by_expat(data: str) -> object:
+    """The document as expat resolves its namespaces, or None where it refuses it."""
+    parser = expat.ParserCreate(namespace_separator=" ")
+    found: list[object] = []
+    parser.buffer_text = True
+    parser.StartElementHandler = lambda name, given: found.append((name, given))
+    parser.EndElementHandler = lambda _name: found.append(None)
+    parser.CharacterDataHandler = found.append
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError:
+        return None
+    return found
+
+
+def by_us(data: str) -> object:
+    try:
+        root = parse_xml(data)
+    except InvalidInput:
+        return None
+    found: list[object] = []
+
+    def add(node: XmlNode) -> None:
+        attributes = {
+            name[1:].replace("}", " ") if name.startswith("{") else name: value
+            for name, value in node.attributes.items()
+        }
+        found.append((f"{node.namespace} {node.name}".strip(), attributes))
+        for part in node.content:
+            found.append(part) if isinstance(part, str) else add(part)
+        found.append(None)
+
+    add(root)
+    return found
+
+
+PREFIXES = st.sampled_from(["", "p:", "q:", "xml:", "r:"])
+ADDRESSES = st.sampled_from(["", "urn:1", "urn:2", "http://www.w3.org/XML/1998/namespace"])
+
+
+@st.composite
+def elements(draw: st.DrawFn, depth: int = 3) -> str:
+    name = draw(PREFIXES) + draw(st.sampled_from(["a", "b", "é", "_1"]))
+    declared = draw(st.dictionaries(st.sampled_from(["", ":p", ":q", ":xml"]), ADDRESSES))
+    given = draw(st.dictionaries(st.tuples(PREFIXES, st.sampled_from("xy")), st.just("1")))
+    tag = [name, *(f"xmlns{key}='{value}'" for key, value in declared.items())]
+    tag += [f"{prefix}{local}='{value}'" for (prefix, local), value in given.items()]
+    inner = draw(st.lists(elements(depth - 1), max_size=2)) if depth else []
+    return f"<{' '.join([tag[0], *draw(st.permutations(tag[1:]))])}>{''.join(inner)}</{name}>"
+
+
+@settings(max_examples=300, deadline=None)
+@given(elements())
+def test_namespaces_are_resolved_as_expat_resolves_them(text: str) -> None:
+    assert by_us(text) == by_expat(text)
+
+
+# --- hostile documents ----------------------------------------------------------------------------
+
+PEAK_BYTES = 96 * 1024 * 1024
+
+
+def peak_of(read: Callable[[], object]) -> int:
+    """Most memory in use while reading, expat's own included; a refusal is fine."""
+    tracemalloc.start()
+    try:
+        read()
+    except InvalidInput:
+        pass
+    finally:
+        _now, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return peak
+
+
+def declarations(count: int, address: str = "u") -> str:
+    return "".join(f" xmlns:p{n}='{address}{n}'" for n in range(count))
+
+
+BOMBS = {
+    "each child repeats the scope": "<a{}>{}</a>".format(
+        declarations(9_000), "".join(f"<b xmlns:q='{n}'/>" for n in range(9_000))
+    ),
+    "each level repeats the scope": "".join(
+        f"<a{declarations(200, f'{level}-')}>" for level in range(90)
+    )
+    + "</a>" * 90,
+    "a long namespace of many elements": f"<a xmlns='{'u' * 200_000}'>{'<b/>' * 50_000}</a>",
+    "a long namespace of many attributes": "<a xmlns:p='{}'{}/>".format(
+        "u" * 200_000, "".join(f" p:a{n}=''" for n in range(20_000))
+    ),
+    "long namespaces of many names": "<a{}>{}</a>".format(
+        declarations(90, "u" * 900), "".join(f"<b p{n % 90}:c{n}=''/>" for n in range(20_000))
+    ),
+    "namespaces declared again everywhere": "<a xmlns:p='u'>{}</a>".format(
+        "".join(f"<p:b xmlns:p='{'u' * 20}{n % 7}'/>" for n in range(10_000))
+    ),
+    "very many attributes": "<a{}/>".format("".join(f" a{n}=''" for n in range(50_000))),
+    "very many elements": f"<a>{'<b/>' * 100_000}</a>",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_document_never_takes_much_memory(name: str) -> None:
+    data = BOMBS[name]
+    assert len(data) < 2_000_000
+    for read in (check_xml, parse_xml):
+        assert peak_of(lambda read=read: read(data)) < PEAK_BYTES  # type: ignore[misc]
+
+
+def test_documents_within_the_limits_of_namespaces_are_read() -> None:
+    node = parse_xml(f"<a{declarations(MAX_XML_NAMESPACES - 1)}><b xmlns:p1='other'/></a>")
+    (b,) = node.children
+    assert (node.prefixes["p1"], b.prefixes["p1"], b.prefixes["p2"]) == ("u1", "other", "u2")
+    assert len(b.prefixes) == len(list(b.prefixes)) == MAX_XML_NAMESPACES
+    assert fault(f"<a{declarations(MAX_XML_NAMESPACES)}/>").code == "xml.too_large"
+    assert fault(f"<a xmlns='{'u' * 1_001}'/>").code == "xml.too_large"
+
+
+def test_a_tag_of_many_megabytes_is_refused() -> None:
+    check_xml(f"<a b='{'1' * (MAX_XML_TAG_BYTES - 100)}'/>")
+    assert fault(f"<a b='{'1' * (MAX_XML_TAG_BYTES * 5 // 4)}'/>").code == "xml.too_large"
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> str:
+    """A document that repeats one awkward thing, within some levels that declare namespaces."""
+    around = "".join(
+        f"<a{declarations(draw(st.integers(0, 60)), 'u' * draw(st.integers(1, 1_100)))}>"
+        for _level in range(draw(st.integers(1, 6)))
+    )
+    part = draw(
+        st.sampled_from(
+            [
+                *("<b/>", "<p1:b/>", "<b p1:c='' p2:c=''/>", "<b xmlns='x'/>"),
+                *("<b xmlns:p1='{n}'/>", "<b p1:c{n}=''/>", "<p1:b{n}/>"),
+                *("t<!--c-->", "<![CDATA[t]]>", "&#65;", "<b>"),
+            ]
+        )
+    )
+    inner = "".join(part.replace("{n}", str(n)) for n in range(draw(st.integers(0, 3_000))))
+    return around + inner + "</a>" * around.count("<a")
+
+
+@settings(max_examples=40, deadline=None)
+@given(hostile())
+def test_memory_stays_in_proportion_to_the_document(data: str) -> None:
+    assert peak_of(lambda: parse_xml(data)) < 100 * len(data) + 2_000_000

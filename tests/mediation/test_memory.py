@@ -18,6 +18,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.mqtt.mapping import TOPIC
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
+from rapport.core.release import HISTORY
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.formats.homeassistant import HomeAssistantFormat
 from rapport.mediation.lane import Lane
@@ -205,6 +206,31 @@ def test_a_batch_that_cannot_be_stored_is_not_taken_in_twice(failing: str) -> No
         assert await lane.keep_learned()
         assert SourceMemory.restore(records, "m").states.states == {"sum": 10}
         assert lane.counts.read == 4
+
+    asyncio.run(scenario())
+
+
+def test_imported_events_leave_what_is_remembered_of_live_ones_as_it_was() -> None:
+    async def scenario() -> None:
+        records, channels = Watched(), open_memory(ManualClock())
+        live = Sums()
+
+        def apart() -> Sums:
+            copied = Sums()
+            copied.memory = deepcopy(lane.memory)
+            return copied
+
+        lane = Lane(channels, "m", lambda: live, choose_apart=apart, records=records)
+        live.memory = lane.memory
+        imported = [
+            msgspec.structs.replace(one, headers={HISTORY: "true"}) for one in counted(100, 200)
+        ]
+        for batch in (counted(1), imported, counted(2)):
+            await channels.channel("raw.m").append(batch)
+            await lane.step(timeout_ms=0)
+        found = await channels.channel("events").read_after(0)
+        assert [one.event.payload() for one in found] == [1, 101, 301, 3]
+        assert SourceMemory.restore(records, "m").states.states == {"sum": 3}
 
     asyncio.run(scenario())
 

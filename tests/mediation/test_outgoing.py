@@ -22,7 +22,13 @@ from rapport.mediation.interpretation import FormatChoice, IdentityRule, TimeRul
 from rapport.mediation.interpretation import Interpretation as FieldsForm
 from rapport.mediation.model.changes import Augment
 from rapport.mediation.model.conversions import Call, Conversion, Stateful, UnitChange, converts
-from rapport.mediation.model.interpretation import Interpretation, Mapping, RenameAttribute, Rule
+from rapport.mediation.model.interpretation import (
+    DropAttribute,
+    Interpretation,
+    Mapping,
+    RenameAttribute,
+    Rule,
+)
 from rapport.mediation.model.types import Attribute, ComplexType
 from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.outgoing.query import query_view
@@ -113,13 +119,13 @@ class World:
             self.repository, self.channels, clock=clock, sources=self.reader, **options
         )
 
-    async def receive(self, *payloads: Any) -> None:
+    async def receive(self, *payloads: Any, type: str = "us-weather") -> None:
         """Raw events, then what mediation makes of them."""
         raw = self.channels.channel("raw.weather")
         begin = raw.last_position()
         await raw.append(
             [
-                Event("weather", f"w{begin + n}", "us-weather", "", 5, msgspec.json.encode(one))
+                Event("weather", f"w{begin + n}", type, "", 5, msgspec.json.encode(one))
                 for n, one in enumerate(payloads)
             ]
         )
@@ -294,6 +300,70 @@ def test_who_speaks_as_the_producer_gets_what_it_said_byte_by_byte() -> None:
         counts = world.outgoing.told.counts["us"]
         assert (counts.transformed, counts.originals) == (0, 2)
         assert "firmware" not in (await world.read("events", "lab"))[0].event.payload()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("channel", ["events", "raw.weather"])
+def test_originals_have_the_declared_type_whatever_the_producer_calls_them(channel: str) -> None:
+    async def scenario() -> None:
+        world = World(in_force(US))
+        await world.receive(RECEIVED, type="json")
+        (said,) = await world.read(channel, "us")
+        assert (said.event.type, said.event.payload()) == ("us-weather", RECEIVED)
+
+    asyncio.run(scenario())
+
+
+US_LATER = msgspec.structs.replace(
+    US,
+    types=(
+        US.types[0],
+        ComplexType(
+            "us-report",
+            (Attribute("site", "text"), Attribute("temperature", "degF", optional=True)),
+        ),
+    ),
+    mappings=(
+        Mapping("us-report", "station", "in", (RenameAttribute("site", "key"),)),
+        Mapping(
+            "station",
+            "us-report",
+            "out",
+            (RenameAttribute("key", "site"), DropAttribute("time"), DropAttribute("humidity")),
+        ),
+    ),
+)
+
+
+def test_own_events_come_in_the_declared_types_whatever_version_they_were_written_in() -> None:
+    async def scenario() -> None:
+        world = World(in_force(US))
+        await world.receive({"place": "s1", "temperature": 86.1})
+        world.repository.swap(in_force(US_LATER))
+        await world.receive({"site": "s2", "temperature": 50.5}, type="us-report")
+        said = await world.read("events", "us")
+        assert [(one.event.type, one.event.payload()) for one in said] == [
+            ("us-report", {"site": "s1", "temperature": pytest.approx(86.1)}),
+            ("us-report", {"site": "s2", "temperature": 50.5}),
+        ]
+        stamp = world.outgoing.speech("us").stamp
+        assert {one.event.headers["interpretation"] for one in said} == {stamp}
+
+    asyncio.run(scenario())
+
+
+def test_a_raw_event_in_the_shape_of_another_version_is_not_given_as_it_is() -> None:
+    async def scenario() -> None:
+        world = World(in_force(US))
+        await world.receive({"place": "s1", "temperature": 86.1})
+        world.repository.swap(in_force(US_LATER))
+        await world.receive({"site": "s2", "temperature": 50.5}, type="us-weather")
+        for _ in range(2):
+            (said,) = await world.read("raw.weather", "us")
+            assert (said.event.type, said.event.payload()["site"]) == ("us-report", "s2")
+        counts = world.outgoing.told.counts["us"]
+        assert (sum(counts.rejected.values()), counts.originals) == (1, 1)
 
     asyncio.run(scenario())
 
@@ -564,7 +634,8 @@ def test_a_raw_channel_is_said_in_one_step_as_if_it_had_gone_through_root() -> N
         assert counts.rejected == {"identity.not_a_name": 1}
         own = await world.read("raw.weather", "us")
         assert next(one.event.payload() for one in own) == {**RECEIVED, "humidity": 40}
-        assert len(own) == 3
+        assert [one.position for one in own] == [1, 3]
+        assert world.outgoing.told.counts["us"].rejected == {"identity.not_a_name": 1}
         as_root = await world.read("raw.weather", "root")
         stored_root = await world.channels.channel("events").read_after(0)
         assert [one.event for one in as_root] == [one.event for one in stored_root]

@@ -219,7 +219,7 @@ def test_started_it_mediates_what_comes_and_finds_new_sources(make_reader, badge
         clock = SystemClock()
         channels = open_memory(clock)
         reader = make_reader(channels, clock)
-        reader.start()
+        await reader.start()
         await channels.channel("raw.badges").append([event(badge, id="a")])
         await channels.channel("raw.surprise").append([event(badge, id="b")])
         await until(lambda: channels.channel("events").last_position() == 1)
@@ -248,7 +248,7 @@ def test_a_channel_that_is_unavailable_for_a_while_loses_nothing(make_reader, ba
 
         events.append = sometimes
         await channels.channel("raw.badges").append([event(badge, id="a")])
-        reader.start()
+        await reader.start()
         await clock.advance(10_000)
         assert [one.id for one in await everything(channels, "events")] == ["a"]
         await reader.stop()
@@ -368,7 +368,7 @@ def test_a_hanging_conversion_stops_no_other_source(
             repository=Repository(feeds | hanging),
             import_paths=[str(tmp_path)],
         )
-        reader.start()
+        await reader.start()
         await channels.channel("raw.hanging").append(
             [event({"id": "p", "x": 1, "y": 2}, id=f"h{n}") for n in range(3)]
         )
@@ -389,7 +389,7 @@ def test_a_source_that_somebody_looked_at_first_is_mediated_all_the_same(make_re
         clock = SystemClock()
         channels = open_memory(clock)
         reader = make_reader(channels, clock, bindings=[])
-        reader.start()
+        await reader.start()
         reader.meaning_apart("badges")  # as who reads the raw channel in his own words does
         await channels.channel("raw.badges").append([event(badge, id="b1")])
         reader.watch("badges")

@@ -63,7 +63,7 @@ from rapport.mediation.model.interpretation import (
     SplitAttribute,
 )
 from rapport.mediation.model.transformer import make_transformer
-from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Types
 from rapport.mediation.outgoing.terms import reading_term, terms_of
 from rapport.mediation.outgoing.terms_conversions import converted
 from rapport.mediation.rejection import Rejected
@@ -554,11 +554,11 @@ def test_a_null_within_a_chain_is_looked_up_like_anything_else() -> None:
     first = converts("first", "text", "json", Lookup((("a", None), ("b", "x")), "y"))
     second = converts("second", "json", "json", Lookup((("x", 1),), 2))
     chain = converts("chain", "text", "json", Chain((first, second)))
-    assert converted(chain, Same(("data", "s"))) == Listed(
+    assert converted(chain, Same(("data", "s")), Types(())) == Listed(
         ("data", "s"), (("a", 2), ("b", 1)), otherwise=2
     )
-    looked_up = converted(first, Same(("data", "s")))
-    assert converted(second, looked_up) == Listed(
+    looked_up = converted(first, Same(("data", "s")), Types(()))
+    assert converted(second, looked_up, Types(())) == Listed(
         ("data", "s"), (("a", None), ("b", 1)), otherwise=2
     )
 

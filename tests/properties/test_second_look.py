@@ -16,7 +16,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED, Detection, detection_lines
 from rapport.core.event import Event, make_event
-from rapport.core.release import DONE, LATE, RELEASED, RELEASES, ReleaseDone
+from rapport.core.release import DONE, HISTORY, LATE, RELEASED, RELEASES, ReleaseDone
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
@@ -92,6 +92,12 @@ class Site:
         await self.channels.channel(RELEASES).append([event])
         if self.chance.randint(0, 3) == 0:
             await self.look_and_crash()
+        await self.drain()
+        await self.looker.step(timeout_ms=0)
+
+    async def evaluate_history(self) -> None:
+        """Lets the time pass in which readings of history are gathered."""
+        self.clock.set_ms(self.clock.now_ms() + 10_000)
         await self.drain()
         await self.looker.step(timeout_ms=0)
 
@@ -193,8 +199,48 @@ async def live_and_looked(site: Site) -> bytes:
     return detection_lines(found)
 
 
-def check(seed: int, *, periods: bool) -> None:
-    chance = Chance(seed)
+async def live_and_imported(site: Site) -> bytes:
+    """Some readings live, then the others as files of history, in any order, over crashes."""
+    chance = site.chance
+    readings = sorted(site.world.readings, key=lambda reading: reading.time)
+    files = chance.randint(1, 4)
+    parts: list[list[Reading]] = [[] for _ in range(files + 1)]
+    for reading in readings:  # silence counts from the first: live and replay begin with the same
+        is_first = reading.time == readings[0].time
+        parts[files if is_first else chance.randint(0, files)].append(reading)
+    live = parts.pop()
+    for reading in live:
+        site.clock.set_ms(reading.time)
+        await site.take([reading])
+    for later_ms in (2**50, 2**50 + 1_000):
+        site.clock.set_ms(later_ms)
+        await site.drain()
+    for file in parts:
+        await site.take(chance.sample(file, len(file)), **{HISTORY: "true"})
+        await site.drain()
+        if chance.randint(0, 3) == 0:
+            site.start()
+            await site.drain()
+        if chance.randint(0, 2):
+            await site.evaluate_history()
+    await site.evaluate_history()
+    assert site.engine.counts.late == 0
+    found = await site.standing_detections()
+    await site.channels.close()
+    return detection_lines(found)
+
+
+def check_imports(seed: int, *, periods: bool) -> None:
+    site = random_site(Chance(seed), periods=periods)
+    assert asyncio.run(live_and_imported(site)) == replayed(site)
+
+
+@given(st.integers(0, 2**32))
+def test_live_and_files_imported_in_any_order_are_a_replay_of_everything(seed: int) -> None:
+    check_imports(seed, periods=False)
+
+
+def random_site(chance: Chance, *, periods: bool) -> Site:
     world, ontology = random_world(chance, events=chance.randint(5, 60)), ONTOLOGY
     if periods:
         world, ontology = with_periods(chance, world)
@@ -206,7 +252,11 @@ def check(seed: int, *, periods: bool) -> None:
         ).plan
         for number in range(chance.randint(1, 2))
     ]
-    site = Site(chance, world, ontology, plans, chance.choice((0, 30 * pace)))
+    return Site(chance, world, ontology, plans, chance.choice((0, 30 * pace)))
+
+
+def check(seed: int, *, periods: bool) -> None:
+    site = random_site(Chance(seed), periods=periods)
     assert asyncio.run(live_and_looked(site)) == replayed(site)
 
 
@@ -222,14 +272,23 @@ def test_so_they_are_where_sources_promise_to_be_heard(seed: int) -> None:
 
 @given(st.integers(0, 2**32))
 def test_so_they_are_for_policies_of_every_kind(seed: int) -> None:
-    chance = Chance(seed)
+    site = varied_site(Chance(seed))
+    assert asyncio.run(live_and_looked(site)) == replayed(site)
+
+
+@given(st.integers(0, 2**32))
+def test_imported_files_are_part_of_it_for_policies_of_every_kind(seed: int) -> None:
+    site = varied_site(Chance(seed))
+    assert asyncio.run(live_and_imported(site)) == replayed(site)
+
+
+def varied_site(chance: Chance) -> Site:
     trial = varied_trial(chance, events=chance.randint(5, 40))
     plan = compile_policy(
         trial.text, name="p", ontology=trial.ontology, window_ms=trial.window_ms
     ).plan
     world = World(trial.pull, told_once(trial))
-    site = Site(chance, world, trial.ontology, [plan], chance.choice((0, 30)))
-    assert asyncio.run(live_and_looked(site)) == replayed(site)
+    return Site(chance, world, trial.ontology, [plan], chance.choice((0, 30)))
 
 
 def told_once(trial: Trial) -> tuple[Reading, ...]:

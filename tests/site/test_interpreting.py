@@ -150,8 +150,9 @@ def test_what_files_say_is_told_from_what_follows_from_the_ontology(site):
     assert kelvin.said != before.said
 
 
-def test_doubles_are_warnings_and_missing_mappings_one_hint(site):
+def test_doubles_are_warnings_and_a_forgotten_mapping_is_a_hint(site):
     text = GOOD + (
+        '[interpretations.x.types.Forgotten]\nk = "text"\n'
         '[interpretations.x.types.T]\nk = "text"\n[[interpretations.x.mappings]]\nfrom = "T"\n'
         'to = "station"\ndirection = "in"\nrename = { k = "key" }\n'
         '[[interpretations.x.mappings]]\nfrom = "T"\nto = "station"\ndirection = "in"\n'

@@ -11,9 +11,11 @@ from rapport.communication.delivering.tracking import CollectiveDelivery, DoneWh
 from rapport.communication.effects import Effect, EffectTemplate
 from rapport.communication.templates import LONGEST_TEXT, Facts, fill_template, nothing_known
 from rapport.core.detection import Detection
+from rapport.core.event import Event
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
-from rapport.core.times import format_time
+from rapport.core.release import HISTORY, NOTIFY
+from rapport.core.times import format_duration, format_time
 
 SENDER = Identifier("component", "policy")
 
@@ -87,6 +89,41 @@ def same_phrase(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
+def why_skipped(event: Event, detection: Detection, *, now_ms: int, act_within_ms: int) -> str:
+    """Why the actions of a detection are recorded and not carried out; empty: they are. What an
+    operator asked for is carried out however old it is.
+    """
+    if NOTIFY in event.headers:
+        return ""
+    when = format_time(detection.time)
+    if HISTORY in event.headers:
+        return f"not carried out: found in imported history, for {when}"
+    if now_ms - detection.time <= act_within_ms:
+        return ""
+    return too_old_text(detection, now_ms, act_within_ms)
+
+
+def too_old_text(detection: Detection, now_ms: int, act_within_ms: int) -> str:
+    """Why the actions of a detection that is too old are not carried out."""
+    when, age = format_time(detection.time), shown_age(now_ms - detection.time)
+    limit = format_duration(act_within_ms)
+    return f"not carried out: detected for {when}, {age} ago, limit {limit}"
+
+
+def shown_age(age_ms: int) -> str:
+    """How long ago something was, as people say it: two units at most, and none below a second.
+
+    >>> shown_age(11_100_000), shown_age(601_000), shown_age(22_500_000_000)
+    ('3 h 5 min', '10 min 1 s', '260 d 10 h')
+    """
+    left, parts = age_ms // 1_000, []
+    for seconds, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, seconds)
+        parts.append(f"{count} {unit}" if count else "")
+    first = next((place for place, part in enumerate(parts) if part), len(parts) - 1)
+    return " ".join(part for part in parts[first : first + 2] if part) or "0 s"
+
+
 def message_for(
     action: Action,
     detection: Detection,
@@ -94,17 +131,18 @@ def message_for(
     *,
     is_late: bool = False,
     effect: Effect | None = None,
+    about: str = "",
 ) -> Message:
-    """The message of an action; its id follows from detection, phrase and receiver alone.
+    """The message of an action; its id follows from detection, phrase and receiver alone. `about`:
+    the id of the event that it is about, where that is not the detection.
 
     `is_late`: the situation was found long after it was; the text begins with that and with when.
     With an `effect` it says what is done.
     """
-    detection_id = detection.id()
     text = effect.shown() if effect else fill_template(action.text, detection, facts)
     if is_late:
         text = f"LATE, for {format_time(detection.time)}: {text}"[:LONGEST_TEXT]
-    return message_saying(action, text, detection_id)
+    return message_saying(action, text, about or detection.id())
 
 
 def message_saying(action: Action, text: str, detection_id: str = "") -> Message:

@@ -235,6 +235,7 @@ class Assembly:
             declines=Declines(entrance.arriving.declines),
             lookups=self.lookups,
             contents=self.services.infos,
+            act_within_ms=declared.act_within_ms,
             # Of several engines each may have callbacks that the others do not know.
             is_heard=None if engines is None else always_heard,
         )

@@ -25,6 +25,7 @@ from rapport.communication.declaring.people import (
 from rapport.communication.peers import Collective, Peer, adapter_of
 from rapport.communication.privacy.hours import is_zone
 from rapport.communication.templates import ALWAYS_KNOWN, named_in_texts, template_fields
+from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.web_addresses import address_parts, is_loopback
 from rapport.kernel.fields import Fields
@@ -52,6 +53,8 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     """Adapters to be there though no peer of the site uses them."""
     registered_later: tuple[str, ...] = ()
     """Adapters that peers use and the application registers at run time."""
+    act_within_ms: int = ACT_WITHIN_MS
+    """Actions of detections that are older are recorded, not carried out."""
 
     def adapters(self) -> tuple[str, ...]:
         """The adapters that the peers' addresses and the actions need, sorted."""
@@ -146,6 +149,9 @@ def communication_from_site(
             if name not in BUILT_IN
         },
         # People may be added while the node runs. An inbox needs nothing to be declared.
+        act_within_ms=Fields(file.section("site"), problems).duration_ms(
+            "act_within", ACT_WITHIN_MS, least=1
+        ),
         wanted=("inbox", *(name for name in file.section("adapters").values if name in adapters)),
     )
     check_places(file, peers, declared.media, problems)

@@ -45,7 +45,7 @@ from rapport.communication.delivering.transaction import Early, append_early, ap
 from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy.functions import NO_FUNCTIONS, PrivacyFunctions
 from rapport.communication.templates import Facts, nothing_known
-from rapport.core.detection import DETECTED, Detection
+from rapport.core.detection import ACT_WITHIN_MS, DETECTED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.usual_events import as_sound
@@ -86,6 +86,7 @@ class CommunicationEngine:
         declines: Declines = USUAL_DECLINES,
         lookups: LookupCounts | None = None,
         contents: Contents = ANY_CONTENT,
+        act_within_ms: int = ACT_WITHIN_MS,
         is_heard: Callable[[], bool] | None = None,
     ) -> None:
         """`phrases`: the action phrases of each version of a policy; `adapters`: those that have a
@@ -94,7 +95,8 @@ class CommunicationEngine:
         says; `route`: whom routing rules add to a message; `functions`: those that privacy rules
         name; `plain_lane`: whether messages may go without a record of their own; `declines`: which
         answers say no; `lookups` counts what waits because nobody can say who a receiver is;
-        `contents`: what the messages of actions have to be like; `is_heard`: whether notification
+        `contents`: what the messages of actions have to be like; `act_within_ms`: actions of
+        detections that are older are recorded, not carried out; `is_heard`: whether notification
         callbacks are registered, None = as added here.
         """
         self._channels, self._records, self._clock = channels, records, clock
@@ -118,6 +120,7 @@ class CommunicationEngine:
             declines=declines,
             lookups=lookups or LookupCounts(),
             contents=contents,
+            act_within_ms=act_within_ms,
             is_heard=self.is_heard,
         )
         self._subscriptions: dict[str, Subscription] = {}

@@ -28,10 +28,12 @@ CONTROL_PREFIX = "rapport.control."
 CONTROL_MESSAGE = "rapport.message.control"
 """Type of an event of `log`: a message of type CONTROL that went to a component."""
 
-MessageFate = Literal["queued", "notified", "no_receiver", "forwarded", "failed", "refused"]
+MessageFate = Literal[
+    "queued", "notified", "no_receiver", "forwarded", "failed", "refused", "skipped"
+]
 """What became of a message when it was handled: its deliveries began, components were told of it,
 nobody was named and whoever listens was told, it went to another service, it could not even begin,
-it was not accepted."""
+it was not accepted, it was recorded and not carried out."""
 
 OPEN = "open"
 ROUTED = "routed"
@@ -175,6 +177,43 @@ def held_event(message: str, reason: str, until: int, *, now_ms: int) -> Event:
     line = LedgerLine(message=message, reason=reason, until=until)
     name = content_id("ledger", message, "held", reason)
     return ledger_event(line, "held", id=name, now_ms=now_ms, causes=[message])
+
+
+def skipped_events(
+    message: Message, detection: Detection, cause: str, reason: str, *, now_ms: int
+) -> list[Event]:
+    """The message of an action that is recorded and not carried out, the ledger line that closes
+    it, and one at its receiver.
+    """
+    written = message.to_event(
+        source=SOURCE,
+        time=now_ms,
+        causes=(cause,),
+        policy=detection.policy,
+        detection=cause,
+        happened=detection.time,
+        fate="skipped",
+        receivers=[str(message.receiver)],
+    )
+    receiver = message.receiver
+    shown = str(receiver).removeprefix("peer:")
+    line = LedgerLine(
+        message=message.id, policy=detection.policy, detection=cause, reason=reason, peer=shown
+    )
+    closing = msgspec.structs.replace(line, peer="", result="skipped")
+    return [
+        written,
+        *(
+            ledger_event(
+                one,
+                state,
+                id=content_id("ledger", message.id, "skipped", state),
+                now_ms=now_ms,
+                causes=[message.id, cause],
+            )
+            for one, state in ((line, "skipped"), (closing, "closed"))
+        ),
+    ]
 
 
 def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, now_ms: int) -> Event:

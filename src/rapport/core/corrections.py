@@ -32,6 +32,10 @@ class Corrections:
         """Whether no other reading stands in for this one; `original` is what it corrects."""
         return self._stands_in.get((source, original or id), id) == id
 
+    def sources(self) -> Collection[str]:
+        """The sources with corrected readings."""
+        return {source for source, _id in self._stands_in}
+
     def superseded(self) -> Collection[str]:
         """Ids of readings that another one stands in for."""
         standing = set(self._stands_in.values())

@@ -13,6 +13,11 @@ from rapport.core.ids import content_id
 
 DETECTED = "rapport.policy.detected"
 UNDECIDED = "rapport.policy.undecided"
+SKIPPED = "rapport.policy.skipped"
+STILL_LASTS = "rapport.policy.still_lasts"
+"""A state that was detected too long ago to act on it then is still true."""
+ACT_WITHIN_MS = 600_000
+"""`[site] act_within`: actions of detections older than this are recorded, not carried out."""
 
 Cause = tuple[int, str]
 """Event time and id of a causing event; ordered by time, then id by code points."""
@@ -93,6 +98,50 @@ class Undecided(msgspec.Struct, frozen=True, kw_only=True):
         """What `to_event` wrote."""
         undecided: Undecided = event.payload_as(Undecided)
         return undecided
+
+
+class SkippedAction(msgspec.Struct, frozen=True, kw_only=True):
+    """An action about policies that was not carried out, since its detection was too old when it
+    was found, at `found_ms`.
+    """
+
+    detection: Detection
+    phrase: str
+    found_ms: int
+    limit_ms: int
+
+    def to_event(self, *, source: str) -> Event:
+        """As an event of the channel `detections`; the same action has the same id."""
+        detection = self.detection.id()
+        return make_event(
+            source=source,
+            id=content_id("skipped", detection, self.phrase),
+            type=SKIPPED,
+            subject=f"policy/{self.detection.policy}",
+            time=self.detection.time,
+            data=self,
+            headers={CAUSE: cause_text(detection)},
+        )
+
+    @staticmethod
+    def from_event(event: Event) -> SkippedAction:
+        """What `to_event` wrote."""
+        skipped: SkippedAction = event.payload_as(SkippedAction)
+        return skipped
+
+
+def still_lasts_event(detection: Detection, *, source: str) -> Event:
+    """The event that a detected state is still true, with the detection as its data."""
+    id = detection.id()
+    return make_event(
+        source=source,
+        id=content_id("still lasts", id),
+        type=STILL_LASTS,
+        subject=f"policy/{detection.policy}",
+        time=detection.time,
+        data=detection,
+        headers={CAUSE: cause_text(id)},
+    )
 
 
 def _found_event(

@@ -28,11 +28,28 @@ LATE = "late"
 """Header of what a second look found: the alarm is late."""
 SECOND_LOOK = "secondlook"
 """Header of what a second look found: the release that it followed."""
+HISTORY = "history"
+"""Header of a raw event that was imported as history, of its readings, and of what policies find
+with them: evaluated apart from the live readings, as of the past.
+"""
+NOTIFY = "notify"
+"""Header of a detection whose actions are carried out however old it is, since an operator asked
+for that; of an imported event, that this is asked for its detections.
+"""
 
 ASKED = "rapport.mediation.holding.release"
 BATCH_DONE = "rapport.mediation.released"
 DONE = "rapport.mediation.release_done"
 LOOKED = "rapport.policy.replaying.second_look"
+
+
+def history_marks(*, notify: bool) -> dict[str, str]:
+    """The headers of what is imported as history.
+
+    >>> history_marks(notify=False)
+    {'history': 'true'}
+    """
+    return {HISTORY: "true", NOTIFY: "true"} if notify else {HISTORY: "true"}
 
 
 def unmarked(reading: Event) -> Event:
@@ -106,9 +123,15 @@ class BatchDone(Span, kw_only=True):
 
 
 class ReleaseDone(Span, kw_only=True):
-    """The end of a release."""
+    """The end of a release, or of an import of history."""
 
     release: str
+    history: bool = False
+    """The readings were imported as history: live policies have not seen them."""
+    since: int = 0
+    """Of imported readings the position of the first in `events`."""
+    notify: bool = False
+    """Actions of what is found are carried out however old it is."""
     released: int = 0
     rejected: int = 0
     corrected: int = 0
@@ -123,6 +146,8 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     first_ms: int | None = None
     until_ms: int | None = None
     late_detections: int = 0
+    history_detections: int = 0
+    """Found with readings that were imported as history."""
     undecided: int = 0
     unsupported: int = 0
     supported_again: int = 0

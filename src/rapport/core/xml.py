@@ -1,12 +1,16 @@
-"""XML from outside, read safely: no document types, no entities, nothing fetched, bounded in depth,
-size and parts. Doors check payloads with `check_xml`; queries and SOAP read with `parse_xml`.
+"""XML from outside, read safely and within bounds: no document types, no entities, nothing fetched.
+
+Every reader of XML in the product goes through `read_xml`, which bounds bytes, depth, elements,
+attributes, the length of one tag and the namespaces in scope. Prefixes are resolved here rather
+than by expat: expat joins the namespace to every name, so a few hundred kilobytes of declarations
+become gigabytes. Endpoints check payloads with `check_xml`; queries and SOAP read with `parse_xml`.
 [CH-4, CH-12]
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NoReturn
 from xml.parsers import expat
 
@@ -19,12 +23,76 @@ MAX_XML_DEPTH = 100
 """Most elements within each other."""
 MAX_XML_PARTS = 200_000
 """Most elements and attributes together: a node in memory is far larger than `<a/>`."""
+MAX_XML_TAG_BYTES = 4 * 1024 * 1024
+"""Longest tag, comment or processing instruction: expat reads each of them as a whole."""
+MAX_XML_NAMESPACES = 100
+"""Most prefixes in scope at once: an element that is cut out of a document repeats them all."""
+MAX_XML_NAMESPACE_CHARACTERS = 1_000
+"""Longest address of a namespace."""
+MAX_XML_NAME_CHARACTERS = 8 * 1024 * 1024
+"""Most characters of all different `{namespace}name` together."""
 
+_CHUNK_BYTES = 256 * 1024
+"""Expat reads a chunk to its end even when a handler has refused the document."""
 _ENCODINGS = re.compile(
-    r"(utf-?8|utf-?16(le|be)?|us-ascii|ascii|iso-8859-\d{1,2}|latin-?1|windows-125\d)\Z", re.I
+    r"(utf-?8|utf-?16(le|be)?|us-ascii|ascii|iso-8859-\d{1,2}|latin-?1|windows-125\d|cp125\d"
+    r"|koi8-[ru])\Z",
+    re.I,
 )
 _MISSING_ENTITY = 11  # expat's XML_ERROR_UNDEFINED_ENTITY
-_NO_PREFIXES: Mapping[str, str] = {"xml": "http://www.w3.org/XML/1998/namespace"}
+_XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace"
+_XMLNS_NAMESPACE = "http://www.w3.org/2000/xmlns/"
+_NOT_FIRST = re.compile(
+    r"[-.\d\u00b7\u02d0\u02d1\u0387\u0640\u0e46\u0ec6\u3005\u3031-\u3035\u309d\u309e\u30fc-\u30fe]"
+    r"|[^\w]"
+)
+"""Characters of names that no name begins with; combining marks are no `\\w`."""
+_WELL_FORMED_HINT = "the document needs one root element, closed tags and escaped & and <"
+
+
+class XmlLimits(msgspec.Struct, frozen=True):
+    """What one document may have at most; the other limits are the same for all."""
+
+    bytes: int = MAX_XML_BYTES
+    depth: int = MAX_XML_DEPTH
+    parts: int = MAX_XML_PARTS
+
+
+class XmlScope(Mapping[str, str]):
+    """Namespaces in scope by prefix, "" for the default one. Keeps only what its element declares
+    and the scope around it, so that a document costs memory by its declarations.
+    """
+
+    __slots__ = ("_outer", "_size", "declared")
+
+    declared: Mapping[str, str]
+    """What its element declares."""
+
+    def __init__(self, declared: Mapping[str, str], outer: XmlScope | None = None) -> None:
+        self.declared, self._outer = declared, outer
+        self._size = len(declared)
+        if outer is not None:
+            self._size = len(outer) + sum(prefix not in outer for prefix in declared)
+
+    def __getitem__(self, prefix: str) -> str:
+        scope: XmlScope | None = self
+        while scope is not None:
+            if prefix in scope.declared:
+                return scope.declared[prefix]
+            scope = scope._outer
+        raise KeyError(prefix)
+
+    def __iter__(self) -> Iterator[str]:
+        scopes: list[XmlScope] = [self]
+        while scopes[-1]._outer is not None:
+            scopes.append(scopes[-1]._outer)
+        return iter({prefix: None for scope in reversed(scopes) for prefix in scope.declared})
+
+    def __len__(self) -> int:
+        return self._size
+
+
+_NO_PREFIXES = XmlScope({"xml": _XML_NAMESPACE})
 
 
 class XmlNode(msgspec.Struct, frozen=True):
@@ -39,7 +107,7 @@ class XmlNode(msgspec.Struct, frozen=True):
     attributes: Mapping[str, str]
     """By local name, `{namespace}name` for those with a prefix."""
     content: tuple[XmlNode | str, ...]
-    prefixes: Mapping[str, str]
+    prefixes: XmlScope
     """Namespaces in scope by prefix, "" for the default one: for values that are qualified names,
     such as `xsi:type="xsd:string"`. Neighbours share one mapping.
     """
@@ -79,6 +147,21 @@ class XmlError(InvalidInput):
         return (self._problem,)
 
 
+class XmlVisitor:
+    """Receives the parts of a document in their order; a subclass overrides those it needs."""
+
+    def start(
+        self, name: str, namespace: str, attributes: dict[str, str], reader: XmlReader
+    ) -> None:
+        """An element begins; `attributes` are named as in XmlNode."""
+
+    def end(self) -> None:
+        """The innermost element ends."""
+
+    def text(self, text: str) -> None:
+        """Characters within the innermost element, possibly in several pieces."""
+
+
 def check_xml(data: bytes | str) -> None:
     """Raises XmlError unless the data is one well-formed document within the limits.
 
@@ -86,69 +169,60 @@ def check_xml(data: bytes | str) -> None:
     read in the encoding they declare (UTF-8 and UTF-16 need not), a text as it is. Costs one pass
     and no memory beyond it.
     """
-    _Reader(data, builder=None).read()
+    read_xml(data, XmlVisitor())
 
 
 def parse_xml(data: bytes | str) -> XmlNode:
     """The document's element; checked as by `check_xml`, raises the same."""
     builder = _Builder()
-    _Reader(data, builder=builder).read()
+    read_xml(data, builder)
     return builder.root
 
 
-class _Builder:
+def read_xml(data: bytes | str, visitor: XmlVisitor, limits: XmlLimits | None = None) -> None:
+    """Passes a document to the visitor in one pass; raises as `check_xml`, or what the visitor
+    raises.
+    """
+    XmlReader(data, visitor, limits or XmlLimits()).read()
+
+
+class _Builder(XmlVisitor):
     """Puts nodes together from the inside out."""
 
     root: XmlNode
 
     def __init__(self) -> None:
-        self._open: list[tuple[str, Mapping[str, str], list[XmlNode | str]]] = []
-        self._scopes: list[Mapping[str, str]] = [_NO_PREFIXES]
-        self._declared: dict[str, str] = {}
+        self._open: list[tuple[str, str, dict[str, str], list[XmlNode | str], XmlScope]] = []
 
-    def declare(self, prefix: str | None, address: str | None) -> None:
-        """A namespace that holds from the next element on."""
-        self._declared[prefix or ""] = address or ""
-
-    def start(self, name: str, attributes: Mapping[str, str]) -> None:
-        """An element begins."""
-        scope = self._scopes[-1]
-        if self._declared:
-            scope = {**scope, **self._declared}
-            self._declared = {}
-        self._scopes.append(scope)
-        self._open.append((name, attributes, []))
+    def start(
+        self, name: str, namespace: str, attributes: dict[str, str], reader: XmlReader
+    ) -> None:
+        """See XmlVisitor."""
+        self._open.append((name, namespace, attributes, [], reader.scope))
 
     def end(self) -> None:
-        """The innermost element ends."""
-        full_name, attributes, content = self._open.pop()
-        namespace, _space, name = full_name.rpartition(" ")
-        renamed = {_clark(key): value for key, value in attributes.items()}
-        node = XmlNode(name, namespace, renamed, tuple(content), self._scopes.pop())
+        """See XmlVisitor."""
+        name, namespace, attributes, content, scope = self._open.pop()
+        node = XmlNode(name, namespace, attributes, tuple(content), scope)
         if self._open:
-            self._open[-1][2].append(node)
+            self._open[-1][3].append(node)
         else:
             self.root = node
 
     def text(self, text: str) -> None:
-        """Characters within the innermost element."""
-        self._open[-1][2].append(text)
+        """See XmlVisitor."""
+        self._open[-1][3].append(text)
 
 
-def _clark(name: str) -> str:
-    namespace, _space, local = name.rpartition(" ")
-    return f"{{{namespace}}}{local}" if namespace else local
+class XmlReader:
+    """One pass over one document; visitors use it to know places and to refuse."""
 
-
-class _Reader:
-    """One pass over one document."""
-
-    def __init__(self, data: bytes | str, *, builder: _Builder | None) -> None:
-        self._data, self._builder = data, builder
-        self._depth = self._parts = 0
-        parser = expat.ParserCreate(
-            encoding="utf-8" if isinstance(data, str) else None, namespace_separator=" "
-        )
+    def __init__(self, data: bytes | str, visitor: XmlVisitor, limits: XmlLimits) -> None:
+        self._data, self._visitor, self._limits = data, visitor, limits
+        self._depth = self._parts = self._name_characters = 0
+        self._scopes: list[tuple[XmlScope, dict[str, tuple[str, str]]]] = [(_NO_PREFIXES, {})]
+        self._expanded: dict[tuple[str, str], str] = {}
+        parser = expat.ParserCreate(encoding="utf-8" if isinstance(data, str) else None)
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.StartDoctypeDeclHandler = self._refuse_doctype
@@ -156,64 +230,158 @@ class _Reader:
         parser.ExternalEntityRefHandler = self._refuse_doctype
         if isinstance(data, bytes):
             parser.XmlDeclHandler = self._check_declaration
-        if builder is not None:
+        if type(visitor).text is not XmlVisitor.text:
             parser.buffer_text = True
-            parser.StartNamespaceDeclHandler = builder.declare
-            parser.CharacterDataHandler = builder.text
+            parser.CharacterDataHandler = visitor.text
         self._parser = parser
+
+    @property
+    def scope(self) -> XmlScope:
+        """Namespaces in scope in the innermost element."""
+        return self._scopes[-1][0]
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Line and column, from 1, of the part that is being read."""
+        return self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
+
+    def expanded(self, namespace: str, name: str) -> str:
+        """`{namespace}name`, or the bare name where there is no namespace."""
+        if not namespace:
+            return name
+        found = self._expanded.get((namespace, name))
+        if found is None:
+            found = self._expanded[namespace, name] = f"{{{namespace}}}{name}"
+            self._name_characters += len(found)
+            if self._name_characters > MAX_XML_NAME_CHARACTERS:
+                self._fail_as_large("the names and their namespaces are too long together")
+        return found
 
     def read(self) -> None:
         """Reads all of it; raises XmlError at the first fault."""
         try:
             data = self._data.encode() if isinstance(self._data, str) else self._data
-            if len(data) > MAX_XML_BYTES:
-                self._fail(
-                    "xml.too_large",
-                    f"the document has {len(data)} bytes; {MAX_XML_BYTES} are allowed",
-                    "send it in parts",
+            if len(data) > self._limits.bytes:
+                self._fail_as_large(
+                    f"the document has {len(data)} bytes; {self._limits.bytes} are allowed"
                 )
-            self._parser.Parse(data, True)
+            self._feed(data)
         except expat.ExpatError as error:
             raise _syntax_error(error) from None
         except UnicodeEncodeError as error:
-            self._fail("xml.not_well_formed", f"halves of characters: {error.reason}", "")
+            self.fail("xml.not_well_formed", f"halves of characters: {error.reason}", "")
         except (ValueError, LookupError) as error:  # what Python says to encodings it cannot read
-            self._fail("xml.not_well_formed", f"the encoding is not read: {error}", "use UTF-8")
+            self.fail("xml.not_well_formed", f"the encoding is not read: {error}", "use UTF-8")
         finally:
             self._let_go()
+
+    def fail(self, code: str, message: str, hint: str) -> NoReturn:
+        """Refuses the document for the part that is being read."""
+        line, column = self.place
+        raise XmlError(message, code=code, hint=hint, line=line, column=column)
+
+    def _feed(self, data: bytes) -> None:
+        for start in range(0, len(data), _CHUNK_BYTES):
+            end = start + _CHUNK_BYTES
+            self._parser.Parse(data[start:end], False)
+            if end - max(self._parser.CurrentByteIndex, 0) > MAX_XML_TAG_BYTES + _CHUNK_BYTES:
+                self._fail_as_large(f"a tag or comment has over {MAX_XML_TAG_BYTES} bytes")
+        self._parser.Parse(b"", True)
 
     def _let_go(self) -> None:
         """Parser and handlers hold each other: cut, so that memory goes at once."""
         for handler in ("StartElement", "EndElement", "StartDoctypeDecl", "EntityDecl"):
             setattr(self._parser, f"{handler}Handler", None)
         self._parser.ExternalEntityRefHandler = self._parser.XmlDeclHandler = None
-        self._parser.StartNamespaceDeclHandler = self._parser.CharacterDataHandler = None
+        self._parser.CharacterDataHandler = None
 
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
+    def _start(self, written: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         self._parts += 1 + len(attributes)
-        if self._depth > MAX_XML_DEPTH:
-            self._fail(
+        if self._depth > self._limits.depth:
+            self.fail(
                 "xml.too_deep",
-                f"elements stand more than {MAX_XML_DEPTH} levels deep",
+                f"elements stand more than {self._limits.depth} levels deep",
                 "a flatter document is needed",
             )
-        if self._parts > MAX_XML_PARTS:
-            self._fail(
-                "xml.too_large",
-                f"the document has over {MAX_XML_PARTS} elements and attributes",
-                "send it in parts",
-            )
-        if self._builder is not None:
-            self._builder.start(name, attributes)
+        if self._parts > self._limits.parts:
+            self._fail_as_large(f"the document has over {self._limits.parts} elements, attributes")
+        scope, names = self._scopes[-1]
+        if attributes and any(":" in name or name == "xmlns" for name in attributes):
+            scope, names, attributes = self._qualify(attributes, scope, names)
+        self._scopes.append((scope, names))
+        name = names.get(written)
+        if name is None:
+            prefix, local = self._split(written)
+            name = names[written] = local, self._namespace(scope, prefix)
+        self._visitor.start(*name, attributes, self)
 
     def _end(self, _name: str) -> None:
         self._depth -= 1
-        if self._builder is not None:
-            self._builder.end()
+        self._visitor.end()
+        self._scopes.pop()
+
+    def _qualify(
+        self, written: dict[str, str], scope: XmlScope, names: dict[str, tuple[str, str]]
+    ) -> tuple[XmlScope, dict[str, tuple[str, str]], dict[str, str]]:
+        """The scope of an element with its declarations, and its other attributes by full name."""
+        declared: dict[str, str] = {}
+        others: list[tuple[str, str, str]] = []
+        for name, value in written.items():
+            prefix, local = self._split(name) if ":" in name else ("", name)
+            if prefix == "xmlns" or name == "xmlns":
+                self._check_declared(local if prefix else "", value)
+                declared[local if prefix else ""] = value
+            else:
+                others.append((prefix, local, value))
+        new = {prefix: address for prefix, address in declared.items() if prefix != "xml"}
+        if any(scope.get(prefix) != address for prefix, address in new.items()):
+            scope, names = XmlScope(new, scope), {}
+            if len(scope) > MAX_XML_NAMESPACES:
+                self._fail_as_large(
+                    f"over {MAX_XML_NAMESPACES} namespaces are declared for one element"
+                )
+        attributes: dict[str, str] = {}
+        for prefix, local, value in others:
+            name = self.expanded(self._namespace(scope, prefix) if prefix else "", local)
+            if name in attributes:
+                self.fail("xml.not_well_formed", f"the attribute {local[:40]} stands twice", "")
+            attributes[name] = value
+        return scope, names, attributes
+
+    def _split(self, written: str) -> tuple[str, str]:
+        """Prefix and local name."""
+        prefix, colon, local = written.partition(":")
+        if not colon:
+            return "", written
+        if not prefix or not local or ":" in local or _NOT_FIRST.match(local):
+            message = f"{written[:40]!r} is no name with a prefix"
+            self.fail("xml.not_well_formed", message, "a name has one prefix, as in a:b")
+        return prefix, local
+
+    def _namespace(self, scope: XmlScope, prefix: str) -> str:
+        found = scope.get(prefix)
+        if found is None and prefix:
+            message = f"the prefix {prefix[:40]!r} is not declared"
+            self.fail("xml.not_well_formed", message, f'add xmlns:{prefix[:40]}="..."')
+        return found or ""
+
+    def _check_declared(self, prefix: str, address: str) -> None:
+        if len(address) > MAX_XML_NAMESPACE_CHARACTERS:
+            most = MAX_XML_NAMESPACE_CHARACTERS
+            self._fail_as_large(f"the address of a namespace has over {most} characters")
+        if prefix == "xmlns" or (prefix and not address):
+            fault = f"the prefix {prefix[:40]!r} cannot be declared so"
+        elif (prefix == "xml") != (address == _XML_NAMESPACE) or address == _XMLNS_NAMESPACE:
+            fault = "the prefixes xml and xmlns and their namespaces are reserved"
+        elif re.search(r"\s", address):
+            fault = "the address of a namespace has a space"
+        else:
+            return
+        self.fail("xml.not_well_formed", fault, _WELL_FORMED_HINT)
 
     def _refuse_doctype(self, *_declared: object) -> NoReturn:
-        self._fail(
+        self.fail(
             "xml.doctype_refused",
             "a document type or an entity is declared",
             "leave out <!DOCTYPE ...>: entities are never expanded or fetched",
@@ -221,15 +389,14 @@ class _Reader:
 
     def _check_declaration(self, _version: str, encoding: str | None, _standalone: int) -> None:
         if encoding is not None and not _ENCODINGS.match(encoding):
-            self._fail(
+            self.fail(
                 "xml.not_well_formed",
                 f"the encoding {encoding[:40]!r} is not read",
                 "use UTF-8",
             )
 
-    def _fail(self, code: str, message: str, hint: str) -> NoReturn:
-        line, column = self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
-        raise XmlError(message, code=code, hint=hint, line=line, column=column)
+    def _fail_as_large(self, message: str) -> NoReturn:
+        self.fail("xml.too_large", message, "send it in parts")
 
 
 def _syntax_error(error: expat.ExpatError) -> XmlError:
@@ -238,7 +405,7 @@ def _syntax_error(error: expat.ExpatError) -> XmlError:
         hint = "write the character itself or its number, such as &#233;"
     else:
         message = expat.ErrorString(error.code) or "not well-formed"
-        hint = "the document needs one root element, closed tags and escaped & and <"
+        hint = _WELL_FORMED_HINT
     return XmlError(
         message,
         code="xml.not_well_formed",

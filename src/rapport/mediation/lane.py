@@ -12,7 +12,7 @@ import msgspec
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.errors import InterpretationError, InvalidInput
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import unmarked
+from rapport.core.release import HISTORY, unmarked
 from rapport.core.signature import without_raw_signature
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX
@@ -97,10 +97,17 @@ class Lane:
         source: str,
         choose: Callable[[], GivesMeaning],
         *,
+        choose_apart: Callable[[], GivesMeaning] | None = None,
         sign: SignReading | None = None,
         records: RecordStore | None = None,
     ) -> None:
-        """`records`: where what formats and conversions remember outlives a restart."""
+        """`choose_apart`: makes what gives imported events their meaning, with a memory of its own;
+        None: they share that of live events. `records`: where what formats and conversions remember
+        outlives a restart.
+        """
+        self._choose_apart = choose_apart
+        self._apart: tuple[GivesMeaning, GivesMeaning] | None = None
+        """What gives imported events their meaning, after what was in use when it was made."""
         self.source, self.counts = source, SourceCounts()
         self._sign, self._records = sign, records
         self.memory = SourceMemory.restore(records, source)
@@ -135,7 +142,7 @@ class Lane:
             return 0
         async with self._turn:
             chosen, self._is_midway = self._choose(), True
-            found = await self._apply(chosen, self._not_remembered(batch))
+            found = await self._apply_all(chosen, self._not_remembered(batch))
             self._unfinished = _Applied(batch, chosen.into, *found)
             return await self._finish(self._unfinished, self._subscription)
 
@@ -190,6 +197,23 @@ class Lane:
         """Lets go of the thread; work in it is not waited for."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _apply_all(
+        self, chosen: GivesMeaning, batch: list[StoredEvent]
+    ) -> tuple[list[Event], list[Rejection]]:
+        """Live events with the memory of the source, imported ones with a copy of it: a counter or
+        a last value of last year is none of today.
+        """
+        imported = [one for one in batch if HISTORY in one.event.headers]
+        if not imported or self._choose_apart is None:
+            self._apart = None
+            return await self._apply(chosen, batch)
+        if self._apart is None or self._apart[0] is not chosen:
+            self._apart = chosen, self._choose_apart()
+        live = [one for one in batch if HISTORY not in one.event.headers]
+        readings, rejections = await self._apply(chosen, live) if live else ([], [])
+        more, rejected = await self._apply(self._apart[1], imported)
+        return [*readings, *more], [*rejections, *rejected]
 
     async def _apply(
         self, chosen: GivesMeaning, batch: list[StoredEvent]

@@ -85,10 +85,10 @@ class MediationReader:
             keep=self._keep_learned,
         )
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begins to mediate all raw channels; new ones are found within a second. Once only."""
-        for source in self._bindings:
-            self.watch(source)
+        for source in list(self._bindings):
+            await self.watch_new(source)
         self._tasks.start("mediation.look_for_sources", self._look_for_sources)
         self._tasks.start("mediation.learn_from_root", self.root_feed.run)
 
@@ -111,16 +111,26 @@ class MediationReader:
         for source, lane in list(self._lanes.items()):
             yield f"lane.{source}", lane.close
 
+    async def watch_new(self, source: str) -> None:
+        """As `watch`; what a new source's formats remember is read off the event loop."""
+        if source not in self._watched:
+            await asyncio.to_thread(self.lane, source)
+            self.watch(source)
+
     def lane(self, source: str) -> Lane:
-        """The lane of a source; `step` it by hand where nothing was started."""
+        """The lane of a source; `step` it by hand where nothing was started. Reads records when it
+        is asked for the first time.
+        """
         if source not in self._lanes:
-            self._lanes[source] = Lane(
+            lane = Lane(
                 self._channels,
                 source,
                 lambda: self.transformer(source),
+                choose_apart=lambda: self.meaning_apart(source),
                 sign=self._sign,
                 records=self._records,
             )
+            self._lanes.setdefault(source, lane)
         return self._lanes[source]
 
     def is_idle(self) -> bool:
@@ -279,5 +289,5 @@ class MediationReader:
         while True:
             for name in self._channels.names():
                 if name.startswith(RAW_PREFIX):
-                    self.watch(name.removeprefix(RAW_PREFIX))
+                    await self.watch_new(name.removeprefix(RAW_PREFIX))
             await self._clock.sleep(_LOOK_EVERY_MS)

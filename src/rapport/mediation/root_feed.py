@@ -13,6 +13,7 @@ from rapport.channel.channel import Channels
 from rapport.core.errors import Corrupt
 from rapport.core.event import StoredEvent
 from rapport.core.ids import content_id
+from rapport.core.release import HISTORY
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.concepts import Concepts, value_of
@@ -135,6 +136,8 @@ class RootFeed:
 
     def _take_in(self, batch: list[StoredEvent], learners: list[TypedTransformer]) -> None:
         for stored in batch:
+            if HISTORY in stored.event.headers:
+                continue  # what was imported says nothing about the present
             self.present.feed(stored.event)
             for learner in learners:
                 self._teach(learner, stored)

@@ -23,6 +23,7 @@ from rapport.mediation.memory import SourceMemory
 from rapport.mediation.model.feeding import knows_only_now
 from rapport.mediation.model.memory import Functions
 from rapport.mediation.model.references import feeds_of, functions_needed
+from rapport.mediation.model.scope import Scope
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.rejection import Rejected, Rejection
@@ -66,7 +67,7 @@ class TypedTransformer:
         self.feeds = feeds_of(interpretations, name)
         self.knows_only_now = any(map(knows_only_now, self._scope.conversions.values()))
         self._transformers: dict[str, Transformer] = {}
-        self._only = self._only_type()
+        self._only = only_type(self._scope)
         self._rows = self._made_rows()
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
@@ -212,19 +213,13 @@ class TypedTransformer:
 
     def _type_of(self, told: str, event: Event) -> str:
         """What the format says, else the site, else the envelope, else the only one there is."""
-        for name in (told, self._binding.speaks, event.type):
-            if name and self._scope.types.is_complex(name):
-                return name
-        if self._only:
-            return self._only
+        found = received_type(self._scope, self._only, told, self._binding.speaks, event.type)
+        if found:
+            return found
         said = told or self._binding.speaks or event.type
         known = self._scope.types.complex_names
         error = UnknownName("type", said, known, code="type.unexpected")
         raise Rejected(error.code, error.message, error.hint or 'say type = "..." of the source')
-
-    def _only_type(self) -> str:
-        mapped = [source for source, direction in self._scope.mappings if direction == "in"]
-        return mapped[0] if len(mapped) == 1 else ""
 
     def _is_mapped(self, type_name: str) -> bool:
         return self._scope.mapping_of(type_name, "in") is not None
@@ -252,6 +247,19 @@ class TypedTransformer:
         else:
             code, message, hint = "mediation.fault", f"{type(error).__name__}: {error}", ""
         return Rejection(code, message[:500], hint[:500], stored.event, stored.position, self.stamp)
+
+
+def received_type(scope: Scope, only: str, *said: str) -> str:
+    """The declared type of an event: the first name of what is said that is one, else the only
+    one there is, else empty.
+    """
+    return next((name for name in said if name and scope.types.is_complex(name)), only)
+
+
+def only_type(scope: Scope) -> str:
+    """The type that is received where there is just one."""
+    mapped = [source for source, direction in scope.mappings if direction == "in"]
+    return mapped[0] if len(mapped) == 1 else ""
 
 
 def _time_of(document: Document, stored: StoredEvent) -> int:

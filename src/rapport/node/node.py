@@ -171,7 +171,7 @@ class Node:
         self._tasks.start("mediation.interpretations", self.meanings.run)
         self._tasks.start("mediation.tables", self.fresh_tables.run)
         self._started = True
-        self._parts.mediation.start()
+        await self._parts.mediation.start()
         self.links.start()
         self.bridges.start()
         await self.pushing.start()
@@ -242,7 +242,7 @@ class Node:
             await self._parts.signatures.check(channel, events)
         appended = await self.channels.channel(channel).append(events)
         if self._started and channel.startswith(RAW_PREFIX):
-            self._parts.mediation.watch(channel.removeprefix(RAW_PREFIX))
+            await self._parts.mediation.watch_new(channel.removeprefix(RAW_PREFIX))
         return appended
 
     def id_field(self, source: str) -> str | None:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from rapport.channel.finding.causes import stage_of
@@ -11,7 +13,7 @@ from rapport.channel.stretches import events_between
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import LATE
+from rapport.core.release import HISTORY, LATE
 from rapport.kernel.conditions import Condition
 from rapport.node.node import Node
 from rapport.policy.life.versions import ShownPolicy
@@ -38,6 +40,8 @@ class DetectionLine(msgspec.Struct, frozen=True):
     silent: list[str] = []
     late: bool = False
     """Found by a second look."""
+    history: bool = False
+    """As of the past: found in readings that were imported."""
 
 
 class DeliveryLine(msgspec.Struct, frozen=True):
@@ -96,7 +100,7 @@ async def overview(node: Node) -> Overview:
     return Overview(
         channels=[ChannelCount(n, node.channels.channel(n).last_position()) for n in names],
         detections=await _detections(node),
-        deliveries=_deliveries(node),
+        deliveries=await asyncio.to_thread(_deliveries, node),
         quarantine=[_held_back(item) for item in await _newest(node, "quarantine")],
         held=await _held_counts(node),
         policies=sorted(policies, key=_worth_a_look)[:_NEWEST],
@@ -144,8 +148,16 @@ def _detection(stored: StoredEvent) -> DetectionLine | None:
 
 def _line(event: Event, found: Detection | Undecided, silent: list[str]) -> DetectionLine:
     causes = [cause for _, cause in found.causes]
-    late = LATE in event.headers
-    return DetectionLine(event.id, found.time, found.policy, found.bindings, causes, silent, late)
+    return DetectionLine(
+        id=event.id,
+        time=found.time,
+        policy=found.policy,
+        bindings=found.bindings,
+        causes=causes,
+        silent=silent,
+        late=LATE in event.headers,
+        history=HISTORY in event.headers,
+    )
 
 
 def _deliveries(node: Node) -> list[DeliveryLine]:

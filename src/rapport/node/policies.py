@@ -129,7 +129,13 @@ class Policies:
         self._site, self._people, self._engine = site, people, engine
         self._meanings, self._tables = meanings, tables
         self._compiler = SiteCompiler(site, people, Spoken())
-        self.life = PolicyLife(channels, engine, clock, self._compiler.compile)
+        self.life = PolicyLife(
+            channels,
+            engine,
+            clock,
+            self._compiler.compile,
+            act_within_ms=people.act_within_ms,
+        )
         self._begun = False
         self._reloading = asyncio.Lock()
         self._other_words = asyncio.Event()

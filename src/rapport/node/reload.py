@@ -20,7 +20,7 @@ from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.directory.telling import PeopleChange
 from rapport.communication.history.index import Question
 from rapport.communication.history.ledger import Ledger
-from rapport.communication.history.rows import CLOSED
+from rapport.communication.history.rows import CLOSED, MessageRow
 from rapport.core.errors import SiteError
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.telemetry import get_logger
@@ -174,11 +174,15 @@ async def open_messages(ledger: Ledger, peers: Collection[str]) -> dict[str, int
     found: dict[str, int] = {}
     for peer in peers:
         page = await ledger.find(Question(peer=peer, limit=_MOST_LOOKED_AT))
-        messages = {row.message: ledger.message(row.message) for row in page.rows}
-        still = [row for row in messages.values() if row and row.state not in (CLOSED, "failed")]
+        messages = await asyncio.to_thread(_messages, ledger, {row.message for row in page.rows})
+        still = [row for row in messages if row and row.state not in (CLOSED, "failed")]
         if still:
             found[peer] = len(still)
     return found
+
+
+def _messages(ledger: Ledger, ids: Collection[str]) -> list[MessageRow | None]:
+    return [ledger.message(id) for id in ids]
 
 
 def _said(change: PeopleChange) -> str:

@@ -121,7 +121,7 @@ def make_node(
     mediation = _mediation(site, bindings, repository, opened, clock, sign)
     outgoing = make_outgoing(site, repository, opened, clock, mediation, admission.rights)
     serve_own_terms(opened, outgoing)
-    policy = _policy(site, opened, clock, mediation)
+    policy = _policy(site, people, opened, clock, mediation)
     meanings = Meanings(site, _updating(opened, repository, mediation, outgoing, clock))
     fresh_tables = FreshTables(site, policy, clock, Chance.from_machine(), opened)
     meanings.reload_checks.append(fresh_tables.losses)
@@ -408,7 +408,11 @@ def _updating(
 
 
 def _policy(
-    site: Site, channels: LoggedChannels, clock: Clock, mediation: MediationReader
+    site: Site,
+    people: Communication,
+    channels: LoggedChannels,
+    clock: Clock,
+    mediation: MediationReader,
 ) -> PolicyEngine:
     return PolicyEngine(
         channels,
@@ -419,4 +423,5 @@ def _policy(
         lateness_ms=site.lateness_ms,
         upstream_is_idle=mediation.is_idle,
         on_spark=OnSpark(site.on_spark),
+        act_within_ms=people.act_within_ms,
     )

@@ -264,6 +264,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         durations = [one.duration_ms for one in self.terms if isinstance(one, SilentTerm)]
         return min(durations, default=None)
 
+    def is_lasting(self) -> bool:
+        """Whether it is about states that last (`C for D`) and about nothing else."""
+        children = [child for clause in self.clauses for child in clause.children]
+        return all(
+            isinstance(child, Positive) and isinstance(self.terms[child.term], LastingTerm)
+            for child in children
+        )
+
     def streams(self) -> tuple[str, ...]:
         """The `concept.attribute` streams this plan reads, sorted."""
         return tuple(sorted(self.streams_of(range(len(self.terms)))))

@@ -13,6 +13,7 @@ from rapport.policy.explaining.reach import needs_last_values, reach_of
 from rapport.policy.explaining.verdict import Answer, Note
 from rapport.policy.explaining.why_not import Question, check_aliases, why_not
 from rapport.policy.replaying.faults import Faults
+from rapport.policy.replaying.replay import Recording, replay
 from rapport.site.context import check_without_context
 from rapport.site.explaining_files import FilesAround, Found
 from rapport.site.policies import policy_files, read_policy
@@ -22,6 +23,7 @@ from rapport.site.terms import terms_of_policies
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
+    from rapport.core.detection import Detection
     from rapport.mediation.in_force import InForce
     from rapport.policy.plan import Plan
     from rapport.site.site import Site
@@ -104,9 +106,27 @@ def recorded_answer(
     )
     found = files.read(recordings)
     readings = [*found.last.values(), *found.readings]
-    answer = why_not(plan, site.ontology, site.tables, readings, question, began=found.first)
+    answer = why_not(
+        plan,
+        site.ontology,
+        site.tables,
+        readings,
+        question,
+        reported=_reported(site, plan, recordings),
+        began=found.first,
+    )
     notes = (*_late(found), *_unread(faults))
     return msgspec.structs.replace(answer, text=texts[policy], notes=notes)
+
+
+def _reported(site: Site, plan: Plan, recordings: Sequence[Recording]) -> list[Detection] | None:
+    """What a replay of the files reports, for `at most once per`: whether something is suppressed
+    depends on everything before it. None where it does not matter.
+    """
+    if plan.once_per_ms is None:
+        return None
+    found = replay(site.ontology, site.tables, [plan], recordings, lateness_ms=site.lateness_ms)
+    return found.detections
 
 
 def _late(found: Found) -> list[Note]:

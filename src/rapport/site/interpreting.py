@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,14 +21,17 @@ from rapport.mediation.declaring.interpretation_form import Declared, is_typed
 from rapport.mediation.fits_source import source_problems
 from rapport.mediation.from_files import FromFiles, ProblemsByName, digest_of
 from rapport.mediation.in_force import InForce, with_own_root
-from rapport.mediation.model.interpretation import ROOT
+from rapport.mediation.model.interpretation import ROOT, Interpretation
+from rapport.mediation.model.interpretation import Mapping as TypeMapping
 from rapport.mediation.model.references import check_references
 from rapport.mediation.rules import TableColumns
 from rapport.policy.ontology import Ontology
 from rapport.site.bindings import concepts_of
 
 _SECTION = "interpretations"
-_OBSERVED = re.compile(r"(?P<type>.+) (?P<rest>has no mapping \((?:in|out)\) and .+)")
+_OBSERVED = re.compile(
+    r"(?P<type>.+) (?P<rest>has no mapping \((?P<direction>in|out)\) and (?P<what>.+))"
+)
 _MOST_NAMED = 6
 _ABOUT_TYPE = ("source.bypasses_interpretation", "type.unknown")
 
@@ -72,7 +75,7 @@ def problems_of_meanings(
     placed = [
         _placed(name, problem, found.declared.get(name), file)
         for name, problems in checks
-        for problem in _together(problems)
+        for problem in _together(problems, _mapped(name, found.files.typed))
     ]
     return [*found.problems, *placed]
 
@@ -126,14 +129,36 @@ def _unread(
     return faulty
 
 
-def _together(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Types without a mapping are told of in one sentence."""
+def _mapped(name: str, typed: Mapping[str, Interpretation]) -> list[TypeMapping]:
+    """All mappings of an interpretation and of those above it."""
+    above: dict[str, Interpretation] = {}
+    while name in typed and name not in above:  # parents may lead in a circle
+        above[name] = typed[name]
+        name = typed[name].parent
+    return [mapping for one in above.values() for mapping in one.mappings]
+
+
+def _is_forgotten(match: re.Match[str], mapped: Sequence[TypeMapping]) -> bool:
+    """Whether events of a type without a mapping are likely to be missed. Not where the
+    interpretation serves the other direction only, where the type is what events become, or where
+    events of root pass as they are.
+    """
+    direction, keeps_type = match["direction"], match["what"].startswith("keeps")
+    if match["type"] in PLACE_TYPES or not any(one.direction == direction for one in mapped):
+        return False
+    if direction == "in":
+        return all(one.target != match["type"] for one in mapped)
+    return not keeps_type
+
+
+def _together(problems: Iterable[Problem], mapped: Sequence[TypeMapping]) -> Iterator[Problem]:
+    """Types without a mapping are told of in one sentence, if they are likely to be missed."""
     observed: dict[str, list[str]] = {}
     for problem in problems:
         match = _OBSERVED.fullmatch(problem.message) if problem.severity == "hint" else None
         if match is None:
             yield problem
-        elif match["type"] not in PLACE_TYPES:
+        elif _is_forgotten(match, mapped):
             observed.setdefault(match["rest"], []).append(match["type"])
     for rest, types in observed.items():
         more = f" and {len(types) - _MOST_NAMED} more" if len(types) > _MOST_NAMED else ""

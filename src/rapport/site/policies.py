@@ -120,7 +120,7 @@ def _matching(pattern: str, directory: Path, fields: Fields) -> list[Path]:
         return []
     named = [given] if is_file(given) else []
     paths = named if given.is_absolute() else files_matching(directory, pattern)
-    if not paths and (fields.has("files") or fields.section.file.section("sources")):
+    if not paths and fields.has("files"):  # a site may mediate, link or send without policies
         hint = "a policy is a file that ends in .dpl"
         fields.fault(
             "files", "site.no_file", f"no file matches {pattern!r}", hint=hint, severity="warning"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import string
+import tracemalloc
 
 import msgspec
 import pytest
@@ -19,7 +20,8 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.xml import XmlNode, parse_xml
 
 UNNAMED = Unnamed("somebody", "unnamed", 7)
-NAMES = st.text(min_size=1, max_size=20).filter(str.isprintable)
+PRINTABLE = st.characters(exclude_categories=["C", "Z"], include_characters=" ")
+NAMES = st.text(PRINTABLE, min_size=1, max_size=20)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | TEXTS,
@@ -300,3 +302,16 @@ def test_a_wrong_request_is_refused(inner: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         read_asked(xml(f"<x:request>{inner}</x:request>"))
     assert caught.value.code in ("soap.bad_field", "query.bad_query")
+
+
+def test_namespaces_around_many_bare_messages_do_not_multiply() -> None:
+    declared = "".join(f" xmlns:p{n}='{'u' * 900}{n}'" for n in range(90))
+    bare = "".join(f"<m xmlns='urn:m'>{n}</m>" for n in range(5_000))
+    batch = xml(f"<x:batch{declared}><x:messages>{bare}</x:messages></x:batch>")
+    tracemalloc.start()
+    with pytest.raises(InvalidInput) as caught:
+        read_messages(batch, sender="s", now_ms=0, new_id=lambda: "new")
+    _now, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert caught.value.code == "xml.too_large"
+    assert peak < 64 * 1024 * 1024

@@ -37,7 +37,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site after `init`, `up`, and the reading of the page."""
     assert POSTED is not None
     site = tmp_path_factory.mktemp("quick") / "my-site"
-    assert run(["init", str(site)]) == 0
+    assert run(["init", str(site), "--template", "secure-building"]) == 0
     with NodeProcess(site) as node:
         node.start()
         assert node.doors is not None

@@ -252,3 +252,19 @@ def test_what_comes_out_of_a_pipe_is_imported_like_a_file(
     same = ["import", str(tmp_path / "lines.csv"), "--source", "doors", "--site", str(site)]
     assert run(same) == 0
     assert json.loads(capsys.readouterr().out) == {"published": 0, "duplicates": 2}
+
+
+@pytest.mark.parametrize("notify", [False, True])
+def test_rows_are_history_and_nobody_is_notified_unless_that_is_asked_for(
+    feed: Path, site: Path, capsys: pytest.CaptureFixture[str], notify: bool
+) -> None:
+    source = _first_source(site)
+    words = ["import", str(feed), "--source", source, "--site", str(site)]
+    assert run([*words, *["--notify"] * notify]) == 0
+    events = raw_events(site, source)
+    assert {event.headers.get("history") for event in events} == {"true"}
+    assert {"notify" in event.headers for event in events} == {notify}
+    told = "people are notified" if notify else "nobody is notified"
+    assert f"imported as history: policies evaluate it when the node has read it; {told}" in (
+        capsys.readouterr().err
+    )

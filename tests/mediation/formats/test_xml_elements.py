@@ -1,3 +1,4 @@
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -106,3 +107,14 @@ def test_an_element_that_says_it_is_not_nil_is_its_text(read: Any) -> None:
     said = f'<f {instance}><t xsi:nil="false">3</t><u xsi:nil="true"/><v xsi:nil="0"> </v></f>'
     (document,) = read("xml", said)
     assert document.value == {"t": "3", "u": None, "v": ""}
+
+
+def test_many_attributes_above_many_elements_take_little_memory(read: Any, refusal: Any) -> None:
+    attributes = "".join(f" a{n}=''" for n in range(9_000))
+    feed = f"<feed{attributes}>{'<obs/>' * 9_000}</feed>"
+    tracemalloc.start()
+    assert len(read("xml", feed, path="feed/obs")) == 9_000
+    assert refusal("xml", feed, path="feed/obs", above=True).code == "xml.too_large"
+    _now, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 32 * 1024 * 1024

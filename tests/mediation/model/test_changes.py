@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,10 +16,11 @@ from rapport.mediation.model.changes import (
     apply_change,
     load,
 )
-from rapport.mediation.model.conversions import Call, Conversion, Formula, converts
+from rapport.mediation.model.conversions import Call, Conversion, Formula, Rename, converts
 from rapport.mediation.model.interpretation import (
     DIRECTIONS,
     EXPLORE,
+    CreateAttribute,
     Interpretation,
     Mapping,
     Rule,
@@ -113,6 +115,26 @@ def test_4_2_2_grandchildren_are_kept_too() -> None:
     between = changed(new, Augment("middle", rules=(Rule("T.one", "f4"),)))
     assert run(between, "leaf", EVENT)["one"] == {"v": 4, "w": 4}
     assert run(between, "leaf", EVENT)["two"] == {"v": 2, "w": 2}
+
+
+def test_a_new_mapping_of_a_subtype_does_not_take_it_from_a_childs_own_mapping() -> None:
+    sub = ComplexType("Sub", (), ("T",))
+    local = ComplexType("Local", (*T.attributes, Attribute("mark", "text")))
+
+    def marked(source: str, mark: str) -> Mapping:
+        return Mapping(source, "Local", "out", (CreateAttribute("mark", "text", mark),))
+
+    root = msgspec.structs.replace(ROOT, types=(*ROOT.types, sub, local))
+    held = family(
+        Interpretation(name="own", mappings=(marked("T", "own"),)),
+        Interpretation(name="below", parent="own", mappings=(marked("T", "below"),)),
+        Interpretation(name="heir", parent="own"),
+        Interpretation(name="none"),
+        root=root,
+    )
+    new = changed(held, Augment("root", mappings=(marked("Sub", "new"),)))
+    for name, mark in (("own", "own"), ("below", "below"), ("heir", "own"), ("none", "new")):
+        assert run(new, name, EVENT, "Sub")["mark"] == mark, name
 
 
 def test_a_new_conversion_named_like_that_of_a_child_changes_nothing_there() -> None:
@@ -325,6 +347,36 @@ def test_4_2_3_an_event_of_the_replaced_type_itself_changes_its_type() -> None:
     plan = held.plan("plain", "Address2", "out")
     assert (plan.type, plan.result_type) == ("Address2", "Address")
     assert held.plan("plain", "Address", "in").result_type == "Address2"
+
+
+@pytest.mark.parametrize("how", ["rename", "functions"])
+def test_4_2_3_both_ways_give_exactly_the_declared_type(how: str) -> None:
+    base = ComplexType("Base")
+    address = ComplexType("Address", (Attribute("street", "text"),), ("Base",))
+    newer = ComplexType("Address2", (*ADDRESS2.attributes,), ("Base",))
+    order = ComplexType("Order", (Attribute("to", "Base"), Attribute("home", "Address")))
+    root = Interpretation(name="root", parent="", types=(base, address, order))
+    ways = (Rename(()), Rename(())) if how == "rename" else (Call("copy"), Call("copy"))
+    forth = converts("forth", "Address", "Address2", ways[0])
+    back = converts("back", "Address2", "Address", ways[1])
+    held = changed(
+        family(Interpretation(name="plain"), root=root),
+        ReplaceType("Address", newer, forth, back),
+    )
+
+    def pass_on(kind: str, way: Any, event: Any) -> Any:
+        return make_transformer(held, "plain", kind, way, {"copy": dict})(event)
+
+    new = {"street": "a", "country": "de", "strange": 1}
+    event = {"to": new | {"@type": "Address2"}, "home": new}
+    old = {"to": {"street": "a", "@type": "Address"}, "home": {"street": "a"}}
+    assert pass_on("Order", "out", event) == old
+    assert pass_on("Order", "in", old) == {
+        "to": {"street": "a", "@type": "Address2"},
+        "home": {"street": "a"},
+    }
+    assert pass_on("Address2", "out", new | {"@type": "Address2"}) == {"street": "a"}
+    assert pass_on("Address", "in", {"street": "a", "@type": "Address", "b": 1}) == {"street": "a"}
 
 
 def test_4_2_3_who_comes_later_speaks_the_new_type() -> None:

@@ -299,6 +299,56 @@ def test_lookups_tell_numbers_from_truth_and_reject_what_they_do_not_know() -> N
         assert caught.value.code == "lookup.unknown"
 
 
+def test_a_rename_gives_exactly_the_declared_type() -> None:
+    base = ComplexType("Base")
+    here = ComplexType("Here", (Attribute("x", "number"), Attribute("note", "text")), ("Base",))
+    there = ComplexType("There", (Attribute("y", "number"),), ("Base",))
+    source = ComplexType("A", (Attribute("o", "Base"), Attribute("many", "[Base]")))
+    change = made(
+        (base, here, there, source),
+        (Rule("Here", "renamed"),),
+        (converts("renamed", "Here", "There", Rename((("x", "y"),))),),
+    )
+    value = {"@type": "Here", "x": 1, "note": "n", "strange": 2, "y": 3}
+    expected = {"y": 1, "@type": "There"}
+    assert change({"o": value, "many": [value, {}]}) == {"o": expected, "many": [expected, {}]}
+
+
+def test_a_result_of_a_subtype_names_its_type_without_a_mapping_too() -> None:
+    base = ComplexType("Base", (Attribute("x", "number"),))
+    sub = ComplexType("Sub", (Attribute("y", "number"),), ("Base",))
+    source = ComplexType("A", (Attribute("o", "Base"),))
+    change = made(
+        (base, sub, source),
+        (Rule("Base", "more"),),
+        (converts("more", "Base", "Sub", Call("more")),),
+        functions={"more": lambda value: {"x": value["x"], "y": 2}},
+    )
+    assert change({"o": {"x": 1}})["o"] == {"x": 1, "y": 2, "@type": "Sub"}
+
+
+def test_an_event_that_names_its_type_is_what_its_mapping_says_afterwards() -> None:
+    local = ComplexType("Local", (Attribute("a", "number"),))
+    given, _ = load(
+        [
+            Interpretation(
+                name="root", parent="", types=(ComplexType("A", (Attribute("b", "number"),)),)
+            ),
+            Interpretation(
+                name="us",
+                types=(local,),
+                mappings=(
+                    Mapping("A", "Local", "out", (RenameAttribute("b", "a"),)),
+                    Mapping("Local", "A", "in", (RenameAttribute("a", "b"),)),
+                ),
+            ),
+        ]
+    )
+    out = make_transformer(given, "us", "A", "out")({"@type": "A", "b": 1})
+    assert out == {"a": 1}
+    assert make_transformer(given, "us", "Local", "in")({"@type": "Local", "a": 1}) == {"b": 1}
+
+
 @pytest.mark.parametrize(
     ("function", "code"),
     [

@@ -101,7 +101,10 @@ class Node:
             quiet_ms=50,
             commit_every_ms=commit_every_ms,
         )
-        self.life = PolicyLife(self.channels, self.engine, self.clock, compiled)
+        # The readings are of March and the clock is not: what they lead to is carried out here.
+        self.life = PolicyLife(
+            self.channels, self.engine, self.clock, compiled, act_within_ms=NOW - MARCH
+        )
         await self.life.begin({NAME: text} if text else {})
 
     async def seen(self, time_ms: int, who: str, where: list[float]) -> str:

@@ -182,8 +182,43 @@ def test_what_was_told_before_is_left_out(ask: Ask) -> None:
         300,
         S="s1",
     )
-    assert answer.candidates[0].became == "left out"
+    [candidate] = answer.candidates
+    assert candidate.became == "left out"
     assert best(answer)[-1] == "false: at most once per 500 ms"
+    by = candidate.suppressed_by
+    assert by is not None
+    assert (by.until - by.time, candidate.time - by.time) == (500, 300)
+    because = candidate.clauses[-1].because
+    assert f"(-0.3 s), detection {by.detection}; the next is told from" in because
+    assert because.endswith("(+0.2 s) on")
+
+
+@pytest.mark.parametrize(
+    ("condition", "readings", "text"),
+    [
+        (
+            "A is near 5m E",
+            ["0 e1 position of ann = 0, 0", "0 e2 position of eve = 5.00004, 0"],
+            "ann slightly nearer: at most 5 m apart instead of 5.00004 m",
+        ),
+        (
+            "temperature of S > 30 degC",
+            ["0 e1 temperature of s1 = 29.999999"],
+            "temperature of s1 more than 30 degC instead of 29.999999 degC",
+        ),
+        (
+            "temperature of S > 30 degC",
+            ["0 e1 temperature of s1 = 30"],
+            "temperature of s1 more than 30 degC instead of 30 degC",
+        ),
+    ],
+)
+def test_a_miss_by_a_hair_is_not_said_to_be_a_change_of_nothing(
+    ask: Ask, condition: str, readings: list[str], text: str
+) -> None:
+    answer = ask(condition, readings, 0)
+    assert answer.nearest is not None
+    assert answer.nearest.text == text
 
 
 def test_somebody_who_can_never_be_meant_is_told_so(ask: Ask) -> None:

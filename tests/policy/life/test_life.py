@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.core.detection import Detection
+from rapport.core.detection import SKIPPED, Detection, SkippedAction
 from rapport.core.errors import (
     Conflict,
     DuplicateName,
@@ -333,6 +333,27 @@ def test_what_is_promoted_is_what_runs_in_the_shadow_then(play: Play) -> None:
 
 STOPPING = "concepts\n  person A (status='guest')\n  room R (security='restricted')\n"
 STOPPING += "conditions\n  A is inside R\nactions\n  raise alarm\n  delete policy or\n"
+
+
+def test_what_a_detection_that_is_too_old_does_to_policies_is_recorded_and_not_carried_out(
+    play: Play,
+) -> None:
+    async def story(world: World) -> None:
+        texts = {"or": world.texts["or"], "stopper": STOPPING}
+        await world.start(texts=texts, commit_every_ms=NEVER)
+        readings = [world.position(NOW + 10 * n, f"e{n}", "2", 5) for n in range(2)]
+        await world.channels.channel("events").append(readings)
+        await world.until(NOW + 3 * 3_600_000)  # the node was away for so long
+        assert world.states() == {"or": "running", "stopper": "running"}
+        skipped = [SkippedAction.from_event(event) for event in await world.events(SKIPPED)]
+        assert {one.phrase for one in skipped} == {"delete policy or"}
+        assert {one.detection.time for one in skipped} == {NOW, NOW + 10}
+        before = await world.channels.channel("detections").read_after(0, limit=1000)
+        await world.start(texts=texts, commit_every_ms=NEVER)
+        await world.until(NOW + 4 * 3_600_000)  # read again after a crash
+        assert await world.channels.channel("detections").read_after(0, limit=1000) == before
+
+    play(story)
 
 
 @pytest.mark.parametrize("batch", [1, 4, 1000])

@@ -20,7 +20,9 @@ from rapport.core.event import Event, make_event
 from rapport.core.release import (
     CORRECTS,
     DONE,
+    HISTORY,
     LATE,
+    NOTIFY,
     RELEASES,
     SECOND_LOOK,
     Looked,
@@ -414,3 +416,126 @@ def test_a_policy_that_fails_while_it_looks_again_blames_no_alarm(
         await site.channels.close()
 
     asyncio.run(whole())
+
+
+# --- imported history ---
+
+
+async def imported(site: Site, *rows: tuple[str, int, str, list[float]], **headers: str) -> Looked:
+    """A file of readings, evaluated once the import has paused."""
+    events = [
+        make_event(
+            source="badges",
+            id=id,
+            type="person.position",
+            time=time_ms,
+            data={"key": who, "value": where},
+            headers={HISTORY: "true", **headers},
+        )
+        for id, time_ms, who, where in rows
+    ]
+    await site.channels.channel("events").append(events)
+    await site.go_on(site.clock.now_ms() + 5_000)
+    await site.looker.step(timeout_ms=0)
+    stored = await site.channels.channel(RELEASES).read_after(0)
+    looked: Looked = stored[-1].event.payload_as(Looked)
+    return looked
+
+
+def test_an_imported_file_is_found_marked_and_leaves_live_policies_as_they_were() -> None:
+    async def scenario(site: Site) -> None:
+        await site.seen("k1", 101_000, "keeper", OUT)
+        await site.go_on(200_000)
+        before = (await site.engine.standing()).watermark
+        looked = await imported(site, ("g2", 9_000, "guest", OUT), ("g1", 3_000, "guest", IN))
+        assert (looked.history_detections, looked.late_detections) == (1, 0)
+        (found,) = await site.said(DETECTED)
+        assert (found.time, found.headers[HISTORY]) == (4_000, "true")
+        assert not {LATE, NOTIFY} & found.headers.keys()
+        assert (await site.engine.standing()).watermark == before
+        assert (site.engine.counts.late, site.engine.counts.history) == (0, 2)
+
+    play(plan_of(ALONE))(scenario)
+
+
+def test_whom_an_import_should_notify_is_marked_on_what_it_finds() -> None:
+    async def scenario(site: Site) -> None:
+        site.clock.set_ms(200_000)
+        await imported(site, ("g1", 3_000, "guest", IN), **{NOTIFY: "true"})
+        (found,) = await site.said(DETECTED)
+        assert {HISTORY, LATE, NOTIFY} <= found.headers.keys()
+
+    play(plan_of(ALONE))(scenario)
+
+
+def test_a_second_file_takes_back_what_no_longer_holds_and_finds_nothing_twice() -> None:
+    async def scenario(site: Site) -> None:
+        site.clock.set_ms(200_000)
+        await imported(site, ("g1", 3_000, "guest", IN), ("g2", 33_000, "guest", IN))
+        first, _second = await site.said(DETECTED)
+        looked = await imported(site, ("k1", 3_500, "keeper", IN))
+        assert (looked.history_detections, looked.unsupported) == (0, 1)
+        (wrong,) = await site.said(UNSUPPORTED)
+        assert wrong.payload()["detection"] == first.id
+        assert len(await site.said(DETECTED)) == 2
+
+    play(plan_of(ALONE))(scenario)
+
+
+def test_the_time_before_a_policy_was_deployed_is_judged_where_it_was_imported_only() -> None:
+    async def scenario(site: Site) -> None:
+        await site.seen("l1", 100_000, "guest", IN)
+        await site.go_on(110_000)
+        site.engine.deploy(plan_of(ALONE))
+        await site.seen("k1", 120_000, "keeper", OUT)
+        await site.go_on(200_000)
+        looked = await imported(site, ("g1", 3_000, "guest", IN))
+        assert looked.history_detections == 1
+        assert [one.causes() for one in await site.said(DETECTED)] == [("g1",)]
+
+    play()(scenario)
+
+
+def test_what_live_policies_have_yet_to_decide_is_left_to_them() -> None:
+    async def scenario(site: Site) -> None:
+        await site.seen("l1", 100_000, "guest", IN)
+        while await site.engine.step(timeout_ms=0):
+            pass
+        event = make_event(
+            source="badges",
+            id="g1",
+            type="person.position",
+            time=3_000,
+            data={"key": "guest", "value": IN},
+            headers={HISTORY: "true"},
+        )
+        await site.channels.channel("events").append([event])
+        await site.engine.step(timeout_ms=0)
+        site.clock.set_ms(100_500)  # what the live reading leads to is due half a second later
+        done = ReleaseDone(release="h", history=True, since=2, through=2)
+        done.touch("person.position", 3_000)
+        done.touch("person.position", 100_000)
+        note = make_event(source="s", id="h", type=DONE, time=0, data=done)
+        await site.looker.look(note)
+        assert [one.causes() for one in await site.said(DETECTED)] == [("g1",)]
+        await site.go_on(200_000)
+        found = await site.said(DETECTED)
+        assert [one.causes() for one in found] == [("g1",), ("l1",)]
+        assert HISTORY not in found[1].headers
+
+    play(plan_of(ALONE))(scenario)
+
+
+def test_a_release_after_an_import_judges_live_and_imported_detections_apart() -> None:
+    async def scenario(site: Site) -> None:
+        await site.seen("k0", 1_000, "keeper", OUT)
+        await site.seen("k9", 60_000, "keeper", OUT)
+        await site.go_on(200_000)
+        await imported(site, ("g1", 3_000, "guest", IN))
+        (found,) = await site.said(DETECTED)
+        looked = await site.look(await site.seen("k1", 3_500, "keeper", IN))
+        assert (looked.late_detections, looked.unsupported) == (0, 1)
+        (wrong,) = await site.said(UNSUPPORTED)
+        assert wrong.payload()["detection"] == found.id
+
+    play(plan_of(ALONE))(scenario)

@@ -14,6 +14,7 @@ import msgspec
 
 from rapport.core.errors import UnknownName
 from rapport.core.event import INTERPRETATION, StoredEvent
+from rapport.core.release import HISTORY
 
 _MOST_EVENTS = 500
 """A bound on the tree, so that a cycle of causes or a huge detection cannot run away."""
@@ -49,6 +50,8 @@ class CauseNode(msgspec.Struct):
     """`name@version` of what gave a reading its meaning."""
     found_in: str = ""
     """`log` or `lake`, where a door says it."""
+    history: bool = False
+    """It was imported as history, or found with readings that were."""
 
 
 async def cause_tree(channels: FindsEvents, event_id: str) -> CauseNode:
@@ -85,6 +88,7 @@ async def _node(
         causes=[],
         missing=[],
         interpretation=event.headers.get(INTERPRETATION, ""),
+        history=HISTORY in event.headers,
     )
     for cause in event.causes() if depth < _MOST_DEPTH else ():
         before = await _one_before(channels, cause, channel, stored)

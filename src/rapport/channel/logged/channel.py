@@ -26,13 +26,15 @@ from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import BareStored, Event, StoredEvent
 from rapport.core.packed_events import HeldEvents, PackedEvents
+from rapport.core.release import HISTORY
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import READ_BYTES, Block, Overtaken
 
 _log = get_logger(__name__)
 
 _REBUILD_RECORDS = 50_000
-_TTL_NAME = TTL.encode()
+_HEADERS_THAT_MATTER = (TTL.encode(), HISTORY.encode())
+"""Events with one of these are read whole by every reader."""
 _LOOK_AHEAD = 256
 """Events decoded when one is asked for: who repeats itself asks for the next ones soon."""
 
@@ -121,7 +123,7 @@ class LoggedChannel:
         return limit
 
     async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
-        """See BareReading. Headers matter to interceptors, and for times to live."""
+        """See BareReading. Headers matter to interceptors, for times to live and for history."""
         shared = self._shared
         if shared.chains is not None or shared.ttl_of(self.name) >= 0 or shared.closed:
             return []
@@ -354,8 +356,12 @@ class LoggedChannel:
             found = left
         else:
             blocks = self._parts.log.read_after(self.name, position, max_records=limit)
-            mortal = (place for place, one in enumerate(blocks) if may_hold(one.body, _TTL_NAME))
-            found = bare_events(blocks[: next(mortal, None)], position)
+            whole = (
+                place
+                for place, one in enumerate(blocks)
+                if any(may_hold(one.body, name) for name in _HEADERS_THAT_MATTER)
+            )
+            found = bare_events(blocks[: next(whole, None)], position)
         self._bare_left = found[limit:]
         return found[:limit]
 

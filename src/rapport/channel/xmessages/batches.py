@@ -36,7 +36,7 @@ from rapport.channel.xmessages.names import TIME_TO_LIVE, XMESSAGES
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.ids import content_id
-from rapport.core.xml import XmlNode
+from rapport.core.xml import MAX_XML_BYTES, XmlNode
 
 _BATCH = (
     *("messages", "currentToken", "nextToken"),
@@ -69,17 +69,31 @@ def read_messages(
     found = fields_of(node, _BATCH)
     token = text_of(found.get("currentToken"))
     messages = found.get("messages")
-    events = []
+    events: list[Event] = []
+    size = 0
     for index, child in enumerate(messages.children if messages else ()):
         name = content_id(sender, token, str(index)) if token else new_id()
         try:
             events.append(read_message(child, Unnamed(sender, name, now_ms)))
+            size += len(events[-1].data)
+            _check_size(size)
         except InvalidInput as error:
             raise InvalidInput(
                 f"message {index}: {error.message}", code=error.code, hint=error.hint
             ) from None
     live_ms = number_of(found.get("timeToLiveForMessagesInMs"), KEEP_AS_LONG_AS_POSSIBLE)
     return [_with_time_to_live(event, live_ms) for event in events]
+
+
+def _check_size(size: int) -> None:
+    """Each message repeats the namespaces declared around it, so all may be far larger together
+    than the document."""
+    if size > 2 * MAX_XML_BYTES:
+        raise InvalidInput(
+            f"the messages have over {2 * MAX_XML_BYTES} bytes with the namespaces they need",
+            code="xml.too_large",
+            hint="declare namespaces in the messages that use them, or send fewer messages",
+        )
 
 
 def _with_time_to_live(event: Event, live_ms: int) -> Event:

@@ -59,15 +59,16 @@ def write_node(node: XmlNode) -> str:
     around = {"": "", "xml": XML}
     unused = _ENVELOPE - set(_namespaces_in(node))
     around.update((key, bound) for key, bound in node.prefixes.items() if bound in unused)
-    _write(node, around, parts)
+    _write(node, around, node.prefixes, parts)
     return "".join(parts)
 
 
-def _write(node: XmlNode, outer: Mapping[str, str], parts: list[str]) -> None:
-    scope = node.prefixes
-    new = sorted(key for key, bound in scope.items() if outer.get(key) != bound)
-    if outer.get("") and "" not in scope:
-        scope, new = {**scope, "": ""}, ["", *new]
+def _write(
+    node: XmlNode, outer: Mapping[str, str], declared: Mapping[str, str], parts: list[str]
+) -> None:
+    """`outer`: all that is in scope around the node; `declared`: what is to be in scope besides."""
+    new = sorted(key for key, bound in declared.items() if outer.get(key) != bound)
+    scope = {**outer, **declared} if new else outer
     name = _qualified(node.namespace, node.name, scope, bare=True)
     parts.append(f"<{name}{''.join(_declaration(key, scope[key]) for key in new)}")
     parts += (_attribute(key, value, scope) for key, value in node.attributes.items())
@@ -79,13 +80,14 @@ def _write(node: XmlNode, outer: Mapping[str, str], parts: list[str]) -> None:
         if isinstance(part, str):
             parts.append(escaped(part))
         else:
-            _write(part, scope, parts)
+            own = part.prefixes.declared if part.prefixes is not node.prefixes else {}
+            _write(part, scope, own, parts)
     parts.append(f"</{name}>")
 
 
 def _namespaces_in(node: XmlNode) -> Iterator[str]:
     yield node.namespace
-    yield from (name[1:].partition("}")[0] for name in node.attributes if name.startswith("{"))
+    yield from (name[1:].rpartition("}")[0] for name in node.attributes if name.startswith("{"))
     for child in node.children:
         yield from _namespaces_in(child)
 

@@ -46,18 +46,20 @@ def read(
         return [(name, channels.channel(name).last_position()) for name in channels.names()]
 
     async def events(channels: ReadOnlyChannels) -> list[StoredEvent]:
-        if channel not in channels.names():
-            raise unknown(
-                "channel",
-                str(channel),
-                channels.names(),
-                if_none="nothing was published yet: rapport publish --channel NAME",
-            )
-        stored = [
-            one
-            async for page in pages_of(channels.channel(str(channel)), after, limit=limit)
-            for one in page
-        ]
+        if channel not in (filled := channels.names()):
+            if not _may_come(directory, str(channel)):
+                raise unknown(
+                    "channel",
+                    str(channel),
+                    filled,
+                    if_none="nothing was published yet: rapport publish --channel NAME",
+                )
+            stderr().print(_nothing_yet(channels, str(channel)), soft_wrap=True, markup=False)
+        chosen = channels.channel(str(channel))
+        stored = [one async for page in pages_of(chosen, after, limit=limit) for one in page]
+        if stored and (left := chosen.last_position() - stored[-1].position):
+            place = stored[-1].position
+            stderr().print(f"{left:,} more: rapport read {channel} --after {place}", markup=False)
         found = as_delivered(directory, channels, str(channel), stored)
         if not interpretation:
             return found
@@ -89,6 +91,28 @@ def read(
         for item in stored
     ]
     write_table(channel, ("position", "time", "source", "id", "type", "data"), rows)
+
+
+def _may_come(directory: Path, channel: str) -> bool:
+    """Whether a node of the site fills a channel of this name, though nothing is in it yet."""
+    from rapport.channel.declared import channels_from_site
+    from rapport.channel.reserved import is_reserved
+    from rapport.kernel.toml import TomlFile
+    from rapport.mediation.binding import RAW_PREFIX
+
+    file = TomlFile.load(directory / "site.toml")
+    declared, _problems = channels_from_site(file)
+    named = [rule.pattern for rule in declared.rules]
+    raw = [RAW_PREFIX + source for source, _section in file.section("sources").sections()]
+    return is_reserved(channel) or channel in (*named, *raw)
+
+
+def _nothing_yet(channels: ReadOnlyChannels, channel: str) -> str:
+    """An empty channel in words, with the place where its events may have stopped."""
+    quarantined = channels.channel("quarantine").last_position()
+    if channel != "events" or not quarantined:
+        return f"nothing is in {channel!r} yet"
+    return f"nothing is in 'events' yet; {quarantined:,} quarantined: rapport mediate quarantine"
 
 
 def _plan(directory: Path, channel: str, condition: str) -> str:

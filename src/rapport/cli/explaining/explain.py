@@ -199,8 +199,9 @@ def _show(one: Explained, with_text: bool) -> None:
     else:
         console.print(candidate_tree(one.held))
     if one.left_out:
-        text = f"  {one.left_out} more like it were left out after it: at most once per"
-        console.print(Text(f"{text} {duration(one.once_per_ms or 0)}", style="dim"))
+        window = duration(one.once_per_ms or 0)
+        text = f"  {one.left_out} more like it were suppressed by `at most once per {window}`"
+        console.print(Text(text, style="dim"))
     if with_text and one.text:
         console.print(Text(f"\n{one.text.rstrip()}", style="dim"))
 
@@ -216,6 +217,7 @@ def branch(node: CauseNode) -> Tree:
         f"  {node.id}\n",
         (f"{node.channel} #{node.position}, event time {format_time(node.time)}, ", "dim"),
         (f"received {format_time(node.received)}", "dim"),
+        (", imported as history" if node.history else "", "yellow"),
         (", found in the lake\n" if node.found_in == "lake" else "\n", "dim"),
         (f"meaning given by {node.interpretation}\n" if node.interpretation else "", "dim"),
         data,

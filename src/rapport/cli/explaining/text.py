@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rapport.core.times import format_time
-from rapport.policy.explaining.verdict import Answer, Candidate, Known, Node, Shown, Truth
+from rapport.policy.explaining.verdict import (
+    Answer,
+    Candidate,
+    Known,
+    Node,
+    Shown,
+    Truth,
+)
 from rapport.policy.explaining.wording import duration, relative, who
 
 if TYPE_CHECKING:
@@ -18,12 +25,11 @@ _MARKS: dict[Truth, tuple[str, str]] = {
     "false": ("✗", "bold red"),
     "unknown": ("?", "yellow"),
 }
-_SHORT = 12
 _BECAME = {
     "detected": "fired",
     "pending": "is not decided yet",
     "undecided": "left open",
-    "left out": "held, but was told before",
+    "left out": "held, but was suppressed",
     "not run": "held, but the policy did not run then",
     "refuted": "was given up",
     "incomplete": "was not complete",
@@ -41,7 +47,7 @@ def show_answer(console: Console, answer: Answer) -> None:
             console.print(candidate_tree(candidate))
         else:
             console.print(_short(candidate), soft_wrap=True)
-    if not answer.fired and not _held(answer):
+    if not answer.fired and not any(_is_met(one) for one in answer.candidates[:1]):
         console.print()
         console.print(_miss(answer), soft_wrap=True)
     if answer.notes:
@@ -51,9 +57,19 @@ def show_answer(console: Console, answer: Answer) -> None:
         console.print(Text.assemble(("  · ", "dim"), (when, "dim"), note.text), soft_wrap=True)
 
 
-def _held(answer: Answer) -> bool:
-    """Whether nothing was missed but a policy that runs, or time that passes."""
-    return any(one.became in ("not run", "pending") for one in answer.candidates[:1])
+def _is_met(candidate: Candidate) -> bool:
+    """Whether no condition was missed: something else kept it from firing."""
+    return candidate.became == "left out" or candidate.first_failed is None
+
+
+def _outcome(candidate: Candidate) -> str:
+    """What became of a candidate, in words that agree with the conditions that held."""
+    if candidate.became == "incomplete" and _is_met(candidate):
+        return "held, but fewer of its readings were a match already"
+    if candidate.became == "left out":  # what suppressed it is shown like a condition, and is none
+        return _BECAME[candidate.became]
+    held = sum(node.truth == "true" for node in candidate.clauses)
+    return f"{_BECAME[candidate.became]}, {held} of {len(candidate.clauses)} conditions held"
 
 
 def candidate_tree(candidate: Candidate) -> Tree:
@@ -61,11 +77,10 @@ def candidate_tree(candidate: Candidate) -> Tree:
     from rich.text import Text
     from rich.tree import Tree
 
-    held = sum(node.truth == "true" for node in candidate.clauses)
     head = Text.assemble(
         (who(candidate.bindings) or "nobody in particular", "bold"),
-        f"  {_BECAME[candidate.became]}, {held} of {len(candidate.clauses)} conditions held\n",
-        (f"times are told from {format_time(candidate.time)}", "dim"),
+        f"  {_outcome(candidate)}\n",
+        (f"times in UTC, counted from {format_time(candidate.time)}", "dim"),
     )
     tree = Tree(head)
     shown: set[str] = set()
@@ -102,7 +117,7 @@ def _reading(reading: Shown, reference: int, *, is_known: bool) -> Text:
     line = Text.assemble(
         reading.text,
         (f"  {relative(reading.time - reference)}", "cyan"),
-        (f"  {reading.source}, {short_id(reading.id)}", "dim"),
+        (f"  {reading.source}, {reading.id}", "dim"),
     )
     if reading.raw and not is_known:
         line.append(f"\nreceived as {reading.raw}", "dim")
@@ -120,11 +135,6 @@ def _known(known: Known, reference: int) -> Text:
     )
 
 
-def short_id(id: str) -> str:
-    """Enough of a long id to ask for it again."""
-    return id if len(id) <= _SHORT + 4 else id[:_SHORT]
-
-
 def _headline(answer: Answer) -> Text:
     from rich.text import Text
 
@@ -135,6 +145,10 @@ def _headline(answer: Answer) -> Text:
         said: tuple[str, str] = (f"fired{times}", "bold green")
     elif any(one.became == "pending" for one in answer.candidates[:1]):
         said = ("has not fired yet", "bold yellow")
+    elif any(one.became == "left out" for one in answer.candidates[:1]):
+        said = ("did not fire again", "bold yellow")
+    elif any(note.kind == "told" and note.event for note in answer.notes):
+        said = ("would not fire by what is on record now", "bold yellow")
     else:
         said = ("did not fire", "bold red")
     return Text.assemble((answer.policy, "bold"), " ", said, f"{about} around {around}")
@@ -147,10 +161,9 @@ def _short(candidate: Candidate) -> Text:
     if candidate.became == "detected" and candidate.detection is not None:
         told = f"  fired too, told at {format_time(candidate.detection.time)}"
         return Text.assemble((who(candidate.bindings), "bold"), told)
-    held = sum(node.truth == "true" for node in candidate.clauses)
     label = Text.assemble(
         ("\n" + (who(candidate.bindings) or "nobody in particular"), "bold"),
-        f"  {held} of {len(candidate.clauses)} conditions held",
+        f"  {_outcome(candidate)}",
     )
     failed = candidate.first_failed
     if failed is not None:
@@ -167,10 +180,11 @@ def _miss(answer: Answer) -> Text:
     if answer.nearest is not None:
         share = 100 * answer.nearest.relative
         size = f"{share:.2g} %" if share < 100 else "another value"
+        size = "less than 0.01 %" if share < 0.01 else size
         return Text.assemble(
             ("Nearest miss: ", "bold"),
             f"{answer.nearest.text}, and it would have fired",
-            (f"  (a change of {size}; reading {short_id(answer.nearest.reading.id)})", "dim"),
+            (f"  (a change of {size}; reading {answer.nearest.reading.id})", "dim"),
         )
     failed = answer.failed
     if failed > 1:

@@ -23,6 +23,7 @@ from rapport.cli.terminal import stderr, write_json
 from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
+from rapport.core.release import history_marks
 from rapport.kernel.clock import SystemClock
 
 _BATCH = 1_000
@@ -38,12 +39,17 @@ def import_file(
         list[str] | None, Parameter(help="Of the format, as NAME=VALUE; may be repeated.")
     ] = None,
     out: Annotated[Path | None, Parameter(help="Write the proposal here, not to stdout.")] = None,
+    notify: Annotated[
+        bool, Parameter(help="Carry out the actions of what is found, however old it is.")
+    ] = False,
     where: Where = HERE,
 ) -> None:
-    """Publish the rows of a file as raw events of a source, or guess what they mean.
+    """Publish the rows of a file as history of a source, or guess what they mean.
 
     Through the node when it runs, else into the site's store. Rows that were imported before are
-    not stored again.
+    not stored again. Policies evaluate the rows in order of time, together with what the log holds
+    of that time; live policies are not affected. What they find is marked as history, and nobody
+    is notified unless --notify is given.
     """
     options = dict(map(_option, option or []))
     if guess:
@@ -61,13 +67,17 @@ def import_file(
     with at_rest(file) as kept:
         chosen, options = format_of(kept, where.directory, source, format, options)
         _check_rows(kept, chosen, options)
-        events = _events(kept, source, chosen, options)
+        events = _events(kept, source, chosen, options, history_marks(notify=notify))
         with _progress(file) as told, open_target(where, source) as send:
             while batch := list(islice(events, _BATCH)):
                 duplicates += send(batch)
                 sent += len(batch)
                 told(sent)
     write_json({"published": sent - duplicates, "duplicates": duplicates})
+    if sent > duplicates:
+        told = "people are notified" if notify else "nobody is notified"
+        note = f"imported as history: policies evaluate it when the node has read it; {told}"
+        stderr().print(note, soft_wrap=True, markup=False)
 
 
 def _check_rows(file: Path, name: str, options: dict[str, Any]) -> None:
@@ -81,7 +91,9 @@ def _check_rows(file: Path, name: str, options: dict[str, Any]) -> None:
             pass
 
 
-def _events(file: Path, source: str, name: str, options: dict[str, Any]) -> Iterator[Event]:
+def _events(
+    file: Path, source: str, name: str, options: dict[str, Any], marks: dict[str, str]
+) -> Iterator[Event]:
     """One event for each row, named by what the file holds and its place in it."""
     from rapport.mediation.formats.files import values_of
 
@@ -97,6 +109,7 @@ def _events(file: Path, source: str, name: str, options: dict[str, Any]) -> Iter
                 subject="",
                 time=now_ms,
                 data=msgspec.json.encode(value),
+                headers=marks,
             )
 
 

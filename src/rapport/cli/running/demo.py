@@ -71,7 +71,7 @@ async def _secure_building(site: Path, keep: bool, spark: bool) -> int:
             tell("Spark reports what happened, from history")
             report = await asyncio.to_thread(_write_report, site)
         _show(played)
-        _show_next(scene, site, keep, report)
+        _show_next(scene, played, site, report, keep=keep)
         if keep:
             await asyncio.Event().wait()
     return 0 if played.as_expected() else 1
@@ -121,7 +121,9 @@ def _write_report(site: Path) -> Path | None:
     return None
 
 
-def _show_next(scene: Stage, site: Path, keep: bool, report: Path | None) -> None:
+def _show_next(
+    scene: Stage, played: Played, site: Path, report: Path | None, *, keep: bool
+) -> None:
     rows = [
         ("./run demo --keep", "a live page, and time to look around"),
         ("./run rapport init my-site", "a site of your own; --template home, air, duty, empty"),
@@ -130,8 +132,8 @@ def _show_next(scene: Stage, site: Path, keep: bool, report: Path | None) -> Non
     if keep:
         rows[0] = (scene.url, "the live page; stop with Ctrl-C")
         rows.insert(1, (f"./run rapport ledger --site {site}", "who was reached, who answered"))
-        if scene.node.ledger.messages():
-            alarm = scene.node.ledger.messages()[0].message
+        if played.sent:
+            alarm = played.sent[0].message
             rows.insert(2, (f"./run rapport explain {alarm} --site {site}", "why, to the reading"))
     if report is not None:
         rows.insert(0, (str(report), "what happened, reported by Spark: open it in a browser"))

@@ -14,8 +14,11 @@ from rapport.communication.actions import (
     OwnAction,
     Phrases,
     message_for,
+    message_saying,
     nothing_said,
     same_phrase,
+    too_old_text,
+    why_skipped,
 )
 from rapport.communication.contents.rules import ANY_CONTENT, ContentFault, Contents
 from rapport.communication.delivering.case_records import Case, Letter
@@ -27,9 +30,9 @@ from rapport.communication.delivering.telling import tell_sender
 from rapport.communication.delivering.tracking import Member, NextReceiver, Retry, Tracking, Try
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.effects import Effect, effect_of
-from rapport.communication.ledger import SOURCE, refused_events, unmapped_event
+from rapport.communication.ledger import SOURCE, refused_events, skipped_events, unmapped_event
 from rapport.communication.templates import Facts, nothing_known
-from rapport.core.detection import Detection
+from rapport.core.detection import ACT_WITHIN_MS, STILL_LASTS, Detection, SkippedAction
 from rapport.core.errors import SourceUnavailable
 from rapport.core.event import Event
 from rapport.core.message import Message
@@ -54,22 +57,41 @@ class Acting:
         facts: Facts = nothing_known,
         own_action: OwnAction = nothing_said,
         contents: Contents = ANY_CONTENT,
+        act_within_ms: int = ACT_WITHIN_MS,
     ) -> None:
         self._transaction, self._cases, self._members = transaction, cases, members
         self._actions, self._phrases, self._retry = actions, phrases, retry
         self._facts, self._own_action, self._contents = facts, own_action, contents
+        self._act_within_ms = act_within_ms
 
-    def take(self, event: Event, now_ms: int, *, hops: int = 0, since_ms: int = 0) -> None:
-        """Acts on one detection; `hops`: how many actions led to it; `since_ms`: when it was first
-        tried, if before now. Raises InvalidInput; TakenInPart when somebody who is to be told is
-        not known now: what the other phrases lead to stays, and is not done twice.
+    def take(
+        self,
+        event: Event,
+        now_ms: int,
+        *,
+        hops: int = 0,
+        since_ms: int = 0,
+        any_age: bool = False,
+    ) -> None:
+        """Acts on one detection, or records that it is too old for that; `hops`: how many actions
+        led to it; `since_ms`: when it was first tried, if before now; `any_age`: an operator asks
+        for it, however old it is. Raises InvalidInput; TakenInPart when somebody who is to be told
+        is not known now: what the other phrases lead to stays, and is not done twice.
         """
         detection = Detection.from_event(event)
+        skipped = ""
+        if not any_age:
+            skipped = why_skipped(
+                event, detection, now_ms=since_ms or now_ms, act_within_ms=self._act_within_ms
+            )
         waiting: SourceUnavailable | None = None
         for phrase in self._phrases(detection.policy, detection.version):
             mark = self._transaction.mark()
             try:
-                self._act(phrase, detection, event, now_ms, hops, since_ms or now_ms)
+                if skipped:
+                    self._skip(phrase, detection, event, now_ms, skipped)
+                else:
+                    self._act(phrase, detection, event, now_ms, hops, since_ms or now_ms)
             except SourceUnavailable as error:
                 self._transaction.roll_back(mark)
                 waiting = error
@@ -85,14 +107,42 @@ class Acting:
         hops: int,
         since_ms: int,
     ) -> None:
-        action = self._own_action(detection.policy, detection.version, phrase)
-        action = action or self._actions.get(same_phrase(phrase))
+        action = self._action(phrase, detection)
         if action is None:
             line = unmapped_event(event.id, detection.policy, phrase, now_ms=now_ms)
             self._transaction.emit("log", line)
         else:
             effect = self._effect(action, detection, now_ms, hops)
             self._begin(action, detection, event, now_ms, effect, since_ms)
+
+    def take_skipped(self, event: Event, now_ms: int) -> None:
+        """Records an action about policies that the policy engine did not carry out. Raises
+        InvalidInput.
+        """
+        skipped = SkippedAction.from_event(event)
+        detection = skipped.detection
+        reason = too_old_text(detection, skipped.found_ms, skipped.limit_ms)
+        action = Action(phrase=skipped.phrase, send_to=SENDER, text=skipped.phrase)
+        message = message_saying(action, action.text, detection.id())
+        for line in skipped_events(message, detection, event.id, reason, now_ms=now_ms):
+            self._transaction.emit("log", line)
+
+    def _action(self, phrase: str, detection: Detection) -> Action | None:
+        own = self._own_action(detection.policy, detection.version, phrase)
+        return own or self._actions.get(same_phrase(phrase))
+
+    def _skip(
+        self, phrase: str, detection: Detection, event: Event, now_ms: int, reason: str
+    ) -> None:
+        """Records an action that is not carried out."""
+        action = self._action(phrase, detection)
+        if action is None:
+            return
+        effect = self._effect(action, detection, now_ms, 0)
+        message = message_for(action, detection, self._facts, effect=effect)
+        if self._cases.records.case(message.id) is None:
+            for line in skipped_events(message, detection, event.id, reason, now_ms=now_ms):
+                self._transaction.emit("log", line)
 
     def _effect(
         self, action: Action, detection: Detection, now_ms: int, hops: int
@@ -112,14 +162,15 @@ class Acting:
         effect: Effect | None,
         since_ms: int,
     ) -> None:
-        is_late = LATE in event.headers
-        message = message_for(action, detection, self._facts, is_late=is_late, effect=effect)
+        is_late = LATE in event.headers or event.type == STILL_LASTS
+        about, facts = event.id, self._facts
+        message = message_for(action, detection, facts, is_late=is_late, effect=effect, about=about)
         if self._cases.records.case(message.id) is not None:
             return
         misfit = self._contents.fault(message)
         if misfit is not None and is_late:
             # What is meant for machines has no place for a remark about when it was.
-            message = message_for(action, detection, self._facts, effect=effect)
+            message = message_for(action, detection, facts, effect=effect, about=about)
             misfit = self._contents.fault(message)
         if misfit is not None:
             self._refuse(message, misfit, detection, event, now_ms)

@@ -20,6 +20,7 @@ LedgerState = Literal[
     "escalated",
     "closed",
     "unknown",
+    "skipped",
 ]
 """The states of the ledger; one is never reported as another."""
 

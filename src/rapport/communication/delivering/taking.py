@@ -42,7 +42,7 @@ from rapport.communication.delivering.taking_parts import TakingParts
 from rapport.communication.delivering.told_before import HistoryNeeded, ToldBefore
 from rapport.communication.delivering.transaction import TABLE, Outgoing, Transaction
 from rapport.communication.ledger import held_event
-from rapport.core.detection import DETECTED
+from rapport.core.detection import DETECTED, SKIPPED, STILL_LASTS
 from rapport.core.errors import Corrupt, SourceUnavailable, Unavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE, Message
@@ -112,6 +112,7 @@ class Taking:
             facts=parts.facts,
             own_action=parts.own_action,
             contents=parts.contents,
+            act_within_ms=parts.act_within_ms,
         )
         self.positions = {name: _position(records, name) for name in INPUTS}
         self._due.look()
@@ -245,14 +246,21 @@ class Taking:
         now_ms: int,
         hops: Mapping[str, int],
         since_ms: int = 0,
+        *,
+        any_age: bool = False,
     ) -> None:
-        """Acts on one event; other types are passed over. Raises InvalidInput when its data cannot
-        be read.
+        """Acts on one event; other types are passed over. `any_age`: an operator asks for it, so it
+        is never too old. Raises InvalidInput when its data cannot be read.
         """
         if channel == "input" and event.type == MESSAGE:
             self._receiving.take(event, now_ms, is_again=since_ms > 0)
         elif channel == "detections" and event.type == DETECTED:
-            self._acting.take(event, now_ms, hops=hops.get(event.id, 0), since_ms=since_ms)
+            own = hops.get(event.id, 0)
+            self._acting.take(event, now_ms, hops=own, since_ms=since_ms, any_age=any_age)
+        elif channel == "detections" and event.type == STILL_LASTS:
+            self._acting.take(event, now_ms, any_age=True)
+        elif channel == "detections" and event.type == SKIPPED:
+            self._acting.take_skipped(event, now_ms)
         elif channel == "control" and event.type == OUTCOME:
             data: OutcomeData = event.payload_as(OutcomeData)
             self._coming_back.take_outcome(data, now_ms, event.id)
@@ -268,7 +276,7 @@ class Taking:
         error = "" if stored is not None else "the event is in no log any more"
         if stored is not None:
             try:
-                self._take(replay.channel, stored.event, now_ms, hops)
+                self._take(replay.channel, stored.event, now_ms, hops, any_age=True)
                 self.transaction.check(mark[0])
             except HistoryNeeded as needed:
                 self._roll_back(mark)

@@ -16,6 +16,7 @@ from rapport.communication.delivering.tracking import Retry
 from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy.functions import PrivacyFunctions
 from rapport.communication.templates import Facts
+from rapport.core.detection import ACT_WITHIN_MS
 
 
 class TakingParts(msgspec.Struct, kw_only=True):
@@ -35,5 +36,6 @@ class TakingParts(msgspec.Struct, kw_only=True):
     declines: Declines
     lookups: LookupCounts = msgspec.field(default_factory=LookupCounts)
     contents: Contents = ANY_CONTENT
+    act_within_ms: int = ACT_WITHIN_MS
     is_heard: Callable[[], bool] = always_heard
     """Whether any notification callback is registered."""

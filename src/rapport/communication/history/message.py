@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import get_args
 
 import msgspec
 
+from rapport.communication.aside import run_aside
 from rapport.communication.delivering.steps import LedgerState
 from rapport.communication.history.ledger import Ledger, MessageRow, Question, TimelineLine
 from rapport.communication.history.rows import CLOSED
@@ -34,7 +36,7 @@ class MessageShown(msgspec.Struct, frozen=True):
 async def show_message(ledger: Ledger, message: str, *, with_timeline: bool = True) -> MessageShown:
     """The message as it stands now; raises UnknownName."""
     page = await ledger.find(Question(message=message, limit=_MOST_PEOPLE))
-    row = ledger.message(message)
+    row = await run_aside(partial(ledger.message, message))
     if row is None:
         raise UnknownName("message", message, code="message.unknown")
     summary = summarise(page.rows)

@@ -15,7 +15,15 @@ import msgspec
 from rapport.communication.history.rows import TAKEN, LedgerRow
 
 Fate = Literal[
-    "answered", "declined", "told", "held", "refused", "waiting", "in doubt", "not reached"
+    "answered",
+    "declined",
+    "told",
+    "held",
+    "refused",
+    "waiting",
+    "in doubt",
+    "not reached",
+    "skipped",
 ]
 
 _REASONS = {
@@ -52,6 +60,8 @@ class Summary(msgspec.Struct, kw_only=True):
     waiting: int = 0
     in_doubt: int = 0
     not_reached: int = 0
+    skipped: int = 0
+    """Recorded and not carried out."""
     reasons: dict[str, int] = {}
     """Why people were not reached, refused included."""
 
@@ -69,6 +79,7 @@ class Summary(msgspec.Struct, kw_only=True):
             (self.in_doubt, "in doubt"),
             (self.refused, "refused"),
             (self.not_reached, "not reached"),
+            (self.skipped, "not carried out"),
         ):
             parts += [f"{count} {word}"] if count else []
         why = sorted(self.reasons, key=lambda reason: (-self.reasons[reason], reason))
@@ -99,6 +110,7 @@ def summarise(rows: Iterable[LedgerRow]) -> Summary:
         waiting=counts["waiting"],
         in_doubt=counts["in doubt"],
         not_reached=counts["not reached"],
+        skipped=counts["skipped"],
         reasons=dict(reasons),
     )
 
@@ -134,6 +146,8 @@ def _furthest(rows: Sequence[LedgerRow]) -> tuple[Fate, LedgerRow | None]:
         return ("declined" if person.declined else "answered"), person
     if any(row.state in TAKEN for row in rows):
         return "told", None
+    if person is not None and person.state == "skipped":
+        return "skipped", person
     if person is not None and person.state in ("refused", "held"):
         return ("refused" if person.state == "refused" else "held"), person
     for row in rows:

@@ -40,7 +40,7 @@ the line that closes one.
 """
 FATES = (
     *(OPEN, "done", "failed", "timed_out"),
-    *("notified", ROUTED, "no_receiver", "forwarded", "refused"),
+    *("notified", ROUTED, "no_receiver", "forwarded", "refused", "skipped"),
 )
 """What became of a message: the result it was closed with and `open` until then; or, where it was
 over as soon as it was handled, what the ledger says (`state_when_handled`).

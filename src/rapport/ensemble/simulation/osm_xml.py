@@ -5,13 +5,12 @@ nothing fetched. [EN-11]
 from __future__ import annotations
 
 from typing import Final, NoReturn
-from xml.parsers import expat
 
-from rapport.core.xml import XmlError
+from rapport.core.xml import XmlError, XmlLimits, XmlReader, XmlVisitor, read_xml
 from rapport.ensemble.simulation.streets import MOST_PLACES, Place
 
-_MOST_DEPTH: Final = 20
 _MOST_REFERENCES: Final = 4 * MOST_PLACES
+_LIMITS: Final = XmlLimits(bytes=256 * 1024 * 1024, depth=20, parts=50 * MOST_PLACES)
 
 
 class OsmWay:
@@ -27,59 +26,63 @@ class OsmWay:
 
 def read_osm(data: bytes, name: str = "") -> tuple[dict[str, Place], list[OsmWay]]:
     """Points in degrees (east, north) by node id, and the ways; raises XmlError."""
-    reader = _OsmReader(data, name)
-    return reader.points, reader.ways
+    visitor = _OsmVisitor()
+    try:
+        read_xml(data, visitor, _LIMITS)
+    except XmlError as error:
+        raise _refused(name, error) from None
+    return visitor.points, visitor.ways
 
 
-class _OsmReader:
-    """One pass over one document."""
+def _refused(name: str, error: XmlError) -> XmlError:
+    (problem,) = error.problems_found()
+    code, message = problem.code, problem.message
+    if code == "xml.not_well_formed":
+        message = f"not XML: {message}"
+    if code.startswith("xml."):
+        code = "streets.too_large" if code == "xml.too_large" else "streets.bad_file"
+    return XmlError(
+        f"{name}: {message}" if name else message,
+        code=code,
+        hint=problem.hint,
+        line=problem.line,
+        column=problem.column,
+    )
 
-    def __init__(self, data: bytes, name: str) -> None:
+
+class _OsmVisitor(XmlVisitor):
+    """Collects nodes and ways in one pass over one document."""
+
+    _reader: XmlReader
+
+    def __init__(self) -> None:
         self.points: dict[str, Place] = {}
         self.ways: list[OsmWay] = []
+        self._open: list[str] = []
         self._way: OsmWay | None = None
-        self._name = name
-        self._depth = self._references = 0
-        parser = self._parser = expat.ParserCreate()
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.StartDoctypeDeclHandler = self._refuse_doctype
-        parser.EntityDeclHandler = self._refuse_doctype
-        self._read(data)
+        self._references = 0
 
-    def _read(self, data: bytes) -> None:
-        parser = self._parser
-        try:
-            parser.Parse(data, True)
-        except expat.ExpatError as error:
-            message = f"not XML: {expat.ErrorString(error.code) or error}"
-            self._fail("streets.bad_file", message, "one root element, closed tags, escaped & <")
-        except (ValueError, LookupError) as error:  # an encoding that Python does not read
-            self._fail("streets.bad_file", f"the encoding is not read: {error}", "use UTF-8")
-        finally:
-            # Parser and handlers hold each other: cut, so that memory goes at once.
-            parser.StartElementHandler = parser.EndElementHandler = None
-            parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = None
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        self._depth += 1
-        if self._depth == 1 and name != "osm":
+    def start(
+        self, name: str, namespace: str, attributes: dict[str, str], reader: XmlReader
+    ) -> None:
+        """See XmlVisitor."""
+        self._reader = reader
+        if not self._open and name != "osm":
             self._fail("streets.bad_file", f"the root is {name[:40]!r}", "it must be <osm>")
-        if self._depth > _MOST_DEPTH:
-            self._fail("streets.bad_file", "elements stand too deep", "OpenStreetMap XML is flat")
+        self._open.append(name)
         if name == "node":
             self._take_node(attributes)
         elif name == "way":
-            self._way = OsmWay(self._parser.CurrentLineNumber)
+            self._way = OsmWay(reader.place[0])
             self.ways.append(self._way)
         elif self._way is not None and name == "nd":
             self._take_reference(attributes)
         elif self._way is not None and name == "tag":
             self._way.tags[attributes.get("k", "")] = attributes.get("v", "")
 
-    def _end(self, name: str) -> None:
-        self._depth -= 1
-        if name == "way":
+    def end(self) -> None:
+        """See XmlVisitor."""
+        if self._open.pop() == "way":
             self._way = None
 
     def _take_node(self, attributes: dict[str, str]) -> None:
@@ -100,11 +103,5 @@ class _OsmReader:
             self._fail("streets.too_large", "too many nodes in ways", "cut out a smaller area")
         self._way.references.append(attributes["ref"])
 
-    def _refuse_doctype(self, *_declared: object) -> NoReturn:
-        hint = "leave out <!DOCTYPE ...>: entities are never expanded or fetched"
-        self._fail("streets.bad_file", "a document type or an entity is declared", hint)
-
     def _fail(self, code: str, message: str, hint: str) -> NoReturn:
-        line, column = self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
-        where = f"{self._name}: " if self._name else ""
-        raise XmlError(where + message, code=code, hint=hint, line=line, column=column)
+        self._reader.fail(code, message, hint)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from xml.parsers import expat
 
 import msgspec
 
-from rapport.core.xml import XmlNode
+from rapport.core.xml import XmlNode, XmlReader, XmlVisitor, read_xml
 
 
 def in_order(node: XmlNode) -> Iterator[XmlNode]:
@@ -21,17 +20,23 @@ def in_order(node: XmlNode) -> Iterator[XmlNode]:
 
 
 def element_places(raw: bytes) -> list[tuple[int, int]]:
-    """Where each element begins; of a document that `parse_xml` accepted, so nothing is expanded
-    or fetched.
-    """
-    places: list[tuple[int, int]] = []
-    parser = expat.ParserCreate()
-    parser.StartElementHandler = lambda _name, _attributes: places.append(
-        (parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
-    )
-    parser.Parse(raw, True)
-    parser.StartElementHandler = None
-    return places
+    """Where each element begins, as `parse_xml` reads the document."""
+    visitor = _PlaceVisitor()
+    read_xml(raw, visitor)
+    return visitor.places
+
+
+class _PlaceVisitor(XmlVisitor):
+    """Collects where elements begin."""
+
+    def __init__(self) -> None:
+        self.places: list[tuple[int, int]] = []
+
+    def start(
+        self, name: str, namespace: str, attributes: dict[str, str], reader: XmlReader
+    ) -> None:
+        """See XmlVisitor."""
+        self.places.append(reader.place)
 
 
 def value_of(node: XmlNode) -> Any:

@@ -16,7 +16,7 @@ import msgspec
 
 from rapport.core.codec import DATA_ENCODING
 from rapport.core.event import Event
-from rapport.core.xml import XmlError, XmlNode, parse_xml
+from rapport.core.xml import MAX_XML_PARTS, XmlError, XmlNode, parse_xml
 from rapport.mediation.formats.base import Document, bad_option, check_count, read_options
 from rapport.mediation.formats.payload import octets_of, ready_object, text_of
 from rapport.mediation.rejection import Rejected
@@ -67,7 +67,6 @@ class XmlFormat:
         except XmlError as error:
             raise Rejected(error.code, error.message, error.hint) from None
         found = list(self._found(root))
-        check_count(len(found))
         if not found:
             raise Rejected(
                 "format.no_elements",
@@ -83,15 +82,30 @@ class XmlFormat:
         for depth, step in enumerate(self._path):
             if depth:
                 level = [
-                    (child, {**above, **_attributes(node)})
+                    (child, around)
                     for node, above in level
+                    for around in (self._with_attributes(above, node),)
                     for child in node.children
                 ]
             level = [(node, above) for node, above in level if step in ("*", node.name)]
+        check_count(len(level))
+        self._check_repeated(sum(len(above) for _node, above in level))
         for node, above in level:
             value = _value(node)
             plain = value if isinstance(value, dict) else {TEXT: value}
             yield {**above, **plain} if self._options.above else plain
+
+    def _with_attributes(self, above: dict[str, str], node: XmlNode) -> dict[str, str]:
+        """What the children of a node inherit; one table for all of them."""
+        return {**above, **_attributes(node)} if self._options.above else above
+
+    def _check_repeated(self, values: int) -> None:
+        if values > MAX_XML_PARTS:
+            raise Rejected(
+                "xml.too_large",
+                f"the attributes above make over {MAX_XML_PARTS:,} values in all documents",
+                "send the elements in several events, or leave out above = true",
+            )
 
 
 def _attributes(node: XmlNode) -> dict[str, str]:

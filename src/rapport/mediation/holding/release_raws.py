@@ -28,7 +28,7 @@ class Progress:
         """Of each raw channel the last position: they are done in order."""
         self.upto = 0
         self.is_done = False
-        self._total = ReleaseDone(release="")
+        self._total = ReleaseDone(release="", notify=True)
 
     def take(self, batch: BatchDone) -> None:
         places = (*batch.released, *batch.rejected)

@@ -35,29 +35,30 @@ class Expectation:
         self._known = frozenset(before.scope.types.names)
         lineage = before.lineage
         self._inherited = frozenset(lineage[: lineage.index(above) + 1])
-        self.decisions: Decisions = dict(self._decide_all())
 
     def rules_to_inject(self, now: Checked, *, exactly: bool) -> tuple[Rule, ...]:
         """What `now` lacks to do as expected; empty when it does.
 
         First one rule per pattern, as the source has it; where that is too coarse, `exactly` gives
-        a rule per path.
+        a rule per path. The paths are those that `now` looks at: an injected rule may match at
+        paths that no declared rule reaches, such as deeper in other events.
         """
+        decisions = dict(self._decide_all(now))
         wrong = {
             (direction, path): decision
-            for (direction, path), decision in self.decisions.items()
+            for (direction, path), decision in decisions.items()
             if _decision(now.resolver(direction).winner(path)) != decision
         }
         by_path = [
             Rule(str(exact_pattern(path)), decision, direction, injected=True)
             for (direction, path), decision in wrong.items()
         ]
-        return tuple(by_path if exactly else self._by_pattern(wrong) or by_path)
+        return tuple(by_path if exactly else self._by_pattern(decisions, wrong) or by_path)
 
-    def _by_pattern(self, wrong: Decisions) -> list[Rule]:
+    def _by_pattern(self, decisions: Decisions, wrong: Decisions) -> list[Rule]:
         """One rule for each new pattern whose paths all want the same."""
         wanted: dict[tuple[Direction, BoundRule], set[str]] = {}
-        for (direction, path), decision in self.decisions.items():
+        for (direction, path), decision in decisions.items():
             rule = self._natural.resolver(direction).winner(path)
             if rule is not None and self._is_added(rule):
                 wanted.setdefault((direction, rule), set()).add(decision)
@@ -65,12 +66,12 @@ class Expectation:
             (direction, self._natural.resolver(direction).winner(path)) for direction, path in wrong
         }
         return [
-            Rule(str(rule.pattern), next(iter(decisions)), direction, injected=True)
-            for (direction, rule), decisions in wanted.items()
-            if len(decisions) == 1 and (direction, rule) in concerned
+            Rule(str(rule.pattern), next(iter(alike)), direction, injected=True)
+            for (direction, rule), alike in wanted.items()
+            if len(alike) == 1 and (direction, rule) in concerned
         ]
 
-    def _decide_all(self) -> Iterator[tuple[tuple[Direction, Path], str]]:
+    def _decide_all(self, now: Checked) -> Iterator[tuple[tuple[Direction, Path], str]]:
         for direction in DIRECTIONS:
             old, natural = self._before.resolver(direction), self._natural.resolver(direction)
 
@@ -78,7 +79,7 @@ class Expectation:
                 return self._decide(path, old, natural)
 
             for name in self._natural.scope.types.complex_names:
-                for path, decision in natural.walk(name, decide):
+                for path, decision in now.resolver(direction).walk(name, decide):
                     yield (direction, path), decision
 
     def _decide(self, path: Path, old: Resolver, natural: Resolver) -> str:

@@ -14,7 +14,13 @@ from rapport.core.errors import InterpretationError, Problem, nearest_names
 from rapport.mediation.model.augmenting import Expectation
 from rapport.mediation.model.checking import Checked
 from rapport.mediation.model.conversions import Conversion
-from rapport.mediation.model.interpretation import ROOT, Interpretation, Mapping, Rule
+from rapport.mediation.model.interpretation import (
+    DIRECTIONS,
+    ROOT,
+    Interpretation,
+    Mapping,
+    Rule,
+)
 from rapport.mediation.model.interpretations import Held, Interpretations
 from rapport.mediation.model.replacement import (
     Replacement,
@@ -158,6 +164,7 @@ def _augment(old: Interpretations, change: Augment) -> Outcome:
         held[change.name] = Held(_added(target, change), version)
     new = Interpretations(tuple(roots), old.replacements, held)
     for name in old.descendants(change.name):
+        new = _keep_mappings(old, new, name, change.name)
         new = _keep_descendant(old, new, name, change.name)
     return _verdict(old, new, change.name, new.descendants(change.name))
 
@@ -165,14 +172,19 @@ def _augment(old: Interpretations, change: Augment) -> Outcome:
 def _keep_descendant(
     old: Interpretations, new: Interpretations, name: str, above: str
 ) -> Interpretations:
-    """Injects into one descendant until it does what it did."""
+    """Injects into one descendant until it does what it did.
+
+    What it is to do follows from the declarations alone. What was injected into interpretations
+    between is meant for their own paths; where that changes a descendant, it is injected against.
+    """
     before = old.checked(name)
-    known = {each.rule for each in before.scope.bound if each.owner == above}
-    natural = Checked(new.chain(name))
-    added = {each.rule for each in natural.scope.bound if each.owner == above} - known
+    at = before.lineage.index(above)
+    chain, augmented = list(old.chain(name)), new.chain(name)[at]
+    added = augmented.rules[len(chain[at].rules) :]
     if not added:
         return new
-    expectation = Expectation(before, natural, added, above)
+    chain[at] = augmented
+    expectation = Expectation(before, Checked(chain), added, above)
     for each_round in range(_MOST_ROUNDS):
         missing = expectation.rules_to_inject(Checked(new.chain(name)), exactly=each_round > 0)
         if not missing:
@@ -182,6 +194,36 @@ def _keep_descendant(
         changed = {**new.held, name: Held(kept, held.root_version)}
         new = Interpretations(new.roots, new.replacements, changed)
     return new
+
+
+def _keep_mappings(
+    old: Interpretations, new: Interpretations, name: str, above: str
+) -> Interpretations:
+    """The same for mappings: a new one of a subtype counts more than a descendant's own of its
+    super-type, so the subtype gets the descendant's own.
+    """
+    before = old.checked(name)
+    at = before.lineage.index(above)
+    chain, augmented = list(old.chain(name)), new.chain(name)[at]
+    added = augmented.mappings[len(chain[at].mappings) :]
+    if not added:
+        return new
+    own = {mapping for one in chain[at + 1 :] for mapping in one.mappings}
+    chain[at] = augmented
+    natural, now = Scope(chain), Scope(new.chain(name))
+    kept: list[Mapping] = []
+    for each in before.scope.types.complex_names:
+        for direction in DIRECTIONS:
+            expected = natural.mapping_of(each, direction)
+            mine = before.scope.mapping_of(each, direction)
+            if expected in added and mine in own:
+                expected = mine
+            if expected is not None and now.mapping_of(each, direction) != expected:
+                kept.append(_replace(expected, source=each))
+    held = new.held[name]
+    kept_here = _replace(held.interpretation, mappings=(*held.interpretation.mappings, *kept))
+    changed = {**new.held, name: Held(kept_here, held.root_version)} if kept else new.held
+    return Interpretations(new.roots, new.replacements, changed)
 
 
 def _additions(old: Interpretations, change: Augment) -> Sequence[Augment]:

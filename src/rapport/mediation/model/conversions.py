@@ -91,7 +91,9 @@ class Enumeration(msgspec.Struct, frozen=True, tag="enumeration"):
 
 
 class Rename(msgspec.Struct, frozen=True, tag="rename"):
-    """Attributes of an object under other names, old to new; the others as they are."""
+    """Attributes of an object under other names, old to new; the others as they are. The result has
+    the attributes of its declared type and no others, and no `@type` of what it was before.
+    """
 
     names: tuple[tuple[str, str], ...]
 

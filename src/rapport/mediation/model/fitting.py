@@ -12,6 +12,7 @@ from collections.abc import Mapping as Dict
 import msgspec
 
 from rapport.core.errors import Problem
+from rapport.mediation.model.conversions import Identity
 from rapport.mediation.model.interpretation import Direction, Mapping
 from rapport.mediation.model.plan import (
     KEEP,
@@ -58,10 +59,31 @@ class Fitting:
     def fit_event(self, step: Step, name: str, mapping: Mapping | None) -> Step:
         """The step of a whole event of type `name`, made to give what the mapping promises."""
         if mapping is None:
-            return step
+            return step if isinstance(step, Convert) else self._tagged(step, name)
         if isinstance(step, Convert):
             return self._fit_whole(step, mapping)
-        return self._fit_object(self._as_object(step, name, name), mapping.target, mapping)
+        fitted = self._fit_object(self._as_object(step, name, name), mapping.target, mapping)
+        # An event's own `@type` names what it was; what it becomes is the mapping's target.
+        return _replace(fitted, tag="") if mapping.target != name else fitted
+
+    def _tagged(self, step: Step, declared: TypeRef) -> Step:
+        """The step of a place that keeps its type: a result of a subtype says so."""
+        if isinstance(step, Convert):
+            is_identity = isinstance(step.conversion.how, Identity)
+            return step if is_identity else self._fit_convert(step, declared)
+        if isinstance(step, Each):
+            return _replace(step, step=self._tagged(step.step, declared[1:-1]))
+        if isinstance(step, Variants):
+            cases = (_replace(case, step=self._tagged(case.step, declared)) for case in step.cases)
+            return _replace(step, cases=tuple(cases))
+        if isinstance(step, Object):
+            attributes = self._types.attributes(step.type)
+            parts = (
+                _replace(part, step=self._tagged(part.step, attributes[part.attribute].type))
+                for part in step.parts
+            )
+            return _replace(step, parts=tuple(parts))
+        return step
 
     def fit(self, step: Step, declared: TypeRef, wanted: TypeRef | None, path: str) -> Step:
         """The step for a place declared as `declared` where `wanted` is promised.

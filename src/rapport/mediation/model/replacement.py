@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.mediation.model.conversions import Chain, Conversion
+from rapport.mediation.model.conversions import Chain, Conversion, Rename
 from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
 from rapport.mediation.model.patterns import BoundItem, BoundPattern
 from rapport.mediation.model.plan import KEEP, Case, Convert, Each, Object, Part, Step, Variants
@@ -92,9 +92,8 @@ def rewrite(
     they did.
     """
     old, new = (replacement.new, replacement.old) if back else (replacement.old, replacement.new)
-    forth, undo = (
-        (replacement.back, replacement.forth) if back else (replacement.forth, replacement.back)
-    )
+    ways = _exactly(replacement.forth), _exactly(replacement.back)
+    forth, undo = reversed(ways) if back else ways
     patterns = {each.rule: each.pattern for each in scope.bound}
     return _replace(
         given,
@@ -133,7 +132,7 @@ def _exact(path: str, name: str, replacement: Replacement, types: Types, *, back
     )
     if name == old:
         about = f"{replacement.old} replaced by {replacement.new}"
-        return Convert(path, name, about, conversion)
+        return Convert(path, name, about, _exactly(conversion))
     parts = []
     for attribute in types.attributes(name).values():
         if old in types.reach(attribute.type):
@@ -141,6 +140,21 @@ def _exact(path: str, name: str, replacement: Replacement, types: Types, *, back
             step = _declared(below, attribute.type, replacement, types, back=back)
             parts.append(Part(attribute.name, attribute.optional, step))
     return Object(path, name, tuple(parts)) if parts else KEEP
+
+
+def _exactly(conversion: Conversion) -> Conversion:
+    """The same, made of nothing but what one type declares and giving nothing but what the other
+    does: a function that copies its argument brings no attributes and no `@type` along.
+    """
+    if isinstance(conversion.how, Rename):
+        return conversion
+    ((given,), (result,)) = conversion.arguments, conversion.results
+    steps = (
+        Conversion(conversion.name, (given,), (given,), Rename(())),
+        conversion,
+        Conversion(conversion.name, (result,), (result,), Rename(())),
+    )
+    return _replace(conversion, how=Chain(steps))
 
 
 def _declared(

@@ -97,7 +97,7 @@ def callable_of(
         return passed(conversion, how, calculate, types)
     if isinstance(how, (Call, Stateful)):
         return _guarded(conversion, _of_site(conversion, how, functions, memory), types)
-    return _structural(conversion, how)
+    return _structural(conversion, how, types)
 
 
 def _calculation(
@@ -122,13 +122,12 @@ def _result_kinds(conversion: Conversion, how: ValueKind, types: Types) -> list[
     return [types.kind(each) for each in conversion.results]
 
 
-def _structural(conversion: Conversion, how: Rename | Join | Cut | Gather | Scatter) -> Function:
+def _structural(
+    conversion: Conversion, how: Rename | Join | Cut | Gather | Scatter, types: Types
+) -> Function:
     name = conversion.name
     if isinstance(how, Rename):
-        renamed = dict(how.names)
-        return lambda value: {
-            renamed.get(each, each): one for each, one in an_object(value, name).items()
-        }
+        return _rename(conversion, how, types)
     if isinstance(how, Join):
         separator = how.separator
         return lambda *values: separator.join([text(value, name) for value in values])
@@ -140,6 +139,24 @@ def _structural(conversion: Conversion, how: Rename | Join | Cut | Gather | Scat
         return lambda value: _scatter(an_object(value, name), wanted, name)
     parts, mark = len(conversion.results), how.separator
     return lambda value: _cut(text(value, name), mark, parts, name)
+
+
+def _rename(conversion: Conversion, how: Rename, types: Types) -> Function:
+    name, result, renamed = conversion.name, conversion.result, dict(how.names)
+    if not types.is_complex(result):  # any object
+        return lambda value: {
+            renamed.get(each, each): one for each, one in an_object(value, name).items()
+        }
+    given = set(renamed.values())
+    declared = types.attributes(result)
+    former = {each: each for each in declared if each not in given and each not in renamed}
+    former |= {new: old for old, new in how.names if new in declared}
+
+    def rename(value: Any) -> Any:
+        found = an_object(value, name)
+        return {new: found[old] for new, old in former.items() if old in found}
+
+    return rename
 
 
 def _scatter(value: dict[str, Any], wanted: tuple[str, ...], name: str) -> Any:

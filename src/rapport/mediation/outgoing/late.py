@@ -15,11 +15,12 @@ from rapport.mediation.binding import SourceBinding
 from rapport.mediation.in_force import InForce
 from rapport.mediation.lane import RAW_POSITION, GivesMeaning
 from rapport.mediation.model.feeding import remembers
-from rapport.mediation.outgoing.originals import as_received
+from rapport.mediation.outgoing.originals import (
+    ORDERED_FORMATS,
+    DeclaredTypes,
+    as_received,
+)
 from rapport.mediation.outgoing.speech import Said, Speech
-
-_REMEMBERING_FORMATS = ("homeassistant",)
-"""Formats in which an event is understood by what came before it."""
 
 
 class RawSources(Protocol):
@@ -42,27 +43,39 @@ class LateSpeech:
         self.speech = speech
         self.is_own = binding is not None and binding.interpretation == speech.name
         """The source speaks as the consumer does."""
-        if not self.is_own and binding is not None and _in_order_only(in_force, binding):
+        self._binding = binding
+        self._types = DeclaredTypes(in_force, speech.name) if self.is_own else None
+        self._in_order = binding is not None and _in_order_only(in_force, binding)
+        if not self.is_own and binding is not None and self._in_order:
             raise Unsupported(
                 f"reading raw.{source} in another interpretation",
                 "a source whose events depend on those before them",
                 hint=f"read {binding.into!r}, where they have got their meaning in order",
             )
         self._meaning = sources.meaning_apart(source)
-        self.may_block = not self.is_own and (self._meaning.may_block or speech.may_block)
+        self.may_block = self._meaning.may_block or speech.may_block
 
     def say(self, stored: StoredEvent) -> Said:
-        """The raw event as it is when the consumer speaks as its producer, else in its words."""
-        if self.is_own:
-            return Said((as_received(stored.event, self.stamp),), is_made=False)
-        return self._said([stored])[stored.position]
+        """The raw event as it is when the consumer speaks as its producer, else in its words. One
+        that is not as the interpretation declares it now, since it was received in another version,
+        goes by way of root.
+        """
+        return self._original(stored.event) or self._said([stored])[stored.position]
 
     def say_all(self, stored: Sequence[StoredEvent]) -> list[Said]:
         """What `say` says of each; those of one type cost less together."""
-        if self.is_own:
-            return [self.say(one) for one in stored]
-        said = self._said(list({one.position: one for one in stored}.values()))
-        return [said[one.position] for one in stored]
+        originals = {one.position: self._original(one.event) for one in stored}
+        others = {one.position: one for one in stored if originals[one.position] is None}
+        said = self._said(list(others.values())) if others else {}
+        return [originals[one.position] or said[one.position] for one in stored]
+
+    def _original(self, raw: Event) -> Said | None:
+        if self._types is None:
+            return None
+        if not self._in_order and not self._types.fits(raw, self._binding):
+            return None
+        name = self._types.type_of(raw, self._binding)
+        return Said((as_received(raw, self.stamp, name),), is_made=False)
 
     def _said(self, stored: Sequence[StoredEvent]) -> dict[int, Said]:
         """By position."""
@@ -99,7 +112,7 @@ def _in_order_only(in_force: InForce, binding: SourceBinding) -> bool:
         return False
     if name not in in_force.typed and name not in in_force.fields:
         return False
-    if in_force.format_of(name).name in _REMEMBERING_FORMATS:
+    if in_force.format_of(name).name in ORDERED_FORMATS:
         return True
     if name not in in_force.typed:
         return False

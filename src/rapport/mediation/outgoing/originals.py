@@ -10,11 +10,21 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.channel.stretches import events_between
+from rapport.core.errors import RapportError
 from rapport.core.event import CAUSE, INTERPRETATION, Event, cause_text
-from rapport.mediation.binding import RAW_PREFIX
+from rapport.mediation.as_declared import as_declared
+from rapport.mediation.binding import RAW_PREFIX, SourceBinding
+from rapport.mediation.formats.named import format_named
+from rapport.mediation.in_force import InForce
 from rapport.mediation.lane import RAW_POSITION
+from rapport.mediation.model.conforming import misfit
+from rapport.mediation.model.scope import Scope
+from rapport.mediation.rejection import Rejected
+from rapport.mediation.typed import only_type, received_type
 
 RAW_CHANNEL = "rawchannel"
+ORDERED_FORMATS = ("homeassistant",)
+"""Formats in which an event is understood by what came before it."""
 _GAP = 16
 """Events between two wanted ones that are read along rather than read around."""
 _MOST = 1_000
@@ -60,9 +70,57 @@ async def read_raws(channels: Channels, wanted: Sequence[Raw]) -> dict[Raw, Even
     return found
 
 
-def as_received(raw: Event, stamp: str) -> Event:
-    """The raw event as its producer's like gets it: its own bytes, and the name of its words."""
-    return msgspec.structs.replace(raw, headers={**raw.headers, INTERPRETATION: stamp})
+class DeclaredTypes:
+    """The declared types of raw events in one interpretation, as it is now."""
+
+    def __init__(self, in_force: InForce, name: str) -> None:
+        self._choice = in_force.format_of(name)
+        self._format = format_named(self._choice.name, self._choice.options)
+        self._scope: Scope | None = None
+        self._only = ""
+        if name in in_force.typed:  # the fields form has no types
+            self._scope = in_force.typed.checked(name).scope
+            self._only = only_type(self._scope)
+
+    def type_of(self, raw: Event, binding: SourceBinding | None) -> str:
+        """The declared type of a raw event; its own where nothing is declared for it."""
+        if self._scope is None:
+            return raw.type
+        told = self._told(raw) if self._choice.name == "ngsi" else ""
+        speaks = binding.speaks if binding is not None else ""
+        return received_type(self._scope, self._only, told, speaks, raw.type) or raw.type
+
+    def fits(self, raw: Event, binding: SourceBinding | None) -> bool:
+        """Whether a raw event is what its declared type says: one that was received in another
+        version of the interpretation may not be.
+        """
+        scope, name = self._scope, self.type_of(raw, binding)
+        if scope is None or self._choice.name in ORDERED_FORMATS:
+            return True
+        if not scope.types.is_complex(name):
+            return False
+        try:
+            values = [
+                as_declared(document, scope.types, name, self._choice)
+                for document in self._format.read(raw, {})
+            ]
+        except (Rejected, RapportError):
+            return False
+        return not any(misfit(value, name, scope.types) for value in values)
+
+    def _told(self, raw: Event) -> str:
+        try:
+            return next((one.type for one in self._format.read(raw, {}) if one.type), "")
+        except (Rejected, RapportError):
+            return ""
+
+
+def as_received(raw: Event, stamp: str, type_name: str) -> Event:
+    """Returns the raw event unchanged for a consumer that uses the producer's own interpretation,
+    under the name of its declared type.
+    """
+    headers = {**raw.headers, INTERPRETATION: stamp}
+    return msgspec.structs.replace(raw, type=type_name, headers=headers)
 
 
 def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,7 @@ from rapport.channel.access.rights import Rights
 from rapport.channel.channel import Channels
 from rapport.channel.query.own_terms import View
 from rapport.core.errors import InterpretationError, UnknownName, Unsupported
-from rapport.core.event import StoredEvent
+from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.ending import Ending, end_each
 from rapport.mediation.binding import RAW_PREFIX
@@ -28,6 +28,7 @@ from rapport.mediation.outgoing.cache import MOST_BYTES, Outcomes, key_of
 from rapport.mediation.outgoing.counts import Told
 from rapport.mediation.outgoing.late import LateSpeech, RawSources
 from rapport.mediation.outgoing.originals import (
+    DeclaredTypes,
     Raw,
     as_received,
     is_original,
@@ -78,6 +79,7 @@ class Outgoing:
         self._speeches: dict[str, Speech] = {}
         self._late: dict[tuple[str, str], LateSpeech] = {}
         self._views: dict[str, View] = {}
+        self._types: dict[str, DeclaredTypes] = {}
         self._opened: dict[Speech, SiteFunctions] = {}
         self._at_work: Counter[Speech] = Counter()
         self._over: dict[Speech, SiteFunctions] = {}
@@ -217,7 +219,7 @@ class Outgoing:
                 is_there = raw is not None and is_original(raw, stored[numbers[each]].event)
                 counts.originals += is_there
                 said.append(
-                    Said((as_received(raw, speech.stamp),), is_made=False)
+                    Said((self._as_received(raw, place, speech),), is_made=False)
                     if is_there and raw is not None
                     else Said((), "raw.gone")
                 )
@@ -230,6 +232,13 @@ class Outgoing:
         first = {raws[number]: number for number in reversed(there)}
         nothing = Said((), is_made=False)
         return {n: one if first[raws[n]] == n else nothing for n, one in there.items()}
+
+    def _as_received(self, raw: Event, place: Raw, speech: Speech) -> Event:
+        source = place.channel.removeprefix(RAW_PREFIX)
+        binding = self._sources.binding(source) if self._sources is not None else None
+        if speech.name not in self._types:
+            self._types[speech.name] = DeclaredTypes(self.repository.in_force, speech.name)
+        return as_received(raw, speech.stamp, self._types[speech.name].type_of(raw, binding))
 
     def _may_read(self, identity: str, channel: str) -> bool:
         return self._rights is None or self._rights.allows(identity, "subscribe", channel)
@@ -247,10 +256,11 @@ class Outgoing:
             late = LateSpeech(source, speech, self._sources, in_force)
             self._late[source, speech.name] = late
         late = self._late[source, speech.name]
-        if late.is_own:
-            self.told.of(speech.name).originals += len(stored)
-            return [late.say(one) for one in stored]
-        return await self._made(channel, stored, late, speech.name)
+        is_new = [key_of(late, one) not in self._cache for one in stored]
+        said = await self._made(channel, stored, late, speech.name)
+        originals = (new and not one.is_made for new, one in zip(is_new, said, strict=True))
+        self.told.of(speech.name).originals += sum(originals) if late.is_own else 0
+        return said
 
     # --- once for all -----------------------------------------------------------------------------
 
@@ -346,7 +356,7 @@ class Outgoing:
 
     def _forget(self) -> None:
         self._generation = self.repository.generation
-        self._speeches, self._late, self._views = {}, {}, {}
+        self._speeches, self._late, self._views, self._types = {}, {}, {}, {}
         self._cache.clear()
         opened, self._opened = self._opened, {}
         for speech, functions in opened.items():

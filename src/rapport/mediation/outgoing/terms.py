@@ -35,7 +35,7 @@ from rapport.mediation.model.interpretation import (
 )
 from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.model.plan import LEAVE, Convert, Each, Keep, Object, Step, Variants
-from rapport.mediation.model.types import TAG
+from rapport.mediation.model.types import TAG, Types
 from rapport.mediation.outgoing.terms_conversions import as_members, converted
 
 PAYLOAD = Same(("data",))
@@ -55,8 +55,9 @@ def terms_of(
     """
     plan = interpretations.plan(name, type_name, "out")
     whole: Term = given
+    types = interpretations.types_met(name)
     for stage in plan.stages:
-        whole = _stepped(stage, whole)
+        whole = _stepped(stage, whole, types)
     if plan.several:
         whole = Opaque(f"{type_name} becomes several events")
     return Terms(name, type_name, plan.result_type, whole)
@@ -72,21 +73,21 @@ def reading_term(attribute: str, kind: AttributeType) -> Term:
     return Members(None, {**known, attribute: whole}, rest=False)
 
 
-def _stepped(step: Step, term: Term) -> Term:
+def _stepped(step: Step, term: Term, types: Types) -> Term:
     """The term after a step of the plan."""
     if isinstance(step, Keep) or isinstance(term, Opaque) or term == ABSENT:
         return term  # what is not there stays so, or is rejected
     if isinstance(term, Cases):
-        return Cases(tuple(_stepped(step, case) for case in term.cases))
+        return Cases(tuple(_stepped(step, case, types) for case in term.cases))
     match step:
         case Convert(conversion=conversion, tag=tag):
-            return _tagged(converted(conversion, term), tag)
+            return _tagged(converted(conversion, term, types), tag)
         case Object():
-            return _reshaped(step, term)
+            return _reshaped(step, term, types)
         case Each():
-            return _each(step, term)
+            return _each(step, term, types)
         case Variants(cases=cases):
-            return Cases(tuple(_stepped(case.step, term) for case in cases))
+            return Cases(tuple(_stepped(case.step, term, types) for case in cases))
 
 
 def _tagged(term: Term, tag: str) -> Term:
@@ -100,23 +101,23 @@ def _tagged(term: Term, tag: str) -> Term:
     return Members(whole.path, {**whole.members, TAG: told}, whole.rest)
 
 
-def _each(step: Each, term: Term) -> Term:
+def _each(step: Each, term: Term, types: Types) -> Term:
     if isinstance(term, Same):
-        return Elements(term.path, _stepped(step.step, Same((*term.path, ANY))))
+        return Elements(term.path, _stepped(step.step, Same((*term.path, ANY)), types))
     if isinstance(term, Elements):
-        return Elements(term.path, _stepped(step.step, term.element))
+        return Elements(term.path, _stepped(step.step, term.element, types))
     return Opaque(f"{step.path} is made a list on the way")
 
 
-def _reshaped(step: Object, term: Term) -> Term:
+def _reshaped(step: Object, term: Term, types: Types) -> Term:
     whole = as_members(term)
     if whole is None or step.each:
         return Opaque(f"{step.path} is taken apart")
     for part in step.parts:
-        changed = _stepped(part.step, below(whole, part.attribute))
+        changed = _stepped(part.step, below(whole, part.attribute), types)
         whole = _with(whole, {part.attribute: changed})
     for shape, conversion in step.shape:
-        whole = _with(whole, _shape(shape, conversion, whole))
+        whole = _with(whole, _shape(shape, conversion, whole, types))
     if step.only is not None:
         whole = Members(whole.path, {name: below(whole, name) for name in step.only}, rest=False)
     if step.tag != LEAVE:
@@ -128,7 +129,9 @@ def _with(whole: Members, changed: dict[str, Term]) -> Members:
     return Members(whole.path, {**whole.members, **changed}, whole.rest)
 
 
-def _shape(shape: Shape, conversion: Conversion | None, whole: Members) -> dict[str, Term]:
+def _shape(
+    shape: Shape, conversion: Conversion | None, whole: Members, types: Types
+) -> dict[str, Term]:
     """The members that a change of shape sets or takes away."""
     match shape:
         case RenameAttribute(old, new):
@@ -140,24 +143,27 @@ def _shape(shape: Shape, conversion: Conversion | None, whole: Members) -> dict[
         case MergeAttributes(sources, target):
             assert conversion is not None
             taken: dict[str, Term] = dict.fromkeys(sources, ABSENT)
-            return {**taken, target: _merged(conversion, [below(whole, one) for one in sources])}
+            return {
+                **taken,
+                target: _merged(conversion, [below(whole, one) for one in sources], types),
+            }
         case SplitAttribute(source, targets):
             assert conversion is not None
-            parts = _split(conversion, below(whole, source), len(targets))
+            parts = _split(conversion, below(whole, source), len(targets), types)
             return {source: ABSENT, **dict(zip(targets, parts, strict=True))}
 
 
-def _merged(conversion: Conversion, sources: list[Term]) -> Term:
+def _merged(conversion: Conversion, sources: list[Term], types: Types) -> Term:
     if isinstance(conversion.how, Gather):
         return Members(None, dict(zip(conversion.how.names, sources, strict=True)), rest=False)
     if len(sources) == 1:
-        return converted(conversion, sources[0])
+        return converted(conversion, sources[0], types)
     return Opaque(f"{conversion.name} merges several attributes")
 
 
-def _split(conversion: Conversion, source: Term, parts: int) -> list[Term]:
+def _split(conversion: Conversion, source: Term, parts: int, types: Types) -> list[Term]:
     if isinstance(conversion.how, Scatter):
         return [below(source, name) for name in conversion.how.names]
     if parts == 1:
-        return [converted(conversion, source)]
+        return [converted(conversion, source, types)]
     return [Opaque(f"{conversion.name} splits an attribute")] * parts

@@ -29,12 +29,13 @@ from rapport.mediation.model.conversions import (
     Rename,
     UnitChange,
 )
+from rapport.mediation.model.types import Types
 
 Found = Scalar | msgspec.UnsetType
 """A value, UNSET where it would be rejected."""
 
 
-def converted(conversion: Conversion, term: Term, *, inside: bool = False) -> Term:
+def converted(conversion: Conversion, term: Term, types: Types, *, inside: bool = False) -> Term:
     """The term after a conversion; Opaque for kinds that are neither arithmetic, list nor names.
 
     `inside` a chain a null is converted like all else; elsewhere it stays one, or was rejected.
@@ -42,7 +43,9 @@ def converted(conversion: Conversion, term: Term, *, inside: bool = False) -> Te
     if isinstance(term, Opaque) or term == ABSENT:
         return term
     if isinstance(term, Cases):
-        return Cases(tuple(converted(conversion, case, inside=inside) for case in term.cases))
+        return Cases(
+            tuple(converted(conversion, case, types, inside=inside) for case in term.cases)
+        )
     if isinstance(term, Listed | Constant):
         return _of_values(conversion, term, inside=inside)
     match conversion.how:
@@ -54,10 +57,10 @@ def converted(conversion: Conversion, term: Term, *, inside: bool = False) -> Te
             return _listed(how, term, conversion.name)
         case Chain(steps):
             for number, each in enumerate(steps):
-                term = converted(each, term, inside=inside or number > 0)
+                term = converted(each, term, types, inside=inside or number > 0)
             return term
         case Rename(names):
-            return _renamed(names, term, conversion.name)
+            return _renamed(names, term, conversion, types)
         case _:
             return Opaque(f"the conversion {conversion.name}")
 
@@ -145,8 +148,10 @@ def _last_said(how: Lookup) -> dict[tuple[bool, Scalar], tuple[Scalar, Scalar]]:
     return {(isinstance(key, bool), key): (key, value) for key, value in how.entries}
 
 
-def _renamed(names: tuple[tuple[str, str], ...], term: Term, name: str) -> Term:
-    whole = as_members(term)
+def _renamed(
+    names: tuple[tuple[str, str], ...], term: Term, conversion: Conversion, types: Types
+) -> Term:
+    whole, name = as_members(term), conversion.name
     if whole is None:
         return Opaque(_rejects(name))
     old, new = {each for each, _ in names}, [each for _, each in names]
@@ -155,7 +160,11 @@ def _renamed(names: tuple[tuple[str, str], ...], term: Term, name: str) -> Term:
         return Opaque(f"the conversion {name} gives one name twice")
     changed: dict[str, Term] = dict.fromkeys(old, ABSENT)
     changed |= {given: below(whole, former) for former, given in names}
-    return Members(whole.path, {**whole.members, **changed}, whole.rest)
+    found = Members(whole.path, {**whole.members, **changed}, whole.rest)
+    if not types.is_complex(conversion.result):
+        return found
+    promised = types.attributes(conversion.result)
+    return Members(whole.path, {each: below(found, each) for each in promised}, rest=False)
 
 
 def _rejects(name: str) -> str:

@@ -78,7 +78,7 @@ class Conversions:
                 values = self.many(step, values, results if last else 1, place)
             return values
         if isinstance(how, (Rename, Gather, Scatter)):
-            return self._renamed(how, values, place)
+            return self._renamed(conversion, how, values, place)
         if isinstance(how, (Call, Stateful)):
             name = how.function
             raise NotColumnsError(place, f"{conversion.name} calls {name}, a function of the site")
@@ -98,7 +98,11 @@ class Conversions:
     # --- objects
 
     def _renamed(
-        self, how: Rename | Gather | Scatter, values: list[Symbol], place: str
+        self,
+        conversion: Conversion,
+        how: Rename | Gather | Scatter,
+        values: list[Symbol],
+        place: str,
     ) -> list[Symbol]:
         if isinstance(how, Gather):
             self._around.show(place, f"{', '.join(how.names)} become one object")
@@ -106,8 +110,13 @@ class Conversions:
         held = opened(values[0], self._types, place)
         if isinstance(how, Rename):
             self._around.show(place, "attributes get other names")
-            renamed = dict(how.names)
-            return [Obj({renamed.get(n, n): each for n, each in held.parts.items()}, held.path)]
+            named = {name for pair in how.names for name in pair}
+            parts = {name: each for name, each in held.parts.items() if name not in named}
+            parts |= {new: held.parts[old] for old, new in how.names if old in held.parts}
+            if self._types.is_complex(conversion.result):
+                promised = self._types.attributes(conversion.result)
+                parts = {name: each for name, each in parts.items() if name in promised}
+            return [Obj(parts, held.path)]
         self._around.show(place, f"one object becomes {', '.join(how.names)}")
         if any(name not in held.parts for name in how.names):
             raise NotColumnsError(place, "an attribute that it needs is not declared")

@@ -20,8 +20,7 @@ from rapport.policy.plan import Constraint
 from rapport.units.quantities import unit_named
 
 _KEYS = ("attributes", "units", "is", "where")
-_OF_CONCEPTS = {"sources", "tables", "relationships", "containers", "groups", "functions"}
-_WITHOUT_MEANING = {"peers", "collectives", "channels", "context"}
+_OF_CONCEPTS = {"relationships", "containers", "groups", "functions"}
 
 
 class _Declared(msgspec.Struct, frozen=True):
@@ -35,7 +34,7 @@ class _Declared(msgspec.Struct, frozen=True):
 
 def read_concepts(reading: Reading) -> None:
     """Fills in concepts, units, kinds and parents of the reading."""
-    if "concepts" not in reading.file.values and not _speaks_of_people_only(reading):
+    if "concepts" not in reading.file.values and _needs_concepts(reading):
         message = "the site declares no concepts"
         hint = 'add [concepts.room.attributes] with lines such as area = "rectangle"'
         reading.problems.append(
@@ -59,10 +58,18 @@ def read_concepts(reading: Reading) -> None:
     _specialise(reading, special)
 
 
-def _speaks_of_people_only(reading: Reading) -> bool:
-    """Whether the site has people, channels or brokers and nothing that a policy could speak of."""
-    declared = reading.file.values.keys()
-    return bool(declared & _WITHOUT_MEANING) and not declared & _OF_CONCEPTS
+def _needs_concepts(reading: Reading) -> bool:
+    """Whether something of the site is about concepts, or the file says nothing at all. People,
+    channels, links, brokers and sources of the types of interpretations do without.
+    """
+    values = reading.file.values
+    if not values or values.keys() & _OF_CONCEPTS:
+        return True
+    tables = (section for _name, section in reading.tables("tables"))
+    sources = (section for _name, section in reading.tables("sources"))
+    return any("concept" in each.values for each in tables) or any(
+        "into" not in each.values for each in sources
+    )
 
 
 def _is_hint(reading: Reading, name: str) -> str:

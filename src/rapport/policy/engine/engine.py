@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from rapport.channel.channel import Channels, Subscription
+from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import Problem
 from rapport.core.event import BareStored, StoredEvent
 from rapport.kernel.clock import Clock
@@ -63,6 +64,7 @@ class PolicyEngine:
         quiet_ms: int = 100,
         upstream_is_idle: Callable[[], bool] | None = None,
         on_spark: OnSpark | None = None,
+        act_within_ms: int = ACT_WITHIN_MS,
     ) -> None:
         """Nothing is read before the first step.
 
@@ -75,6 +77,8 @@ class PolicyEngine:
             on_spark: policies that are not run here. For their sake the clock moves time on about
                 once a second while no event comes, and tells it: what waits there is not known
                 here.
+            act_within_ms: detections older than this are not acted on; of the states among them it
+                is reported which are still true once everything received was taken.
         """
         self.on_spark = on_spark or OnSpark()
         self._channels, self._clock = channels, clock
@@ -98,7 +102,14 @@ class PolicyEngine:
             steady_ns=clock.steady_ns,
             elsewhere=self.on_spark,
         )
-        self._reading = Reading(self._fixed, running, Output(channels, name), self._pace)
+        self._reading = Reading(
+            self._fixed,
+            running,
+            Output(channels, name),
+            self._pace,
+            now_ms=clock.now_ms,
+            act_within_ms=act_within_ms,
+        )
         self.busy_ns = 0
         """Time in which a step was at work; while it waits for events it is not."""
         self.turn = asyncio.Lock()
@@ -245,10 +256,16 @@ class PolicyEngine:
 
     async def _take_step(self, batch: Sequence[StoredEvent | BareStored]) -> None:
         if batch:
+            history = self.counts.history
             await self._reading.take(batch, self.ontology, self.skew_ms)
             self._pace.heard(self._clock.steady_ns())
+            if self.counts.history > history:
+                self._pace.took_history(self._clock.steady_ns())
         elif self._pace.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle():
             await self._reading.move_on(self._clock.now_ms(), beating=bool(self.on_spark))
+            await self._reading.tell_still_lasting()
+        if self._reading.history_waits and self._pace.history_is_gathered(self._clock.steady_ns()):
+            await self._reading.release_history(self._clock.now_ms())
         if self._pace.commit_is_due(self._clock.steady_ns()):
             await self.commit()
 

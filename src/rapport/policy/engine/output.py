@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 from rapport.channel.channel import Channels
 from rapport.channel.stretches import events_between
-from rapport.core.detection import Cause
+from rapport.core.detection import Cause, Detection, still_lasts_event
 from rapport.core.errors import Problem
-from rapport.core.event import BareStored, Event, StoredEvent
+from rapport.core.event import BareStored, Event, StoredEvent, make_event
+from rapport.core.ids import content_id
+from rapport.core.release import DONE, RELEASES, ReleaseDone
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.events import (
     TIME_TYPE,
@@ -45,6 +47,7 @@ class Output:
         """Appends to `detections`, all in one."""
         events = [detection.to_event(source=self._name) for detection in told.detections]
         events += [item.to_event(source=self._name) for item in told.undecided]
+        events += [item.to_event(source=self._name) for item in told.skipped]
         events += [late_event(self._name, cause) for cause in late]
         events += [difference_event(self._name, one) for one in differences]
         if moved is not None:
@@ -54,6 +57,29 @@ class Output:
         self.counts.detections += len(told.detections)
         self.counts.undecided += len(told.undecided)
         self.counts.late += len(late)
+
+    async def tell_still_lasting(self, lasting: Sequence[Detection], act_within_ms: int) -> None:
+        """Appends that states are still true, unless they were detected in time before a crash."""
+        detections, events = self._channels.channel("detections"), []
+        for one in lasting:
+            stored = await self._channels.find_event(one.id())
+            first = min((item.received for name, item in stored if name == "detections"), default=0)
+            if first - one.time > act_within_ms:
+                events.append(still_lasts_event(one, source=self._name))
+        if events:
+            await detections.append(events)
+
+    async def release_history(self, done: ReleaseDone, now_ms: int) -> None:
+        """Asks in `releases` for the evaluation of imported readings."""
+        event = make_event(
+            source=self._name,
+            id=content_id(DONE, done.release, str(done.through)),
+            type=DONE,
+            subject=f"release/{done.release}",
+            time=now_ms,
+            data=done,
+        )
+        await self._channels.channel(RELEASES).append([event])
 
     async def whole(self, batch: Sequence[StoredEvent | BareStored]) -> list[StoredEvent]:
         """The events of `events` with their headers; read again where they came without."""

@@ -5,6 +5,8 @@ arguments. [PO-7, PO-8]
 from __future__ import annotations
 
 _LONGEST_WAIT_MS = 1_000
+_GATHER_MS = 2_000
+"""Readings of history that come within so long of each other are evaluated together."""
 
 
 class Pace:
@@ -18,6 +20,7 @@ class Pace:
         self._committed_ns = now_ns
         self._quiet_since_ns = now_ns - quiet_ms * 1_000_000
         self._uncommitted = 0
+        self._history_ns = now_ns
         self.is_dirty = False
         """Whether there is something to commit."""
 
@@ -29,6 +32,14 @@ class Pace:
     def heard(self, now_ns: int) -> None:
         """Events came just now."""
         self._quiet_since_ns = now_ns
+
+    def took_history(self, now_ns: int) -> None:
+        """Readings of history came just now."""
+        self._history_ns = now_ns
+
+    def history_is_gathered(self, now_ns: int) -> bool:
+        """Whether no reading of history came for so long that the import has paused or ended."""
+        return now_ns - self._history_ns >= _GATHER_MS * 1_000_000
 
     def committed(self, now_ns: int) -> None:
         """Everything is committed."""

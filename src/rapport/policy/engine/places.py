@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from rapport.core.detection import Detection
+from rapport.core.detection import Detection, SkippedAction
 from rapport.policy.engine.events import TimeMoved
 from rapport.policy.plan import Plan
 
@@ -58,6 +58,8 @@ class Command(msgspec.Struct, frozen=True):
     what: Literal["delete", "pause"]
     policy: str
     detection: Detection
+    skipped: SkippedAction | None = None
+    """Set where the detection is too old: the command is recorded, not carried out."""
 
 
 class PlanSource(Protocol):

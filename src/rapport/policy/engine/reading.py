@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from rapport.core.detection import Cause, Detection
-from rapport.core.event import BareStored, StoredEvent
+from rapport.core.errors import Problem
+from rapport.core.event import BareStored, Event, StoredEvent
+from rapport.core.ids import content_id
+from rapport.core.release import HISTORY, NOTIFY, ReleaseDone
 from rapport.policy.engine.events import TimeMoved, ahead_problem
 from rapport.policy.engine.output import Output
 from rapport.policy.engine.pace import Pace
@@ -42,8 +45,18 @@ _WHOLE_BATCHES = 100
 class Reading:
     """How far the stream was taken, what runs there, and what is yet to be met again."""
 
-    def __init__(self, source: PlanSource, running: Running, output: Output, pace: Pace) -> None:
+    def __init__(
+        self,
+        source: PlanSource,
+        running: Running,
+        output: Output,
+        pace: Pace,
+        *,
+        now_ms: Callable[[], int],
+        act_within_ms: int,
+    ) -> None:
         self.source, self.running, self.output = source, running, output
+        self._now_ms, self._act_within_ms = now_ms, act_within_ms
         self._pace = pace
         self.position = self._changes_at = self._read_before = 0
         self._again: deque[Again] = deque()
@@ -54,6 +67,10 @@ class Reading:
         self._unheard_since: int | None = None
         """By the clock: since when silence counts without any reading; None once there was one, or
         time has begun without."""
+        self._overdue: dict[tuple[str, ...], Detection] = {}
+        """Detections of lasting states that were found too late to act on them."""
+        self._history: dict[bool, ReleaseDone] = {}
+        """Imported readings that wait to be evaluated, by whether people are notified."""
 
     @property
     def needs_headers(self) -> bool:
@@ -91,6 +108,8 @@ class Reading:
             self.running.shadows.saved(),
             sorted(self._stopped),
             self._unheard_since,
+            list(self._overdue.values()),
+            list(self._history.values()),
         )
 
     async def go_to(self, position: int, state: EngineState | None, last: int, now_ms: int) -> None:
@@ -106,6 +125,10 @@ class Reading:
         is_unheard = state is None or self._here().time == -END_OF_TIME
         self._unheard_since = now_ms if known is None and is_unheard else known
         self._stopped = set(state.stopped) if state is not None else set()
+        overdue = state.overdue if state is not None else []
+        self._overdue = {_state_of(one): one for one in overdue}
+        waiting = state.history if state is not None else []
+        self._history = {span.notify: span for span in waiting}
         for policy in self._stopped:
             self.running.stop(policy)
         moved = await self.output.times_after(state.detections if state is not None else 0)
@@ -166,8 +189,11 @@ class Reading:
             is_bare = any(isinstance(item, BareStored) for item in batch)
             self._whole_left = _WHOLE_BATCHES if is_bare else max(self._whole_left - 1, 0)
             ahead = [item for item in whole if item.event.time > item.received + skew_ms]
-            usable = [item.event for item in whole if item.event.time <= item.received + skew_ms]
-            readings, rejected = split_events(usable, ontology)
+            usable = [item for item in whole if item.event.time <= item.received + skew_ms]
+            live = [item.event for item in usable if HISTORY not in item.event.headers]
+            readings, rejected = split_events(live, ontology)
+            if len(live) < len(usable):
+                rejected += self._note_history(usable, ontology)
             aside = [(item.event, ahead_problem(item)) for item in ahead] + rejected
             await self.output.set_aside(aside)
         found = self.running.feed(readings)
@@ -177,6 +203,62 @@ class Reading:
         self._pace.took(len(batch))
         self.output.counts.read += len(batch)
         await self._append(found, self.running.runner.take_late())
+
+    def _note_history(
+        self, batch: Sequence[StoredEvent], ontology: Ontology
+    ) -> list[tuple[Event, Problem]]:
+        """Notes which times of which streams the imported readings among these touch; returns
+        those that are no readings.
+        """
+        found = [item for item in batch if HISTORY in item.event.headers]
+        _readings, rejected = split_events([item.event for item in found], ontology)
+        streams = ontology.streams().keys()
+        for item in found:
+            if item.event.type in streams:
+                notify = NOTIFY in item.event.headers
+                span = self._history.get(notify)
+                if span is None:
+                    release = content_id("history", str(item.position), str(notify))
+                    span = ReleaseDone(
+                        release=release, history=True, since=item.position, notify=notify
+                    )
+                    self._history[notify] = span
+                span.touch(item.event.type, item.event.time)
+                span.through, span.released = item.position, span.released + 1
+                self.output.counts.history += 1
+        return rejected
+
+    def _note_overdue(self, detections: Sequence[Detection]) -> None:
+        """Keeps of the states that were found too late to act on them the newest of each."""
+        oldest_ms = self._now_ms() - self._act_within_ms
+        overdue = [one for one in detections if one.time < oldest_ms]
+        if overdue:
+            plans = {plan.policy: plan for plan in self.running.runner.plans()}
+            lasting = {name for name, plan in plans.items() if plan.is_lasting()}
+            states = [one for one in overdue if one.policy in lasting]
+            self._overdue |= {_state_of(one): one for one in states}
+
+    async def tell_still_lasting(self) -> None:
+        """Everything received was taken: reports which of the states that were found too late to
+        act on them are still true.
+        """
+        if self._overdue:
+            overdue, self._overdue = list(self._overdue.values()), {}
+            lasting = [one for one in overdue if self.running.runner.still_lasts(one)]
+            await self.output.tell_still_lasting(lasting, self._act_within_ms)
+            self._pace.is_dirty = True
+
+    @property
+    def history_waits(self) -> bool:
+        """Whether readings imported as history wait to be evaluated."""
+        return bool(self._history)
+
+    async def release_history(self, now_ms: int) -> None:
+        """Has the imported readings evaluated that came so far; those of silent imports first."""
+        for notify in sorted(self._history):
+            await self.output.release_history(self._history[notify], now_ms)
+        self._history = {}
+        self._pace.is_dirty = True
 
     async def move_on(self, now_ms: int, *, beating: bool = False) -> None:
         """Lets time pass as far as what is pending needs it, never beyond the clock; when it is
@@ -239,6 +321,7 @@ class Reading:
         told = Told(self.source, found, self.running.take_undecided())
         await self.output.tell(told, differences, late, moved)
         self.running.meter.found(told.detections, told.undecided)
+        self._note_overdue(told.detections)
         for command in told.commands:
             await self._obey(command)
 
@@ -263,3 +346,9 @@ class Reading:
             self._stopped.add(change.policy)
             if change not in self._again:
                 self._again.append(change)
+
+
+def _state_of(detection: Detection) -> tuple[str, ...]:
+    """What a state is of: the policy, and who is bound."""
+    pairs = sorted(detection.bindings.items())
+    return (detection.policy, *(part for pair in pairs for part in pair))

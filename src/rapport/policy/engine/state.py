@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import msgspec
 
+from rapport.core.detection import Detection
 from rapport.core.errors import Corrupt
+from rapport.core.release import ReleaseDone
 from rapport.policy.life.shadow import ShadowSaved
 from rapport.policy.plan import Plan
 
@@ -18,6 +20,8 @@ class EngineCounts(msgspec.Struct):
     detections: int = 0
     undecided: int = 0
     late: int = 0
+    history: int = 0
+    """Readings imported as history, which are evaluated apart."""
     quarantined: int = 0
     moved_by_clock: int = 0
     commits: int = 0
@@ -50,6 +54,10 @@ class EngineState(msgspec.Struct):
     """Policies that a detection stopped before the place where that is on record."""
     unheard_since: int | None = None
     """By the clock: since when silence counts where nothing was ever heard."""
+    overdue: list[Detection] = []
+    """Detections of lasting states that were found too late to act on them."""
+    history: list[ReleaseDone] = []
+    """Readings imported as history that wait to be evaluated: of silent imports, of others."""
 
 
 def encode_state(state: EngineState) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rapport.core.detection import Detection, Undecided
+from rapport.core.detection import Detection, SkippedAction, Undecided
 from rapport.policy.engine.places import Command, PlanSource
 
 
@@ -19,6 +19,7 @@ class Told:
         self, source: PlanSource, found: Sequence[Detection], undecided: Sequence[Undecided]
     ) -> None:
         self.commands: list[Command] = []
+        self.skipped: list[SkippedAction] = []
         self.detections: list[Detection] = []
         stopped: dict[str, int] = {}
         for detection in found:
@@ -26,6 +27,9 @@ class Told:
                 continue
             self.detections.append(detection)
             for command in source.commands_of(detection):
+                if command.skipped is not None:
+                    self.skipped.append(command.skipped)
+                    continue
                 self.commands.append(command)
                 stopped.setdefault(command.policy, detection.time)
         self.undecided = [

@@ -12,6 +12,7 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.core.detection import Detection
 from rapport.core.errors import PolicyError, UnknownName
+from rapport.core.release import HISTORY
 from rapport.core.times import format_time
 from rapport.kernel.own_thread import in_own_thread
 from rapport.policy.explaining.attempts import Span
@@ -116,10 +117,13 @@ class Asking:
             return found
         first = min((time for time, _ in detection.causes), default=detection.time)
         span = Span(first, detection.time + (plan.once_per_ms or 0))
+        is_history = await self._is_history(detection)
         for as_corrected in (True, False):  # it may have been found before a correction came
             past = await self._past(plan, span, detection.bindings, as_corrected=as_corrected)
-            readings = past.readings if ran is None else _met(past.readings, ran)
-            began = None if ran is None else _began(ran)
+            # In imported history a policy looks at the time before it was deployed as well.
+            ran_then = None if is_history else ran
+            readings = past.readings if ran_then is None else _met(past.readings, ran_then)
+            began = None if ran_then is None else _began(ran_then)
             for tables in await self._tables_behind(detection):
                 given = (plan, self._ontology, tables.pull, readings, detection)
                 work = partial(why, *given, began=began)
@@ -129,6 +133,11 @@ class Asking:
                     held = completed(await raws.filled(found.held), plan, tables)
                     return msgspec.structs.replace(found, held=held)
         return found
+
+    async def _is_history(self, detection: Detection) -> bool:
+        """Whether it was found in readings that were imported."""
+        stored = await self._channels.find_event(detection.id())
+        return any(HISTORY in one.event.headers for _channel, one in stored)
 
     async def _tables_behind(self, detection: Detection) -> list[TablesThen]:
         """What was known when it was told, then what was when it happened: often the same, else the

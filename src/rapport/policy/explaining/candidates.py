@@ -257,12 +257,14 @@ class Candidates:
         )
 
     def _throttled(self, decision: Decision) -> Node:
-        assert self._plan.once_per_ms is not None
-        limit = duration(self._plan.once_per_ms)
+        once_per, by = self._plan.once_per_ms, decision.suppressed_by
+        assert once_per is not None
+        assert by is not None
         return Node(
-            text=f"at most once per {limit}",
+            text=f"at most once per {duration(once_per)}",
             truth="false",
-            because=f"already told of {who(decision.detection.bindings)} less than {limit} before",
+            because=f"{who(by.bindings) or 'it'} was told at {at(by.time)}, detection {by.id()}; "
+            f"the next is told from {at(by.time + once_per)} on",
         )
 
     def _named(self, clause: Clause, node: Node) -> Node:

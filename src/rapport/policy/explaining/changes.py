@@ -29,6 +29,7 @@ from rapport.policy.plan import Measure, SideValue, StateTerm
 
 _CONTRARY = {"=": "!=", "!=": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
 _TURNED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_SLIGHT_METRES = 0.001
 _MORE = {">": "more than ", "<": "less than ", ">=": "at least ", "<=": "at most "}
 
 
@@ -77,7 +78,8 @@ class ValueChanges:
             yield self._area(term, attempt, first, second, wanted)
         elif shape == "distance":
             reach = float(term.parameter or 0.0)
-            yield from self._distance(attempt, (first, second), reach, wanted)
+            operator = "<=" if wanted else ">"
+            yield from self._distance(attempt, (first, second), reach, operator)
         elif term.function == "same" and wanted:
             for place, reading in attempt.events.items():
                 yield self._other(reading, (second if place == 0 else first,)[0])
@@ -90,22 +92,21 @@ class ValueChanges:
         move = distance(target, point)
         name = attempt.bindings[term.second.alias]
         where = f"inside {name}" if wanted else f"outside {name}"
-        text = f"{reading.key} {about(move)} m away from there, {where}"
+        text = f"{reading.key} {_moved_by(move)} away from there, {where}"
         size = move / max(longest_side(area), move, 1e-9)
         return Change(reading, msgspec.structs.replace(reading, value=target), size, text)
 
     def _distance(
-        self, attempt: Attempt, points: tuple[Value, Value], reach: float, nearer: bool
+        self, attempt: Attempt, points: tuple[Value, Value], reach: float, operator: str
     ) -> Iterator[Change]:
-        apart = distance(*points)
+        apart, nearer = distance(*points), operator in ("<", "<=")
         for place, reading in attempt.events.items():
             other = points[1 - place]
             target = at_distance(points[place], other, reach, -1 if nearer else 1)
             how = "nearer" if nearer else "further away"
             text = (
-                f"{reading.key} {about(abs(apart - reach))} m {how}: "
-                f"{'at most' if nearer else 'more than'} {plain(reach)} m"
-                f" apart instead of {about(apart)} m"
+                f"{reading.key} {_moved_by(abs(apart - reach))} {how}: "
+                f"{_MORE[operator]}{plain(reach)} m apart instead of {_unlike(apart, reach)} m"
             )
             size = abs(apart - reach) / max(apart, reach, 1e-9)
             yield Change(reading, msgspec.structs.replace(reading, value=target), size, text)
@@ -150,6 +151,8 @@ class ValueChanges:
             said = self._wording.value(reading.stream, (float(bound),))
             size = abs(needed - actual) / max(abs(actual), abs(needed), 1e-9)
             text = self._said(reading, _MORE.get(operator, "") + said)
+            if said == self._wording.value(reading.stream, reading.value) and actual != bound:
+                text = self._said(reading, _MORE.get(operator, "") + said, exact=actual)
             changed = msgspec.structs.replace(reading, value=(needed,))
             yield Change(reading, changed, size, text)
 
@@ -163,12 +166,33 @@ class ValueChanges:
         if len(places) != 2 or {one.side for one in operand.of} != {0, 1}:
             return
         points = (attempt.events[0].value, attempt.events[1].value)
-        yield from self._distance(attempt, points, float(bound), operator in ("<", "<="))
+        yield from self._distance(attempt, points, float(bound), operator)
 
-    def _said(self, reading: Reading, needed: str) -> str:
+    def _said(self, reading: Reading, needed: str, exact: float | None = None) -> str:
+        """`exact`: the value, where it must be written in full not to read like what is needed."""
         attribute = reading.stream.partition(".")[2]
         actual = self._wording.value(reading.stream, reading.value)
+        if exact is not None:
+            actual = actual.replace(plain(exact), repr(float(exact)), 1)
         return f"{attribute} of {reading.key} {needed} instead of {actual}"
+
+
+def _moved_by(metres: float) -> str:
+    """A move in words; one that people would read as nothing is called slight."""
+    return "slightly" if metres < _SLIGHT_METRES else f"{about(metres)} m"
+
+
+def _unlike(number: float, bound: float) -> str:
+    """A number that was worked out, with as many digits as tell it from a bound.
+
+    >>> _unlike(5.00004, 5), _unlike(10.63, 5), _unlike(5.0, 5)
+    ('5.00004', '10.6', '5')
+    """
+    for digits in (3, 5, 7, 10):
+        text = f"{number:.{digits}g}"
+        if float(text) != bound:
+            return about(number) if digits == 3 else text
+    return plain(number)
 
 
 def _beyond(operator: str, bound: float) -> float:

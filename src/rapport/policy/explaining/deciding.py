@@ -48,6 +48,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What it would be, or is."""
     silent: tuple[str, ...] = ()
     """The sources whose silence leaves it open."""
+    suppressed_by: Detection | None = None
+    """The detection because of which it is left out, by `at most once per`."""
 
     @property
     def first_moment(self) -> int:
@@ -160,18 +162,20 @@ class Decisions:
         if once_per is None:
             return decisions
         known = {one.id() for one in reported or ()}
-        last: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        last: dict[tuple[tuple[str, str], ...], list[Detection]] = {}
         for told in reported or ():
-            last.setdefault(_key(told), []).append(told.time)
+            last.setdefault(_key(told), []).append(told)
         found = []
         for one in decisions:
-            times, time = last.setdefault(_key(one.detection), []), one.detection.time
+            before, time = last.setdefault(_key(one.detection), []), one.detection.time
             is_new = one.became == "detected" and one.detection.id() not in known
-            if is_new and any(0 <= time - before < once_per for before in times):
-                found.append(msgspec.structs.replace(one, became="left out"))
+            near = [told for told in before if 0 <= time - told.time < once_per]
+            if is_new and near:
+                by = max(near, key=lambda told: told.time)
+                found.append(msgspec.structs.replace(one, became="left out", suppressed_by=by))
                 continue
             if is_new and reported is None:
-                times.append(time)
+                before.append(one.detection)
             found.append(one)
         return found
 

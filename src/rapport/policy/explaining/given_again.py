@@ -1,17 +1,20 @@
-"""Readings of a time that were released or corrected long after it, by what is on record about
-releases. [PO-11, ME-16]
+"""Readings of a time that were released, corrected or imported long after it, by what is on record
+in `releases`. [PO-11, ME-16]
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import islice
+from typing import TypeVar
 
 from rapport.channel.channel import Channels
+from rapport.channel.stretches import pages_of
 from rapport.core.event import StoredEvent
-from rapport.core.release import BATCH_DONE, RELEASES, BatchDone
+from rapport.core.release import BATCH_DONE, DONE, HISTORY, RELEASES, BatchDone, ReleaseDone, Span
 from rapport.policy.explaining.reach import Reach
 
+S = TypeVar("S", bound=Span)
 _PAGE = 1_000
 _MOST = 500
 """Of one release; more readings of a few windows are rare."""
@@ -20,11 +23,17 @@ _MOST = 500
 async def readings_given_again(
     channels: Channels, kept: Collection[str], streams: Collection[str], reach: Reach
 ) -> list[StoredEvent]:
-    """What releases that touch the reach appended, whenever that was; a correction may have another
-    time. Costs a look at the channel `releases`, and one by id for each reading.
+    """What releases and imports that touch the reach appended, whenever that was; a correction may
+    have another time. Costs a look at the channel `releases`, one by id for each reading that was
+    released, and a reading of the imports.
     """
     found: dict[int, StoredEvent] = {}
-    for done in await _releases(channels, kept, reach):
+    for imported in await _touching(channels, kept, reach, DONE, ReleaseDone):
+        if imported.history:
+            for one in await _imported(channels, imported, reach):
+                if one.event.type in streams:
+                    found[one.position] = one
+    for done in await _touching(channels, kept, reach, BATCH_DONE, BatchDone):
         for id in islice(await _ids(channels, done), _MOST):
             for name, one in await channels.find_event(id):
                 if name == "events" and one.event.type in streams:
@@ -32,23 +41,39 @@ async def readings_given_again(
     return list(found.values())
 
 
-async def _releases(channels: Channels, kept: Collection[str], reach: Reach) -> list[BatchDone]:
-    """What releases did to readings around the time."""
-    found: list[BatchDone] = []
+async def _imported(channels: Channels, done: ReleaseDone, reach: Reach) -> list[StoredEvent]:
+    """The readings of an import in the reach."""
+    events, found = channels.channel("events"), []
+    async for page in pages_of(
+        events, done.since - 1, limit=done.through - done.since + 1, last=done.through
+    ):
+        found += [
+            one
+            for one in page
+            if HISTORY in one.event.headers and reach.start <= one.event.time <= reach.end
+        ]
+    return found
+
+
+async def _touching(
+    channels: Channels, kept: Collection[str], reach: Reach, type: str, kind: type[S]
+) -> list[S]:
+    """What is on record of a type about readings around the time."""
+    found: list[S] = []
     if RELEASES not in kept:
         return found
     channel, position = channels.channel(RELEASES), 0
     while batch := await channel.read_after(position, limit=_PAGE):
         position = batch[-1].position
         for one in batch:
-            if one.event.type == BATCH_DONE:
-                done: BatchDone = one.event.payload_as(BatchDone)
+            if one.event.type == type:
+                done: S = one.event.payload_as(kind)
                 if _touches(done, reach):
                     found.append(done)
     return found
 
 
-def _touches(done: BatchDone, reach: Reach) -> bool:
+def _touches(done: Span, reach: Reach) -> bool:
     if done.first_ms is None or done.last_ms is None:
         return False
     return done.first_ms <= reach.end and done.last_ms >= reach.start

@@ -58,6 +58,16 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_known: bool = True
 
 
+class Suppressed(msgspec.Struct, frozen=True, kw_only=True):
+    """Why what held was not told: `at most once per`."""
+
+    detection: str
+    """The id of the detection before it."""
+    time: int
+    until: int
+    """From this time on the next one is told."""
+
+
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Certain identities around a certain time: how far the policy got with them."""
 
@@ -71,6 +81,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it is, or would have been."""
     silent: tuple[str, ...] = ()
     """Sources that promised to be heard and were not."""
+    suppressed_by: Suppressed | None = None
+    """Of what was left out: because of which detection, and until when."""
     known: tuple[Known, ...] = ()
     """What came from elsewhere about those it binds."""
 

@@ -19,7 +19,7 @@ from rapport.policy.explaining.matching import bindings_of
 from rapport.policy.explaining.miss import NearestMiss
 from rapport.policy.explaining.nodes import Nodes
 from rapport.policy.explaining.partials import Partial, partials
-from rapport.policy.explaining.verdict import Answer, Candidate, Explained, Miss, Node
+from rapport.policy.explaining.verdict import Answer, Candidate, Explained, Miss, Node, Suppressed
 from rapport.policy.explaining.wording import Wording, told
 from rapport.policy.explaining.world import Reading, World
 from rapport.policy.ontology import Ontology
@@ -83,7 +83,7 @@ def why(
     decisions = Decisions(world)
     found = Explained(policy=plan.policy, version=detection.version, once_per_ms=plan.once_per_ms)
     left_out = 0
-    for decision in decisions.all(detection.bindings):
+    for decision in decisions.all(detection.bindings, reported=[detection]):
         if decision.detection.bindings != detection.bindings:
             continue
         later = decision.detection.time - detection.time
@@ -167,7 +167,12 @@ class _Looking:
         return answer if fired else self._with_candidates(answer, near)
 
     def _of(self, decision: Decision) -> Candidate:
-        return _said(self._candidates.of_decision(decision))
+        candidate = _said(self._candidates.of_decision(decision))
+        by, once_per = decision.suppressed_by, self._world.plan.once_per_ms
+        if by is None or once_per is None:
+            return candidate
+        suppressed = Suppressed(detection=by.id(), time=by.time, until=by.time + once_per)
+        return msgspec.structs.replace(candidate, suppressed_by=suppressed)
 
     def _with_candidates(self, answer: Answer, near: list[Decision]) -> Answer:
         """The nearest ones: matches that were refuted, then what was never a match."""

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import PolicyError, Problem, Unsupported
 from rapport.kernel.clock import Clock
 from rapport.policy.compiler.compile import Compiled
@@ -47,11 +48,21 @@ class PolicyLife:
     """
 
     def __init__(
-        self, channels: Channels, engine: PolicyEngine, clock: Clock, compile: Compile
+        self,
+        channels: Channels,
+        engine: PolicyEngine,
+        clock: Clock,
+        compile: Compile,
+        *,
+        act_within_ms: int = ACT_WITHIN_MS,
     ) -> None:
-        """The engine runs from now on what is on record, and nothing else."""
+        """The engine runs from now on what is on record, and nothing else. `act_within_ms`: what
+        older detections do to policies is recorded, not carried out.
+        """
         self._channels, self._engine, self._clock = channels, engine, clock
-        self._record = PolicyRecord(channels, clock, engine.name, CompiledTexts(compile))
+        self._record = PolicyRecord(
+            channels, clock, engine.name, CompiledTexts(compile), act_within_ms=act_within_ms
+        )
         self._carrying = Carrying(self._record, engine, clock)
         engine.follow(self._record)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rapport.channel.channel import Channels
-from rapport.core.detection import Detection
+from rapport.core.detection import ACT_WITHIN_MS, Detection, SkippedAction
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.places import Command, Place, PlanChange, PlansAt
@@ -34,8 +34,19 @@ _log = get_logger(__name__)
 class PolicyRecord:
     """The channel `policies`, taken in; a PlanSource. Used while holding the engine's turn."""
 
-    def __init__(self, channels: Channels, clock: Clock, name: str, texts: CompiledTexts) -> None:
-        """`name`: the source of the changes that are appended."""
+    def __init__(
+        self,
+        channels: Channels,
+        clock: Clock,
+        name: str,
+        texts: CompiledTexts,
+        *,
+        act_within_ms: int = ACT_WITHIN_MS,
+    ) -> None:
+        """`name`: the source of the changes that are appended; `act_within_ms`: what older
+        detections do to policies is not carried out.
+        """
+        self._act_within_ms = act_within_ms
         self._channels, self._clock, self._name = channels, clock, name
         self.texts = texts
         self.registry = Registry()
@@ -82,7 +93,24 @@ class PolicyRecord:
     def commands_of(self, detection: Detection) -> Sequence[Command]:
         """What the version that found it does to policies."""
         stops = self._stops.get((detection.policy, detection.version), ())
-        return [Command(stop.what, stop.policy, detection) for stop in stops]
+        return [
+            Command(stop.what, stop.policy, detection, self._skipped(stop, detection))
+            for stop in stops
+        ]
+
+    def _skipped(self, stop: Stop, detection: Detection) -> SkippedAction | None:
+        """None where it is carried out, or was before: a second reading comes to the same."""
+        now_ms = self._clock.now_ms()
+        if now_ms - detection.time <= self._act_within_ms:
+            return None
+        if command_id(_DONE[stop.what], stop.policy, detection.id()) in self.registry.known:
+            return None
+        return SkippedAction(
+            detection=detection,
+            phrase=f"{stop.what} policy {stop.policy}",
+            found_ms=now_ms,
+            limit_ms=self._act_within_ms,
+        )
 
     async def obey(
         self, command: Command, place: Place, *, met: int, is_stopped: bool

@@ -1,12 +1,13 @@
 """Plans over what `events` holds, in event time, up to where the live runner stands. [PO-7, PO-8]
 
 The log is read twice: first to learn which readings lie behind their time (released, corrected,
-late) and which were corrected, then to run. Only those and the reorder buffer are kept in memory,
-so the cost grows with the span that is read and not with what it holds at once.
+late, imported) and which were corrected, then to run. Readings behind their time are sorted apart,
+with bounded memory, so the cost grows with the span that is read and not with what it holds.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
@@ -16,13 +17,14 @@ import pyarrow.compute as pc
 from rapport.core.corrections import Corrections
 from rapport.core.detection import Detection, Undecided
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import CORRECTS
+from rapport.core.release import CORRECTS, HISTORY
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, RunnerThen
 from rapport.policy.readings import split_events
+from rapport.policy.replaying.ordered_readings import OrderedReadings
 from rapport.policy.runners.base import PullData
-from rapport.policy.runners.local import LocalRunner, in_event_order
+from rapport.policy.runners.local import LocalRunner
 
 _ENDLESS_MS = 2**61
 """As lateness: nothing is late, and time moves only when told."""
@@ -40,6 +42,19 @@ class PlanSpan(msgspec.Struct, frozen=True, kw_only=True):
     judged_from: int
     is_incomplete: bool = False
     """Whether the log no longer holds all it needs."""
+    end: int | None = None
+    """No reading from this time on is needed; None: all up to where live stands."""
+    judged_until: int | None = None
+    """Findings from this time on are left out; None: none are."""
+    refutes_from: int | None = None
+    """From when on what is not found does not hold; None: from `judged_from` on."""
+    before_deployment: bool = False
+    """It judges the time before the policy was deployed, at `end` or later."""
+
+    def judges(self, time_ms: int) -> bool:
+        """Whether findings of a time count."""
+        until = self.judged_until
+        return time_ms >= self.judged_from and (until is None or time_ms < until)
 
 
 class PlanRun:
@@ -76,6 +91,8 @@ class PlanRun:
         """Takes readings in any order; none is used before time moves past it."""
         if self.span.start is not None and len(readings):
             readings = readings.filter(pc.greater_equal(readings.column("time"), self.span.start))
+        if self.span.end is not None and len(readings):
+            readings = readings.filter(pc.less(readings.column("time"), self.span.end))
         self._then.feed(readings)
 
     def advance(self, watermark: int) -> None:
@@ -91,9 +108,8 @@ class PlanRun:
             self._is_deployed = True
         found = self._then.advance(watermark + _ENDLESS_MS)
         undecided = self._then.take_undecided()
-        since = self.span.judged_from
-        self.found += [item for item in found if item.time >= since]
-        self.undecided += [item for item in undecided if item.time >= since]
+        self.found += [item for item in found if self.span.judges(item.time)]
+        self.undecided += [item for item in undecided if self.span.judges(item.time)]
 
     def waiting(self, until_ms: int) -> list[Detection]:
         """What is found already and waits for its turn, because equal ones may be left out: before
@@ -103,12 +119,13 @@ class PlanRun:
             return []
         ahead = self.runner.renewed()
         ahead.restore(self.runner.snapshot())
-        return [item for item in ahead.finish() if item.time < until_ms]
+        found = [item for item in ahead.finish() if item.time < until_ms]
+        return [item for item in found if self.span.judges(item.time)]
 
 
 class History:
     """Several plans over the same stretch of the log: `survey` all of it, `begin`, then `feed` it
-    again.
+    again; `close` at the end.
     """
 
     def __init__(
@@ -119,39 +136,49 @@ class History:
         *,
         lateness_ms: int,
         skew_ms: int,
+        with_imported: bool = False,
     ) -> None:
-        """`pull`: tables, or what they were at each time."""
+        """`pull`: tables, or what they were at each time. `with_imported`: readings that were
+        imported as history count as well, which live policies do not see.
+        """
         self.runs: list[PlanRun] = []
         self._spans, self._pull, self._ontology = spans, pull, ontology
         self._lateness_ms, self._skew_ms = lateness_ms, skew_ms
+        self._with_imported = with_imported
+        self.last_imported_ms: int | None = None
+        """The newest time of a reading that was imported; None: there is none."""
         self._oldest: int | None = None
         self._streams = ontology.streams().keys()
         self._surveyed_to = self._fed_to = _LONG_AGO
-        self._behind: list[Event] = []
-        self._behind_at: set[int] = set()
-        self._waiting: pa.RecordBatch | None = None
+        self._behind = OrderedReadings()
+        self._behind_at = _Positions()
         self._corrections = Corrections()
 
     def survey(self, batch: Sequence[StoredEvent]) -> None:
         """Learns from events in log order what is behind its time and what was corrected."""
+        behind: list[Event] = []
         for stored in self._usable(batch):
             event = stored.event
             if CORRECTS in event.headers:
                 self._corrections.note(event.source, event.id, event.headers[CORRECTS])
             if event.time < self._surveyed_to - self._lateness_ms:
-                self._behind.append(event)
+                behind.append(event)
                 self._behind_at.add(stored.position)
             self._surveyed_to = max(self._surveyed_to, event.time)
             self._oldest = event.time if self._oldest is None else min(self._oldest, event.time)
+        readings, _rejected = split_events(behind, self._ontology)
+        self._behind.add(readings)
 
-    def begin(self, *, is_whole: bool) -> None:
-        """Ends the survey; `is_whole`: it saw every reading there ever was."""
-        for span in self._spans:
+    def begin(self, spans: Sequence[PlanSpan] | None = None, *, is_whole: bool) -> None:
+        """Ends the survey; `is_whole`: it saw every reading there ever was. `spans`: those to run,
+        where the survey changed them.
+        """
+        for span in self._spans if spans is None else spans:
             start, oldest = span.start, self._oldest
             is_first = start is None or (is_whole and (oldest is None or oldest >= start))
             run = PlanRun(span, self._pull, self._ontology.sources, is_first=is_first)
             self.runs.append(run)
-        self._waiting = in_event_order(self._readings(self._behind))
+        self._behind.end()
 
     def feed(self, batch: Sequence[StoredEvent]) -> None:
         """Runs the plans over the next events; also such as came after the survey ended, as far as
@@ -170,11 +197,18 @@ class History:
 
     def advance(self, watermark: int) -> None:
         """Moves time on: everything before it that there is has been given to `feed`."""
-        due = self._take_due(watermark)
+        while (due := self._behind.take_before(watermark)) is not None:
+            readings, limit = due
+            readings = self._standing(readings)
+            for run in self.runs:
+                run.feed(readings)
+                run.advance(limit)
         for run in self.runs:
-            if due is not None:
-                run.feed(due)
             run.advance(watermark)
+
+    def close(self) -> None:
+        """Removes what was sorted on disk."""
+        self._behind.close()
 
     def superseded(self) -> Collection[str]:
         """Ids of readings that another one stands in for."""
@@ -186,26 +220,64 @@ class History:
         return self._corrections.original_of
 
     def _usable(self, batch: Sequence[StoredEvent]) -> list[StoredEvent]:
-        """Readings, without those that the live runner puts aside as ahead of the clock."""
-        return [
-            stored
-            for stored in batch
-            if stored.event.type in self._streams
-            and stored.event.time <= stored.received + self._skew_ms
-        ]
+        """Readings, without those that the live runner puts aside as ahead of the clock, and
+        without imported ones where these do not count.
+        """
+        found = []
+        for stored in batch:
+            event = stored.event
+            if event.type not in self._streams or event.time > stored.received + self._skew_ms:
+                continue
+            if HISTORY in event.headers:
+                newest = self.last_imported_ms
+                self.last_imported_ms = event.time if newest is None else max(newest, event.time)
+                if not self._with_imported:
+                    continue
+            found.append(stored)
+        return found
 
     def _readings(self, events: Sequence[Event]) -> pa.RecordBatch:
         counted = [event for event in events if self._counts(event)]
         readings, _rejected = split_events(counted, self._ontology)
         return readings
 
+    def _standing(self, readings: pa.RecordBatch) -> pa.RecordBatch:
+        """Without readings that another one stands in for: costs a look-up each where there are
+        corrections at all.
+        """
+        superseded = self._corrections.superseded()
+        if not superseded:
+            return readings
+        originals, sources = self.original_of, self._corrections.sources()
+        names = readings.column("source").to_pylist()
+        ids = readings.column("id").to_pylist()
+        # A source that is not among them goes by the name of its raw channel: its id decides.
+        stands = [
+            id not in superseded
+            or (name in sources and self._corrections.stands(name, id, originals.get(id, "")))
+            for name, id in zip(names, ids, strict=True)
+        ]
+        return readings.filter(pa.array(stands, pa.bool_()))
+
     def _counts(self, event: Event) -> bool:
         return self._corrections.stands(event.source, event.id, event.headers.get(CORRECTS, ""))
 
-    def _take_due(self, watermark: int) -> pa.RecordBatch | None:
-        if self._waiting is None or not len(self._waiting):
-            return None
-        times = self._waiting.column("time").to_numpy()
-        count = int(times.searchsorted(watermark))
-        due, self._waiting = self._waiting.slice(0, count), self._waiting.slice(count)
-        return due if count else None
+
+class _Positions:
+    """Positions in ascending order, as ranges: files that were imported stand in one piece."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+
+    def add(self, position: int) -> None:
+        """Takes a position after all others."""
+        if self._lasts and self._lasts[-1] == position - 1:
+            self._lasts[-1] = position
+        else:
+            self._firsts.append(position)
+            self._lasts.append(position)
+
+    def __contains__(self, position: int) -> bool:
+        place = bisect_right(self._firsts, position) - 1
+        return place >= 0 and position <= self._lasts[place]

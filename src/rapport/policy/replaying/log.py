@@ -101,7 +101,16 @@ class LogReplay:
             self._ontology,
             lateness_ms=self._lateness_ms,
             skew_ms=self._skew_ms,
+            with_imported=True,
         )
+        try:
+            return await self._run(history, reach, progress)
+        finally:
+            history.close()
+
+    async def _run(
+        self, history: History, reach: Reach, progress: Callable[[int], None] | None
+    ) -> ReplayResult:
         async for page in self._pages():
             await asyncio.to_thread(history.survey, page)
         first = await oldest(self._events)

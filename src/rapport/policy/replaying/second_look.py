@@ -1,9 +1,13 @@
-"""The second look at history after a release: which plans, over what, and what is new. Pure.
-[PO-7, PO-11, ME-16]
+"""The second look at history after a release or an import: which plans, over what, and what is new.
+Pure. [PO-7, PO-11, ME-16]
 
 A released or corrected reading is usually too late for the live runner. The plans that listen to
 its stream are run over history again; what they find and nobody was told becomes a late detection,
 and what they no longer find is reported as unsupported.
+
+Readings that were imported as history are never seen by the live runner. They are evaluated by a
+second look over everything the log holds of their time, which leaves the live state as it is; what
+it finds is marked as of the past.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import msgspec
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.core.release import LATE, SECOND_LOOK
+from rapport.core.release import HISTORY, LATE, NOTIFY, SECOND_LOOK, ReleaseDone
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, SilentTerm
 from rapport.policy.replaying.history_run import PlanSpan
@@ -63,7 +67,7 @@ def span_of(
     if began is not None and last_ms < began:
         return None
     window_ms = longest_window_ms(plan) + uncertainty_ms(plan, sources)
-    reach_ms = _WINDOWS_BACK * window_ms + _longest_period(plan, sources) + 1
+    reach_ms = _reach_ms(plan, sources)
     judged_from = first_ms - _WINDOWS_AHEAD * window_ms
     start = None if remembers_all(plan) else first_ms - reach_ms
     if began is not None and (start is None or start < began):
@@ -80,6 +84,84 @@ def span_of(
         judged_from=judged_from,
         is_incomplete=is_incomplete,
     )
+
+
+def history_spans(
+    plan: Plan,
+    sources: Mapping[str, PushSource],
+    *,
+    first_ms: int,
+    last_ms: int,
+    began: int | None,
+    known_from: int | None,
+) -> list[PlanSpan]:
+    """What of history a plan needs to judge imported readings between two times: the time before
+    it was deployed, as if it had always been there, and the time since then, as live saw it.
+
+    `known_from`: since when the log holds every live reading. What is not found before that may
+    have rested on readings that are gone, so it is not refuted.
+    """
+    since = span_of(plan, sources, first_ms=first_ms, last_ms=last_ms, began=began, known_from=None)
+    spans = [] if since is None else [since]
+    if began is not None and first_ms < began:
+        before = span_of(
+            plan,
+            sources,
+            first_ms=first_ms,
+            last_ms=min(last_ms, began),
+            began=None,
+            known_from=None,
+        )
+        assert before is not None
+        changes = {"end": began, "judged_until": began, "before_deployment": True}
+        spans.append(msgspec.structs.replace(before, **changes))
+    reach_ms = _reach_ms(plan, sources)
+    if not remembers_all(plan):
+        spans = [_bounded(span, sources, last_ms) for span in spans]
+    if known_from is None:
+        return spans
+    refutes_from = known_from + reach_ms
+    return [
+        msgspec.structs.replace(
+            span,
+            refutes_from=max(span.judged_from, refutes_from),
+            is_incomplete=span.start is None or span.start < known_from,
+        )
+        for span in spans
+    ]
+
+
+def until_imported(span: PlanSpan, sources: Mapping[str, PushSource], last_ms: int) -> PlanSpan:
+    """The span without findings of the time before the policy was deployed that no imported reading
+    can have part in, the newest being of `last_ms`.
+    """
+    if not span.before_deployment or span.judged_until is None:
+        return span
+    durations = [
+        term.duration_ms for term in span.plan.terms if isinstance(term, LastingTerm | SilentTerm)
+    ]
+    reach_ms = _reach_ms(span.plan, sources) + max([span.plan.once_per_ms or 0, *durations])
+    until = min(span.judged_until, last_ms + reach_ms)
+    return msgspec.structs.replace(span, judged_until=until)
+
+
+def _bounded(span: PlanSpan, sources: Mapping[str, PushSource], last_ms: int) -> PlanSpan:
+    """The span of a plan that forgets, up to where readings of `last_ms` can matter: what depends
+    on a reading lies at most six windows after it, and is decided within two more.
+    """
+    window_ms = longest_window_ms(span.plan) + uncertainty_ms(span.plan, sources)
+    end = last_ms + _reach_ms(span.plan, sources)
+    until = end - _WINDOWS_AHEAD * window_ms
+    return msgspec.structs.replace(
+        span,
+        end=end if span.end is None else min(span.end, end),
+        judged_until=until if span.judged_until is None else min(span.judged_until, until),
+    )
+
+
+def _reach_ms(plan: Plan, sources: Mapping[str, PushSource]) -> int:
+    window_ms = longest_window_ms(plan) + uncertainty_ms(plan, sources)
+    return _WINDOWS_BACK * window_ms + _longest_period(plan, sources) + 1
 
 
 def remembers_all(plan: Plan) -> bool:
@@ -101,9 +183,19 @@ def _longest_period(plan: Plan, sources: Mapping[str, PushSource]) -> int:
 class Known:
     """What the channel `detections` says of some plans since a time."""
 
-    def __init__(self, source: str, versions: Mapping[str, str], since_ms: int) -> None:
-        """`source`: whose detections; `versions`: of each policy the version that counts."""
+    def __init__(
+        self,
+        source: str,
+        versions: Mapping[str, str],
+        since_ms: int,
+        *,
+        with_imported: bool = False,
+    ) -> None:
+        """`source`: whose detections; `versions`: of each policy the version that counts;
+        `with_imported`: those that imported readings led to count as well.
+        """
         self._source, self._versions, self._since_ms = source, versions, since_ms
+        self._with_imported = with_imported
         self.detections: dict[str, Detection] = {}
         self.undecided: set[str] = set()
         self.unsupported: set[str] = set()
@@ -113,6 +205,8 @@ class Known:
         if event.source != self._source:
             return
         if event.type == DETECTED and event.time >= self._since_ms:
+            if HISTORY in event.headers and not self._with_imported:
+                return
             found = Detection.from_event(event)
             if self._versions.get(found.policy) == found.version:
                 self.detections[event.id] = found
@@ -142,21 +236,24 @@ def compare(
     found: Sequence[Detection],
     undecided: Sequence[Undecided],
     *,
-    judged_from: Mapping[str, int],
+    spans: Sequence[PlanSpan],
     until_ms: int,
     original_of: Mapping[str, str],
     waiting: Sequence[Detection] = (),
 ) -> Findings:
-    """Sets what history holds against what was said. Only what lies before `until_ms`, and of each
-    policy not before its `judged_from`, can turn out to be unsupported; not what is still
-    `waiting` for its turn.
+    """Sets what history holds against what was said. Only what lies before `until_ms`, and one of
+    the `spans` judges, can turn out to be unsupported; not what is still `waiting` for its turn.
     """
     said = {key_of(item, original_of) for item in known.detections.values()}
     held = {key_of(item, original_of) for item in (*found, *waiting)}
+    spans_of: dict[str, list[PlanSpan]] = {}
+    for span in spans:
+        spans_of.setdefault(span.plan.policy, []).append(span)
     judged = [
         (id, item, key_of(item, original_of) in held)
         for id, item in known.detections.items()
-        if judged_from.get(item.policy, until_ms) <= item.time < until_ms
+        if item.time < until_ms
+        and any(_may_refute(span, item.time) for span in spans_of.get(item.policy, ()))
     ]
     return Findings(
         new=[item for item in found if key_of(item, original_of) not in said],
@@ -166,6 +263,11 @@ def compare(
     )
 
 
+def _may_refute(span: PlanSpan, time_ms: int) -> bool:
+    since = span.judged_from if span.refutes_from is None else span.refutes_from
+    return time_ms >= since and span.judges(time_ms)
+
+
 def key_of(detection: Detection, original_of: Mapping[str, str]) -> Key:
     """What it is the alarm of, whatever its readings were corrected to."""
     causes = tuple(original_of.get(id, id) for _time, id in detection.causes)
@@ -173,9 +275,22 @@ def key_of(detection: Detection, original_of: Mapping[str, str]) -> Key:
     return detection.policy, detection.version, detection.time, bindings, causes
 
 
-def events_of(findings: Findings, *, source: str, release: str) -> list[Event]:
+def marks_of(done: ReleaseDone) -> dict[str, str]:
+    """The headers of what is found after a release or an import: as of the past, or late."""
+    marks = {SECOND_LOOK: done.release}
+    if done.history:
+        marks[HISTORY] = "true"
+    if done.notify or not done.history:
+        marks[LATE] = "true"
+    if done.notify:
+        marks[NOTIFY] = "true"
+    return marks
+
+
+def events_of(
+    findings: Findings, *, source: str, release: str, marks: Mapping[str, str]
+) -> list[Event]:
     """What is appended to `detections`; the same findings have the same ids."""
-    marks = {LATE: "true", SECOND_LOOK: release}
     found = [item.to_event(source=source) for item in findings.new]
     found += [item.to_event(source=source) for item in findings.undecided]
     events = [_with_headers(event, marks) for event in found]

@@ -1,5 +1,9 @@
-"""Looks again after every release: a thin shell around `second_look`, with a place of its own in
-`releases`. [PO-7, PO-8, ME-16]
+"""Looks again after every release and import: a thin shell around `second_look`, with a position of
+its own in `releases`. [PO-7, PO-8, ME-16]
+
+There are two views of the past. The live one has the readings that the live engine sees; a release
+is evaluated over it, and the engine goes on with the result. The whole one has the readings that
+were imported as history, too; imports are evaluated over it, and the engine is left alone.
 
 Order at the end, while the live engine waits for its turn: append what is new, let the engine go on
 with what history says and commit that, note it in `releases`, commit the place. A crash anywhere
@@ -14,9 +18,10 @@ import msgspec
 
 from rapport.channel.channel import Channel, Channels, Subscription
 from rapport.channel.finding.by_time import oldest, position_before
+from rapport.core.detection import Detection, Undecided
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.core.release import DONE, LOOKED, RELEASES, Looked, ReleaseDone
+from rapport.core.release import DONE, HISTORY, LOOKED, RELEASES, Looked, ReleaseDone
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.engine import PolicyEngine, Standing
@@ -26,10 +31,14 @@ from rapport.policy.replaying.second_look import (
     Known,
     compare,
     events_of,
+    history_spans,
+    marks_of,
     policies_of,
     span_of,
     streams_concerned,
+    until_imported,
 )
+from rapport.policy.runners.base import END_OF_TIME
 
 READER = "policy"
 _PAGE = 5_000
@@ -75,11 +84,29 @@ class SecondLooker:
         looked = Looked(release=done.release)
         if done.first_ms is not None:
             await self._until_taken(done.through)
-            looked = await _Look(self._channels, self._engine, done).carry_out()
+            looked = await self._carry_out(done)
         await self._channels.channel(RELEASES).append([_looked_event(self._engine.name, looked)])
         if looked.policies:
             _log.info("looked again", **msgspec.to_builtins(looked))
         return looked
+
+    async def _carry_out(self, done: ReleaseDone) -> Looked:
+        """Over the view that the readings belong to; where readings were imported for the time of
+        a release, over both.
+        """
+        if done.history:
+            return await self._look_at(done)
+        look = _Look(self._channels, self._engine, done, self._clock)
+        looked = await look.carry_out()
+        if not look.saw_imported:
+            return looked
+        whole = await self._look_at(msgspec.structs.replace(done, history=True, notify=False))
+        counts = ("history_detections", "undecided", "unsupported", "supported_again")
+        added = {name: getattr(looked, name) + getattr(whole, name) for name in counts}
+        return msgspec.structs.replace(looked, **added)
+
+    async def _look_at(self, done: ReleaseDone) -> Looked:
+        return await _Look(self._channels, self._engine, done, self._clock).carry_out()
 
     async def _until_taken(self, position: int) -> None:
         while True:
@@ -92,8 +119,13 @@ class SecondLooker:
 class _Look:
     """One second look under way."""
 
-    def __init__(self, channels: Channels, engine: PolicyEngine, done: ReleaseDone) -> None:
+    def __init__(
+        self, channels: Channels, engine: PolicyEngine, done: ReleaseDone, clock: Clock
+    ) -> None:
         self._channels, self._engine, self._done = channels, engine, done
+        self._clock = clock
+        self.saw_imported = False
+        """Whether readings were left out because they were imported as history."""
         self._events = channels.channel("events")
         self._detections = channels.channel("detections")
         self._streams = streams_concerned(done.streams, engine.ontology.sources)
@@ -110,10 +142,17 @@ class _Look:
             self._engine.ontology,
             lateness_ms=self._engine.lateness_ms,
             skew_ms=self._engine.skew_ms,
+            with_imported=self._done.history,
         )
+        try:
+            return await self._evaluate(spans, standing)
+        finally:
+            self._history.close()
+
+    async def _evaluate(self, spans: list[PlanSpan], standing: Standing) -> Looked:
         since_ms = min(span.judged_from for span in spans)
         versions = {span.plan.policy: span.plan.version() for span in spans}
-        self._known = Known(self._engine.name, versions, since_ms)
+        self._known = Known(self._engine.name, versions, since_ms, with_imported=self._done.history)
         self._said_at = await position_before(self._detections, since_ms - self._engine.skew_ms)
         await self._run_until_near(spans, standing.position)
         async with self._engine.turn:
@@ -123,18 +162,14 @@ class _Look:
         assert self._done.first_ms is not None
         assert self._done.last_ms is not None
         known_from = await self._known_from()
-        plans = policies_of(self._streams, standing.plans)
-        spans = [
-            span_of(
-                plan,
-                self._engine.ontology.sources,
-                first_ms=self._done.first_ms,
-                last_ms=self._done.last_ms,
-                began=standing.began.get(plan.policy),
-                known_from=known_from,
-            )
-            for plan in plans
-        ]
+        spans: list[PlanSpan | None] = []
+        for plan in policies_of(self._streams, standing.plans):
+            began, sources = standing.began.get(plan.policy), self._engine.ontology.sources
+            times = {"first_ms": self._done.first_ms, "last_ms": self._done.last_ms}
+            if self._done.history:
+                spans += history_spans(plan, sources, **times, began=began, known_from=known_from)
+            else:
+                spans.append(span_of(plan, sources, **times, began=began, known_from=known_from))
         return [span for span in spans if span is not None]
 
     async def _known_from(self) -> int | None:
@@ -155,7 +190,14 @@ class _Look:
             await asyncio.to_thread(self._history.survey, batch)
             place = batch[-1].position
         first = await oldest(self._events)
-        self._history.begin(is_whole=position == 0 and (first is None or first.position == 1))
+        newest = self._history.last_imported_ms
+        self.saw_imported = newest is not None and not self._done.history
+        if self._done.history and newest is not None:
+            sources = self._engine.ontology.sources
+            spans = [until_imported(span, sources, newest) for span in spans]
+        self._history.begin(
+            spans, is_whole=position == 0 and (first is None or first.position == 1)
+        )
         self._position = position
         await self._read_detections()
         for _round in range(_MOST_ROUNDS):
@@ -171,7 +213,8 @@ class _Look:
         standing = await self._engine.standing()
         while self._position < standing.position and await self._feed_page(standing.position):
             pass
-        await asyncio.to_thread(self._history.advance, standing.watermark)
+        until_ms = self._until_ms(standing)
+        await asyncio.to_thread(self._history.advance, until_ms)
         await self._read_detections()
         runs = [run for run in self._history.runs if _still_runs(run.span, standing)]
         # One that failed on the way has found too little to judge by, or to go on with.
@@ -180,24 +223,64 @@ class _Look:
             self._known,
             [item for run in runs for item in run.found],
             [item for run in runs for item in run.undecided],
-            judged_from={run.span.plan.policy: run.span.judged_from for run in whole},
-            until_ms=standing.watermark,
+            spans=[run.span for run in whole],
+            until_ms=until_ms,
             original_of=self._history.original_of,
-            waiting=[item for run in whole for item in run.waiting(standing.watermark)],
+            waiting=[item for run in whole for item in run.waiting(until_ms)],
         )
-        events = events_of(findings, source=self._engine.name, release=self._done.release)
+        if self._done.history:
+            findings = await self._without_live(findings, standing.watermark)
+        events = events_of(
+            findings,
+            source=self._engine.name,
+            release=self._done.release,
+            marks=marks_of(self._done),
+        )
         for first in range(0, len(events), _PAGE):
             await self._detections.append(events[first : first + _PAGE])
-        await self._engine.adopt(
-            [run.runner for run in whole], self._streams, self._history.superseded()
-        )
+        if not self._done.history:
+            await self._engine.adopt(
+                [run.runner for run in whole], self._streams, self._history.superseded()
+            )
         spans = [
             msgspec.structs.replace(
                 run.span, is_incomplete=run.span.is_incomplete or run not in whole
             )
             for run in runs
         ]
-        return self._looked(spans, findings, standing.watermark)
+        return self._looked(spans, findings, until_ms)
+
+    def _until_ms(self, standing: Standing) -> int:
+        """How far time goes: to where live stands, for imported readings to the clock, since no
+        live reading may have come for long.
+        """
+        if not self._done.history:
+            return standing.watermark
+        return max(standing.watermark, self._clock.now_ms() - self._engine.lateness_ms)
+
+    async def _without_live(self, findings: Findings, live_ms: int) -> Findings:
+        """Without what live readings alone lead to and live policies have yet to decide: they find
+        it themselves.
+        """
+        if live_ms <= -END_OF_TIME:  # no live reading was ever seen
+            return findings
+        return msgspec.structs.replace(
+            findings,
+            new=[one for one in findings.new if await self._is_of_the_past(one, live_ms)],
+            undecided=[
+                one for one in findings.undecided if await self._is_of_the_past(one, live_ms)
+            ],
+        )
+
+    async def _is_of_the_past(self, found: Detection | Undecided, live_ms: int) -> bool:
+        if found.time < live_ms:
+            return True
+        for time, id in found.causes:
+            for channel, stored in await self._channels.find_event(id):
+                is_cause = channel == "events" and stored.event.time == time
+                if is_cause and HISTORY in stored.event.headers:
+                    return True
+        return False
 
     async def _feed_page(self, until: int) -> bool:
         batch = await self._page(self._events, self._position, until)
@@ -221,14 +304,15 @@ class _Look:
     def _looked(self, spans: list[PlanSpan], findings: Findings, until_ms: int) -> Looked:
         return Looked(
             release=self._done.release,
-            policies=sorted(span.plan.policy for span in spans),
+            policies=sorted({span.plan.policy for span in spans}),
             first_ms=min((span.judged_from for span in spans), default=None),
             until_ms=until_ms,
-            late_detections=len(findings.new),
+            late_detections=0 if self._done.history else len(findings.new),
+            history_detections=len(findings.new) if self._done.history else 0,
             undecided=len(findings.undecided),
             unsupported=len(findings.unsupported),
             supported_again=len(findings.supported_again),
-            incomplete=sorted(span.plan.policy for span in spans if span.is_incomplete),
+            incomplete=sorted({span.plan.policy for span in spans if span.is_incomplete}),
         )
 
 
@@ -237,7 +321,10 @@ def _still_runs(span: PlanSpan, standing: Standing) -> bool:
     policy = span.plan.policy
     versions = {plan.policy: plan.version() for plan in standing.plans}
     is_same = versions.get(policy) == span.plan.version()
-    return is_same and standing.began.get(policy) == span.began
+    began = standing.began.get(policy)
+    if span.before_deployment:
+        return is_same and began is not None and span.end is not None and span.end <= began
+    return is_same and began == span.began
 
 
 def _looked_event(source: str, looked: Looked) -> Event:

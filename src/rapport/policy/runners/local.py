@@ -155,6 +155,12 @@ class LocalRunner:
             raise UnknownName("running policy", policy, list(self.policies()))
         self._running.withdraw(policy)
 
+    def still_lasts(self, detection: Detection) -> bool:
+        """Whether a detection of `C for D` alone is of a state that is still true, as far as was
+        read.
+        """
+        return self._running.still_lasts(detection)
+
     def feed(self, readings: pa.RecordBatch) -> list[Detection]:
         """Takes readings as they arrived; returns what became certain."""
         if not len(readings):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 from collections.abc import AsyncIterator, Callable
@@ -104,6 +105,7 @@ async def outcome(scene: Stage) -> Played:
     stored = await node.channels.channel("detections").read_after(0, limit=1_000)
     await node.ledger.refresh()
     counts = node.policy.counts_by_policy()
+    messages = await asyncio.to_thread(node.ledger.messages)
     return Played(
         detections=[
             Detection.from_event(item.event) for item in stored if item.event.type == DETECTED
@@ -112,6 +114,6 @@ async def outcome(scene: Stage) -> Played:
             (", ".join(to), str(mail["Subject"]))
             for mail, to in zip(scene.mailbox.mails, scene.mailbox.recipients, strict=True)
         ],
-        messages=[row.message for row in node.ledger.messages()],
+        messages=[row.message for row in messages],
         left_out=sum(each.suppressed for each in counts.values()),
     )

@@ -139,12 +139,13 @@ async def outcome(scene: Stage) -> Played:
     events = [item.event for item in stored]
     found = [Detection.from_event(event) for event in events if event.type == DETECTED]
     await node.ledger.refresh()
+    rows, messages = await asyncio.to_thread(lambda: (node.ledger.rows(), node.ledger.messages()))
     return Played(
         alarms=[(one.bindings["A"], one.bindings["R"]) for one in found],
         detections=found,
-        ledger=node.ledger.rows(),
+        ledger=rows,
         phone_calls=len(scene.phone.posted),
-        sent=sorted(node.ledger.messages(), key=lambda row: (row.time, row.message)),
+        sent=sorted(messages, key=lambda row: (row.time, row.message)),
         undecided=[Undecided.from_event(event) for event in events if event.type == UNDECIDED],
     )
 

@@ -10,12 +10,15 @@ from functools import cached_property
 from typing import NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
-from xml.parsers import expat
 
-from rapport.core.errors import Problem, SiteError
+import msgspec
+
+from rapport.core.errors import SiteError
+from rapport.core.xml import XmlError, XmlLimits, XmlReader, XmlVisitor, read_xml
 
 MOST_BYTES = 256 * 1024 * 1024
-_MOST_NESTED = 200
+_LIMITS = XmlLimits(bytes=MOST_BYTES, depth=200, parts=20_000_000)
+_CODES = {"xml.doctype_refused": "tables.doctype_refused", "xml.too_large": "tables.too_large"}
 
 
 class Attribute(NamedTuple):
@@ -99,77 +102,59 @@ def read_document(data: bytes, *, name: str) -> Document:
 
     100 MB take some seconds and about ten times the memory.
     """
-    if len(data) > MOST_BYTES:
-        message = f"the document is larger than {MOST_BYTES >> 20} MiB"
-        raise _refused(name, 0, "tables.too_large", message, "split it into several tables")
-    parser = ElementTree.XMLParser(target=_Strict(), encoding=None)
+    visitor = _TreeVisitor()
     try:
-        parser.feed(data)
-        return Document(parser.close())
-    except _Doctype:
-        hint = "leave out <!DOCTYPE ...>: entities are never expanded or fetched"
-        line = _line_of_doctype(data)
-        message = "a document type is declared"
-        raise _refused(name, line, "tables.doctype_refused", message, hint) from None
-    except _TooDeep:
-        message = f"elements stand more than {_MOST_NESTED} levels deep"
-        raise _refused(name, 0, "tables.bad_xml", message, "a flatter document is needed") from None
-    except ElementTree.ParseError as error:
-        line = error.position[0]
-        message = f"the file is not XML: {expat.ErrorString(error.code) or error}"
-        hint = "it needs one root element, closed tags and escaped & and <"
-        raise _refused(name, line, "tables.bad_xml", message, hint) from None
-    except (ValueError, LookupError) as error:  # an encoding that Python does not read
-        message = f"the encoding is not read: {str(error)[:100]}"
-        raise _refused(name, 1, "tables.bad_xml", message, "save it as UTF-8") from None
+        read_xml(data, visitor, _LIMITS)
+    except XmlError as error:
+        raise _refused(name, error) from None
+    return Document(visitor.tree.close())
 
 
 def line_of_element(data: bytes, place: int) -> int:
     """The line in which the element at this place of document order begins; reads it all again, so
     it is for faults only."""
-    parser = expat.ParserCreate()
-    lines: list[int] = []
-
-    def start(_name: str, _attributes: dict[str, str]) -> None:
-        if len(lines) <= place:
-            lines.append(parser.CurrentLineNumber)
-
-    parser.StartElementHandler = start
-    parser.Parse(data, True)
-    return lines[place]
+    visitor = _LineVisitor(place)
+    read_xml(data, visitor, _LIMITS)
+    return visitor.line
 
 
-class _Doctype(Exception):
-    """A document type was declared."""
+class _TreeVisitor(XmlVisitor):
+    """Builds the tree."""
+
+    def __init__(self) -> None:
+        self.tree = ElementTree.TreeBuilder()
+
+    def start(
+        self, name: str, namespace: str, attributes: dict[str, str], reader: XmlReader
+    ) -> None:
+        """See XmlVisitor."""
+        self.tree.start(reader.expanded(namespace, name), attributes)
+
+    def end(self) -> None:
+        """See XmlVisitor."""
+        self.tree.end("")
+
+    def text(self, text: str) -> None:
+        """See XmlVisitor."""
+        self.tree.data(text)
 
 
-class _TooDeep(Exception):
-    """Too many elements within each other."""
+class _LineVisitor(XmlVisitor):
+    """Finds the line of one element."""
+
+    def __init__(self, place: int) -> None:
+        self._left, self.line = place, 0
+
+    def start(
+        self, name: str, namespace: str, attributes: dict[str, str], reader: XmlReader
+    ) -> None:
+        """See XmlVisitor."""
+        if self._left == 0:
+            self.line = reader.place[0]
+        self._left -= 1
 
 
-class _Strict(ElementTree.TreeBuilder):
-    """Builds the tree; stops before the first declaration of a document type is read."""
-
-    _open = 0
-
-    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
-        self._open += 1
-        if self._open > _MOST_NESTED:
-            raise _TooDeep
-        return super().start(tag, attrs)
-
-    def end(self, tag: str, /) -> Element:
-        self._open -= 1
-        return super().end(tag)
-
-    def doctype(self, _name: str, _public: str | None, _system: str | None) -> None:
-        raise _Doctype
-
-
-def _line_of_doctype(data: bytes) -> int:
-    at = data.find(b"<!DOCTYPE")
-    return data[: max(at, 0)].count(b"\n") + 1
-
-
-def _refused(name: str, line: int, code: str, message: str, hint: str) -> SiteError:
-    return SiteError([Problem(file=name, line=line, code=code, message=message, hint=hint)])
+def _refused(name: str, error: XmlError) -> SiteError:
+    (problem,) = error.problems_found()
+    code = _CODES.get(error.code, "tables.bad_xml")
+    return SiteError([msgspec.structs.replace(problem, file=name, code=code, column=0)])

@@ -331,7 +331,16 @@ class Judge:
         if isinstance(how, Rename):
             if not isinstance(value, dict):
                 raise Rejected("value.not_an_object", "")
-            return {dict(how.names).get(name, name): each for name, each in value.items()}
+            renamed = {
+                name: value[name]
+                for name in value
+                if name not in {n for pair in how.names for n in pair}
+            }
+            renamed |= {new: value[old] for old, new in how.names if old in value}
+            if conversion.result not in self._own:
+                return renamed
+            promised = self.attributes(conversion.result)
+            return {name: each for name, each in renamed.items() if name in promised}
         assert isinstance(how, Call)
         try:
             result = self._functions[how.function](value)

@@ -73,9 +73,9 @@ function show(overview) {
     return item;
   }));
   fill("detections", overview.detections.map((d) => [
-    cell(clock(d.time), "time"), cell(d.policy),
+    cell(d.history ? new Date(d.time).toLocaleString() : clock(d.time), "time"), cell(d.policy),
     cell(Object.entries(d.bindings).map(([alias, id]) => `${alias} = ${id}`).join(", ")),
-    d.silent.length ? cell(`undecided: ${d.silent.join(", ")} silent`, "state-undecided") : cell(d.late ? "found late" : "found"),
+    d.silent.length ? cell(`undecided: ${d.silent.join(", ")} silent`, "state-undecided") : cell(d.history ? "found in imported history" : d.late ? "found late" : "found"),
     cell(d.causes.join(", "), "soft"),
   ]), "nothing yet", 5);
   fill("deliveries", overview.deliveries.map((d) => [

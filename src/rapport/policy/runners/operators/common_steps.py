@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
+from rapport.core.detection import Cause
 from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.state import pack
 from rapport.policy.runners.operators.step import OccurrenceStep
@@ -85,6 +86,10 @@ class StepReader:
     def stand_at(self, watermark: int) -> None:
         """See OccurrenceStep; for all who have it in common."""
         self._common.step.stand_at(watermark)
+
+    def lasted(self) -> list[tuple[Cause, ...]]:
+        """See OccurrenceStep."""
+        return self._common.step.lasted()
 
     def state(self) -> Any:
         """See OccurrenceStep: whole, so that each plan can go on without the others."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rapport.core.detection import Cause
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import LastingTerm, Side, streams_of_term
 from rapport.policy.runners.base import PullData
@@ -64,6 +65,10 @@ class LastingStep:
     def pending_until(self) -> int | None:
         """When the first stretch under way will have lasted."""
         return self._stretches.first_due()
+
+    def lasted(self) -> list[tuple[Cause, ...]]:
+        """The readings by which each state became true that was reported and is still true."""
+        return self._stretches.lasted()
 
     def stand_at(self, watermark: int) -> None:
         """See OccurrenceStep; what lasts began with a reading."""

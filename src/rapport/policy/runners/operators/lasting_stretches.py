@@ -90,6 +90,11 @@ class Stretches:
         self._remove(rows)
         return lasted
 
+    def lasted(self) -> list[tuple[Cause, ...]]:
+        """The causes of those going on that were told; costs as much as ever were open together."""
+        rows = np.flatnonzero((self._born > 0) & self.columns["fired"])
+        return [tuple(causes) for causes in self.columns["causes"][rows]]
+
     def forget(self, lost: Callable[[Rows, Rows], Mask]) -> None:
         """Ends stretches untold, of whom `lost` says so of own and partner."""
         rows = np.flatnonzero(self._born)

@@ -7,12 +7,12 @@ the result does not depend on how the stream was cut into batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from rapport.core.detection import Detection, Undecided
+from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import Corrupt, Unsupported
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
@@ -109,6 +109,10 @@ class PlanOperator:
         self._looks_ahead = looks_ahead_only(plan, mixed=bool(self._shape.mixed))
         if began is not None:  # silence is awaited from then on, whether a reading comes or not
             self._next_due = self._earliest_due(-END_OF_TIME)
+
+    def still_lasts(self, causes: Collection[Cause]) -> bool:
+        """See Window."""
+        return self._window.still_lasts(causes)
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
         found: list[Detection] = []

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from rapport.core.detection import Cause
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import SilentTerm
 from rapport.policy.runners.operators.due_times import DueTimes
@@ -78,6 +79,10 @@ class SilentStep:
         """See OccurrenceStep: whoever is new in the tables then counts from here."""
         if self._began is not None:
             self._until = max(self._until, watermark)
+
+    def lasted(self) -> list[tuple[Cause, ...]]:
+        """See OccurrenceStep; a silence is over as soon as somebody is heard, and not a state."""
+        return []
 
     def state(self) -> Any:
         """The last readings, and since when there were any."""

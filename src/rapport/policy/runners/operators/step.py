@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from rapport.core.detection import Cause
 from rapport.policy.runners.operators.table import Columns
 
 
@@ -36,6 +37,9 @@ class OccurrenceStep(Protocol):
 
     def stand_at(self, watermark: int) -> None:
         """Time went on to the watermark and brought nothing."""
+
+    def lasted(self) -> list[tuple[Cause, ...]]:
+        """The readings by which each state became true that was reported and is still true."""
 
     def state(self) -> Any:
         """Plain values and arrays, as `state.py` packs them."""

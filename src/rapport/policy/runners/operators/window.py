@@ -6,12 +6,13 @@ Bounded by the window and the number of identities, never by the length of the s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from rapport.core.detection import Cause
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import (
     ConstraintTerm,
@@ -163,6 +164,17 @@ class Window:
     def predicate(self, term: int) -> Predicate:
         """What decides of a term that is no step."""
         return self._predicates[term]
+
+    def still_lasts(self, causes: Collection[Cause]) -> bool:
+        """Whether every `for` of the plan has a state that was reported, is still true, and began
+        with readings among these.
+        """
+        known = set(causes)
+        return all(
+            any(began and known.issuperset(began) for began in self._steps[number].lasted())
+            for number, term in enumerate(self.plan.terms)
+            if isinstance(term, LastingTerm)
+        )
 
     @property
     def has_steps(self) -> bool:

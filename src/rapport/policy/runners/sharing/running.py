@@ -120,6 +120,15 @@ class RunningPlans:
             self._start(slot, own, watermark)
         self._settle_at = watermark
 
+    def still_lasts(self, detection: Detection) -> bool:
+        """Whether the states that a detection reported are still true."""
+        plan = self._known.running.get(detection.policy)
+        if plan is None or not plan.is_lasting() or plan.version() != detection.version:
+            return False
+        if detection.policy in self._unbuilt:
+            return False
+        return self._group_of(detection.policy).operator.still_lasts(detection.causes)
+
     def begin(self, watermark: int) -> None:
         """Starts all plans here; none has seen anything."""
         self._costs.settle(self._groups)
