@@ -20,6 +20,7 @@ class Person:
         self.was_reached = self.was_lost = False
         self.held_until = None
         self.reminded, self.remind_at = 0, None
+        self.next_at = None
 
     def has_spoken(self):
         return self.answered or self.declined
@@ -52,7 +53,7 @@ class Naive:
                     self.complain_if_lost(stage, everybody_is_there=False)
         self.decide()
 
-    def hear(self, name, address, attempt, state, retry):
+    def hear(self, name, address, attempt, state, retry, unavailable=False):
         person = self.find(name)
         came_back = attempt == 0  # the medium took it and gave it back, and does not say which
         if person is None or address not in person.states:
@@ -73,6 +74,7 @@ class Naive:
                 person.states[address] = "failed"
             if came_back and not self.is_reached(person):
                 person.was_reached = False
+            self.go_on_from(person, address, unavailable)
         elif state == "dropped":
             person.states[address] = "stopped"
         else:
@@ -83,7 +85,7 @@ class Naive:
         self.decide()
         is_undone = was_done and not self.is_done(person)
         if self.result == "done" and is_undone and not any(map(self.is_met, self.stages)):
-            self.tell("comerror")  # it came back: the sender believes what is not true
+            self.tell("error")  # it came back: the sender believes what is not true
 
     def answer(self, name, says_no):
         person = self.find(name)
@@ -127,6 +129,8 @@ class Naive:
             first = list(person.states)
             for address in first[:1] if person.policy == "preferred" else first:
                 self.queue(person, address)
+            if "untried" in person.states.values():
+                person.next_at = self.now + self.patience()
             stage = self.stages[person.stage]
             if stage["within"] and stage["by"] is None:
                 stage["by"] = self.now + stage["within"]
@@ -145,13 +149,35 @@ class Naive:
         states = list(person.states.values())
         failed = [state == "failed" for state in states]
         every = person.policy == "to-all-channels"
-        untried = [a for a, state in person.states.items() if state == "untried"]
         if self.is_reached(person):
-            person.was_reached = True
-        elif untried and not self.result and all(failed[: states.index("untried")]):
-            self.queue(person, untried[0])
+            person.was_reached, person.next_at = True, None
         elif any(failed) if every else all(failed):
             person.was_lost, person.remind_at = True, None
+
+    def untried(self, person):
+        open_still = not (person.was_reached or person.was_lost or person.refused or person.gone)
+        found = [a for a, state in person.states.items() if state == "untried"]
+        return found if open_still and not self.result and not person.has_spoken() else []
+
+    def go_on_from(self, person, failed, unavailable):
+        """The last address that was tried has failed for good, or knows that it is no use now."""
+        untried, addresses = self.untried(person), list(person.states)
+        if not untried:
+            return
+        is_last = addresses.index(untried[0]) == addresses.index(failed) + 1
+        if is_last and (person.states[failed] == "failed" or unavailable):
+            self.go_on(person)
+        elif person.next_at is None:
+            person.next_at = self.now + self.patience()
+
+    def go_on(self, person):
+        untried = self.untried(person)
+        if untried:
+            self.queue(person, untried[0])
+        person.next_at = self.now + self.patience() if len(untried) > 1 else None
+
+    def patience(self):
+        return 30_000 if self.settings["urgent"] else 120_000
 
     def look_at_the_clock(self, person):
         if self.result:
@@ -163,6 +189,8 @@ class Naive:
                 self.queue(person, address)
         if person.remind_at is not None and person.remind_at <= self.now:
             self.remind(person)
+        if person.next_at is not None and person.next_at <= self.now:
+            self.go_on(person)
 
     def remind(self, person):
         verdict, until = self.verdicts(person.name, self.now)
@@ -183,7 +211,7 @@ class Naive:
             person.remind_at = None if ended else self.now + self.settings["repeat_every"]
 
     def give_up(self, person):
-        person.remind_at = None
+        person.remind_at = person.next_at = None
         if person.held_until is not None:
             person.held_until, person.gone = None, True
         for address, state in person.states.items():
@@ -254,7 +282,8 @@ class Naive:
         self.tell({"done": "ack", "timed_out": "timeout", "failed": "comerror"}[result])
 
     def tell(self, what):
-        if what != "comerror" or "comerror" not in self.told:
+        failures = [each for each in self.told if each in ("comerror", "error")]
+        if what not in ("comerror", "error", "ack") or not failures:
             self.told.append(what)
 
     def find(self, name):

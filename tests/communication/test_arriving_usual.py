@@ -85,8 +85,8 @@ def test_what_applications_send_together_is_what_each_sends_alone(batch):
 
     schema = {"TASK": {"type": "string", "maxLength": 15}}
     alone, together = sorting(**schema), sorting(**schema)
-    one_by_one = told(lambda: [alone.own(message, "a", NOON) for message in batch])
-    assert told(lambda: together.own_events(batch, "a", NOON)) == one_by_one
+    one_by_one = told(lambda: [alone.own(message, "a", "", NOON) for message in batch])
+    assert told(lambda: together.own_events(batch, "a", "", NOON)) == one_by_one
 
 
 @pytest.mark.slow
@@ -153,4 +153,4 @@ def test_a_site_that_allows_little_looks_at_each():
     made = ArrivalSettings(most_bytes=3, rate=0)
     tight = Sorting(made, numbers.new, None, numbers.many)
     with pytest.raises(InvalidInput, match="longer than 3 bytes"):
-        tight.own_events([Message(type="T", subtype="", sender=APP, content="four")], "a", NOON)
+        tight.own_events([Message(type="T", subtype="", sender=APP, content="four")], "a", "", NOON)

@@ -11,9 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.backends.memory import open_memory
+from rapport.communication.adapters.base import Failed
 from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.arriving.limits import ArrivalSettings
+from rapport.communication.peers import Peer
+from rapport.communication.privacy.rules import PrivacyRule
+from rapport.communication.services.routing import Routing, RoutingRule
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.errors import StoreUnavailable
@@ -40,6 +44,76 @@ async def alarm(room: Any) -> str:
     await room.detect()
     await room.settle()
     return (await room.ledger()).messages()[0].message
+
+
+@pytest.mark.parametrize("entry", ["door", "medium", "session", "append"])
+def test_rules_about_a_sender_see_only_whom_the_message_is_proven_to_be_from(room, entry):
+    async def scenario():
+        rule = RoutingRule(type="", sender=ANA, to=(BEN,))
+        room.route = Routing([rule]).recipients
+        arrivals, door = way_into(room.channels, room.clock)
+        await room.start()
+        token = (await door.log_in("ana", "right")).token if entry == "session" else ""
+        note = Message(type="NOTE", subtype="", sender=ANA, content="hi", session_token=token)
+        if entry == "append":
+            named = msgspec.structs.replace(note, id="n1")
+            event = named.to_event(source="anybody", time=room.clock.now_ms())
+            await room.channels.channel("input").append([event])
+        else:
+            await arrivals.publish(
+                [note], adapter="door", trusted=lambda _message: entry == "medium"
+            )
+        await room.settle()
+        reached = [peer for state, peer, _adapter in await room.states() if state == "handed"]
+        assert reached == (["ben"] if entry in ("medium", "session") else [])
+
+    asyncio.run(scenario())
+
+
+def test_an_application_is_to_rules_who_it_proved_to_be_not_who_it_says(room):
+    async def scenario():
+        app = Identifier("component", "policy")
+        rules = [
+            RoutingRule(sender=Identifier("component", name), to=(to,))
+            for name, to in (("policy", BEN), ("shop", ANA))
+        ]
+        room.route = Routing(rules).recipients
+        refuses = PrivacyRule(senders=("component:shop",))
+        room.peers["lea"] = Peer(name="lea", addresses=("inbox:",), privacy=(refuses,))
+        arrivals, _door = way_into(room.channels, room.clock)
+        await room.start()
+        to_lea = Message(
+            type="T", subtype="", sender=app, receiver=Identifier("peer", "lea"), content="hi"
+        )
+        await arrivals.send([to_lea], identity="shop")
+        await room.settle()
+        states = {(state, peer) for state, peer, _adapter in await room.states()}
+        assert ("handed", "ana") in states
+        assert ("refused", "lea") in states
+        assert not [peer for _state, peer in states if peer == "ben"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("unproven", []), ("peer:ana", ["lea"])])
+def test_privacy_policies_see_an_unproven_sender_as_such(room, scripted, rule, expected):
+    """Also at the second look, after the message waited."""
+
+    async def scenario():
+        refuses = PrivacyRule(senders=(rule,))
+        room.adapters["mail"] = scripted("mail", Failed("not now", retry=True))
+        room.peers["lea"] = Peer(name="lea", addresses=("mail:lea@x.org",), privacy=(refuses,))
+        arrivals, _door = way_into(room.channels, room.clock, unproven="accept")
+        await room.start()
+        lea = Identifier("peer", "lea")
+        note = Message(type="NOTE", subtype="", sender=ANA, receiver=lea, content="hi")
+        await arrivals.publish([note], adapter="door")
+        await room.settle()
+        await room.pass_time(20_000)
+        sent = [peer for state, peer, _adapter in await room.states() if state == "handed"]
+        assert [peer for peer in sent if peer == "lea"] == expected
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("proof", ["session", "answer", "medium"])

@@ -132,6 +132,11 @@ WRONG = {
     "site.unknown_key": (PERSON + 'quite = "22:00-07:00"\n', 3, "'quiet'"),
     "site.unknown_choice": (PERSON + 'delivery = "to-all-chanels"\n', 3, "'to-all-channels'"),
     "peer.fallback_without_preferred": (PERSON + "fallback = true\n", 3, ""),
+    "peer.fallback_after_without_fallback": (
+        PERSON + 'fallback_after = "20s"\n',
+        3,
+        "fallback = true",
+    ),
     "peer.bad_quiet": (PERSON + 'zone = "UTC"\nquiet = "22-7"\n', 4, "22:00-07:00"),
     "peer.bad_zone": (PERSON + 'zone = "Europe/Wien"\n', 3, "Europe/Vienna"),
     "collective.empty": (PERSON + "[collectives.guards]\n", 3, "members"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.delivering.steps import Ask, Begin, Escalate, GivenUp, Note, Queue
+from rapport.communication.delivering.steps import Ask, Begin, Escalate, GivenUp, Note, Queue, Tell
 from rapport.communication.delivering.tracking import Member, NextReceiver
 from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
 from rapport.testing.processes.delivery_play import INBOX as B
@@ -34,6 +34,72 @@ def test_preferred_takes_the_first_address_and_falls_back_when_it_has_more():
     assert play.queued() == [("ana", A), ("ana", B)]
     play.sent(address=B)
     assert play.result == "done"
+
+
+def test_a_medium_that_knows_it_cannot_deliver_is_passed_over_at_once_and_tried_again_later():
+    play = Play(done_when="answered")
+    play.ask(peer("ana", A, B, delivery="preferred"))
+    play.failed(address=A, retry=True, unavailable=True)
+    assert play.queued() == [("ana", A), ("ana", B)]
+    play.sent(address=B)
+    play.after(1_000)
+    assert play.queued() == [("ana", A), ("ana", B), ("ana", A)], "the page may be open by now"
+    play.failed(address=A, attempt=2, retry=True, unavailable=True)
+    play.answer("ana")
+    assert (play.result, play.told()) == ("done", ["ack"])
+    assert play.notes("closed") == ["ana", ""], "no attempt waits any more"
+
+
+@pytest.mark.parametrize(
+    ("urgent", "own", "expected"), [(True, 0, 30_000), (False, 0, 120_000), (True, 5_000, 5_000)]
+)
+def test_a_medium_that_says_nothing_has_its_time_before_the_next_is_tried(urgent, own, expected):
+    play = Play(urgent=urgent)
+    ana = peer("ana", A, B, delivery="preferred")
+    ana.fallback_after = own
+    play.ask(ana)
+    play.after(expected - 1)
+    assert play.queued() == [("ana", A)]
+    play.after(1)
+    assert play.queued() == [("ana", A), ("ana", B)]
+    assert play.due() is None, "there is no third address"
+    play.sent(address=A)
+    assert play.result == "done", "what the first took in the end counts as well"
+
+
+def test_attempts_that_fail_for_a_while_do_not_prolong_the_time_of_an_address():
+    play = Play(urgent=True)
+    play.ask(peer("ana", A, B, delivery="preferred"))
+    play.failed(address=A, retry=True)
+    play.after(1_000)
+    play.failed(address=A, attempt=2, retry=True)
+    play.after(29_000)
+    assert play.queued() == [("ana", A), ("ana", A), ("ana", A), ("ana", B)]
+
+
+def test_a_third_address_waits_for_the_second_not_for_the_first():
+    play = Play(urgent=True)
+    play.ask(peer("ana", A, B, "ws:", delivery="preferred"))
+    play.failed(address=A, retry=True, unavailable=True)
+    play.after(1_000)
+    play.failed(address=A, attempt=2, retry=True, unavailable=True)
+    assert play.queued() == [("ana", A), ("ana", B), ("ana", A)], "the second is still at it"
+    play.failed(address=B)
+    assert play.queued()[-1] == ("ana", "ws:")
+
+
+def test_nobody_is_fallen_back_to_in_quiet_hours():
+    night = NOW + 10_000
+
+    def verdict(now):
+        return Hold(NOW + 3_600_000) if night <= now < NOW + 3_600_000 else Allowed()
+
+    play = Play(urgent=True, verdicts={"ana": verdict})
+    play.ask(peer("ana", A, B, delivery="preferred"))
+    play.after(30_000)
+    assert (play.queued(), play.due()) == ([("ana", A)], NOW + 3_600_000)
+    play.after(3_600_000)
+    assert play.queued() == [("ana", A), ("ana", B)]
 
 
 def test_preferred_without_fallback_fails_with_its_address():
@@ -464,3 +530,17 @@ def test_a_message_whose_time_is_over_is_not_even_begun():
     play.ask(peer("ana"))
     assert (play.result, play.told(), play.queued()) == ("timed_out", ["timeout"], [])
     assert [step.result for step in play.steps if isinstance(step, Note)] == ["timed_out"]
+
+
+def test_the_sender_is_told_why_nobody_could_be_reached():
+    play = Play(verdicts={"ben": lambda now: Refuse("not from adverts")})
+    play.ask(peer("ana"), peer("ben"), delivery="to-all-members")
+    play.failed("ana")
+    (told,) = [step.reason for step in play.steps if isinstance(step, Tell)]
+    assert told == "not everybody of collective:guards could be reached: ben: not from adverts"
+    play = Play()
+    play.ask(peer("ana", A, B, delivery="preferred"), receiver="peer:ana")
+    play.failed(address=A)
+    play.failed(address=B)
+    (told,) = [step.reason for step in play.steps if isinstance(step, Tell)]
+    assert told == "peer:ana could not be reached: no"

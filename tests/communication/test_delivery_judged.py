@@ -21,13 +21,15 @@ _SPEC = importlib.util.spec_from_file_location("judge_delivery", _PATH)
 judge_delivery = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(judge_delivery)
 
+PAGE = "ws:"
+ADDRESSES = (PAGE, MAIL, INBOX)
 NAMES = ("ana", "ben", "eva", "lea")
 WINDOW = 50_000
 
 people = st.lists(
     st.tuples(
         st.sampled_from(NAMES),
-        st.lists(st.sampled_from([MAIL, INBOX]), unique=True, max_size=2),
+        st.lists(st.sampled_from(ADDRESSES), unique=True, max_size=3),
         st.sampled_from(["to-all-channels", "at-least-one", "preferred"]),
     ),
     unique_by=lambda entry: entry[0],
@@ -44,14 +46,19 @@ happenings = st.lists(
         st.tuples(
             st.just("outcome"),
             st.sampled_from(NAMES),
-            st.sampled_from([MAIL, INBOX]),
+            st.sampled_from(ADDRESSES),
             st.integers(0, 3),
             st.sampled_from(["handed", "confirmed", "failed", "failed", "unknown"]),
             st.booleans(),
+            st.booleans(),
         ),
         st.tuples(st.just("answer"), st.sampled_from((*NAMES, "eve")), st.booleans()),
-        st.tuples(st.just("time"), st.integers(0, 70_000)),
-        st.tuples(st.just("newest"), st.sampled_from(["handed", "failed"]), st.booleans()),
+        st.tuples(
+            st.just("time"), st.one_of(st.integers(0, 70_000), st.sampled_from([30_000, 120_000]))
+        ),
+        st.tuples(
+            st.just("newest"), st.sampled_from(["handed", "failed"]), st.booleans(), st.booleans()
+        ),
         st.tuples(st.just("back"), st.booleans()),
         st.tuples(st.just("drop")),
     ),
@@ -85,18 +92,19 @@ def newest(play):
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=1_500, deadline=None)
 @given(
     first=stages,
     chain=st.lists(stages, max_size=2),
     done_when=st.sampled_from(["sent", "answered"]),
     expires=st.sampled_from([0, 0, NOW + 90_000]),
     repeat=st.sampled_from([(0, 0), (15_000, 0), (15_000, 2)]),
+    urgent=st.booleans(),
     quiet=st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["hold", "refuse"])),
     happens=happenings,
 )
 def test_the_machine_does_what_the_naive_telling_does(
-    first, chain, done_when, expires, repeat, quiet, happens
+    first, chain, done_when, expires, repeat, urgent, quiet, happens
 ):
     asked = verdict_of(quiet)
     told = {
@@ -104,6 +112,7 @@ def test_the_machine_does_what_the_naive_telling_does(
         "expires": expires,
         "repeat_every": repeat[0],
         "repeat_most": repeat[1],
+        "urgent": urgent,
     }
     naive = judge_delivery.Naive(told, asked, chain, NOW)
     play = Play(
@@ -128,9 +137,9 @@ def test_the_machine_does_what_the_naive_telling_does(
         else:
             outcome = _outcome(play, what, how)
             if outcome is not None:
-                naive.hear(*outcome[:4], outcome[4])
-                peer, address, attempt, state, retry = outcome
-                play.hear(Outcome(peer, address, attempt, state, reason="r", retry=retry))
+                naive.hear(*outcome)
+                peer, address, attempt, state, retry, unavailable = outcome
+                play.hear(Outcome(peer, address, attempt, state, "r", retry, unavailable))
         _compare(naive, play)
     check_lines(play)
 
@@ -152,15 +161,15 @@ def _outcome(play, what, how):
     if what == "drop":
         return _dropped(play, step)
     if what == "back":
-        return step.peer, step.address, LATEST_ATTEMPT, "failed", how[0]
-    return step.peer, step.address, step.attempt, how[0], how[1]
+        return step.peer, step.address, LATEST_ATTEMPT, "failed", how[0], False
+    return step.peer, step.address, step.attempt, *how
 
 
 def _dropped(play, step):
     """What waits before a medium is left out once it is decided, or its person has spoken."""
     if not (play.tracking.closed or play.members[step.peer].has_spoken()):
         return None
-    return step.peer, step.address, step.attempt, "dropped", False
+    return step.peer, step.address, step.attempt, "dropped", False, False
 
 
 def _compare(naive, play):
@@ -189,3 +198,4 @@ def check_lines(play):
         elif isinstance(step, Note) and step.result:
             closed += 1
     assert closed == int(play.tracking.closed)
+    assert not {"ack", "comerror"} <= set(play.told()), "one of them at the most"

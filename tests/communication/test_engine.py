@@ -8,16 +8,34 @@ import msgspec
 import pytest
 
 from rapport.communication.actions import Action
+from rapport.communication.adapters.base import Failed
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
+from rapport.communication.adapters.web.page import OpenPages, PageAdapter
+from rapport.communication.adapters.web.settings import PageSettings
+from rapport.communication.delivering.tracking import Retry
 from rapport.communication.history.summary import summarise
 from rapport.communication.peers import Peer
-from rapport.communication.privacy.verdict import parse_hours, quiet_rule
+from rapport.communication.privacy.verdict import PrivacyRule, parse_hours, quiet_rule
 from rapport.core.detection import Detection, still_lasts_event
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import make_event
 from rapport.core.message import Identifier
 from rapport.core.release import HISTORY, LATE, NOTIFY
 from rapport.core.times import format_time, parse_time
+
+SECOND = 1_000
+
+
+class Page:
+    """An open page that shows everything at once."""
+
+    def __init__(self, pages):
+        self.pages, self.taken = pages, []
+
+    def take(self, delivery):
+        self.taken.append(delivery)
+        asyncio.get_running_loop().call_soon(self.pages.shown, delivery.peer, delivery.key)
+        return True
 
 
 def test_an_alarm_is_put_before_every_guard_and_the_first_answer_closes_it(room):
@@ -37,6 +55,99 @@ def test_an_alarm_is_put_before_every_guard_and_the_first_answer_closes_it(room)
         (message,) = ledger.messages()
         assert (message.state, message.result) == ("closed", "done")
         assert (message.answered_by, message.answer) == ("ben", "on my way")
+
+    asyncio.run(scenario())
+
+
+def to_ana(room, *addresses, urgent=True, done_when="sent", **changes):
+    """One alarm to ana alone, by the first address that works."""
+    room.peers["ana"] = Peer(
+        name="ana", addresses=addresses, delivery="preferred", fallback=True, **changes
+    )
+    room.actions["raise alarm"] = Action(
+        phrase="raise alarm",
+        send_to=Identifier("peer", "ana"),
+        text="Guest {A} alone in {R}",
+        urgent=urgent,
+        done_when=done_when,
+    )
+
+
+def test_without_an_open_page_a_message_is_in_the_inbox_at_once(room):
+    async def scenario():
+        to_ana(room, "ws:", "inbox:")
+        room.adapters["ws"] = PageAdapter(OpenPages(), PageSettings(), room.clock)
+        await room.start()
+        await room.detect()
+        await room.settle()
+        assert await room.states() == [
+            ("queued", "ana", "ws"),
+            ("failed", "ana", "ws"),
+            ("queued", "ana", "inbox"),
+            ("handed", "ana", "inbox"),
+            ("closed", "ana", "ws"),
+            ("closed", "", ""),
+        ]
+        (message,) = (await room.ledger()).messages()
+        assert message.result == "done"
+
+    asyncio.run(scenario())
+
+
+def test_a_page_that_is_opened_after_the_fallback_is_still_shown_the_message(room, scripted):
+    async def scenario():
+        to_ana(room, "ws:", "mail:ana@example.org", done_when="answered")
+        pages = OpenPages()
+        page = Page(pages)
+        room.adapters["ws"] = PageAdapter(pages, PageSettings(), room.clock)
+        room.adapters["mail"] = scripted("mail")
+        await room.start()
+        await room.detect()
+        await room.settle()
+        (sent,) = room.adapters["mail"].sent
+        assert [row.message for row in (await room.ledger()).inbox("ana")] == [sent.message]
+        pages.enter("ana", page)
+        await room.pass_time(2 * SECOND)
+        assert [one.message for one in page.taken] == [sent.message]
+        await room.answer(sent.message, "ana")
+        await room.settle()
+        assert (await room.ledger()).inbox("ana") == []
+
+    asyncio.run(scenario())
+
+
+def test_a_medium_that_is_down_is_left_after_thirty_seconds_also_across_a_restart(room, scripted):
+    async def scenario():
+        to_ana(room, "mail:ana@example.org", "inbox:")
+        room.adapters["mail"] = scripted("mail", *[Failed("no server", retry=True)] * 9)
+        room.retry = Retry(first_ms=20 * SECOND)
+        await room.start()
+        await room.detect()
+        await room.settle()
+        await room.pass_time(20 * SECOND)
+        await room.restart()
+        await room.pass_time(9 * SECOND)
+        assert ("queued", "ana", "inbox") not in await room.states()
+        await room.pass_time(1 * SECOND)
+        assert (await room.states())[-3:] == [
+            ("handed", "ana", "inbox"),
+            ("closed", "ana", "mail"),
+            ("closed", "", ""),
+        ]
+
+    asyncio.run(scenario())
+
+
+def test_a_fallback_is_no_second_message_for_who_limits_their_number(room, scripted):
+    async def scenario():
+        limit = PrivacyRule(at_most=1, per_ms=3_600_000)
+        to_ana(room, "mail:ana@example.org", "inbox:", urgent=False, privacy=(limit,))
+        room.adapters["mail"] = scripted("mail", Failed("no such box", retry=False))
+        await room.start()
+        await room.detect()
+        await room.settle()
+        (message,) = (await room.ledger()).messages()
+        assert message.result == "done"
 
     asyncio.run(scenario())
 

@@ -135,7 +135,6 @@ def test_an_adapter_that_raises_anything_fails_its_delivery_and_says_no_secrets(
 @pytest.mark.parametrize(
     "answer",
     [
-        None,
         True,
         "handed",
         b"\0",
@@ -155,6 +154,18 @@ def test_an_adapter_that_answers_nonsense_has_failed(new_room, answer):
 
     (told, *_) = judge_both(new_room, Faulty(behave))
     assert len(told) <= LONGEST_REASON
+    if not isinstance(answer, Failed):
+        wanted = "Sent, Confirmed, Failed or None"
+        kind = type(answer).__name__
+        assert told == f"the adapter 'mail' returned {kind} instead of {wanted}"
+
+
+@pytest.mark.parametrize("kind", [Faulty, Many])
+def test_an_adapter_that_returns_nothing_has_sent_it(new_room, kind):
+    async def behave(_given):
+        return None
+
+    judge_both(new_room, kind(behave), ana="done")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +201,7 @@ def test_a_send_that_is_no_coroutine_fails_like_any_other_fault(new_room, kind, 
     judge_both(new_room, kind(behave))
 
 
-@pytest.mark.parametrize("answer", [None, 7, "xy", {"a": 1}, Sent(), (None,)])
+@pytest.mark.parametrize("answer", [7, "xy", {"a": 1}, Sent(), (None, None, None, None)])
 def test_a_batch_that_is_answered_with_nonsense_has_failed(new_room, answer):
     async def behave(_deliveries):
         return answer

@@ -14,6 +14,7 @@ from rapport.communication.delivering.steps import LATEST_ATTEMPT
 from rapport.communication.delivering.tracking import NextReceiver
 from rapport.communication.delivering.wishes import Wishes, with_wishes
 from rapport.communication.peers import Collective, Peer
+from rapport.communication.services.query import MessageQueries
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.core.message import Identifier, Message
 
@@ -161,6 +162,61 @@ def test_a_peer_is_sent_what_became_of_its_message_and_that_causes_nothing_more(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("heard", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
+def test_nobody_is_notified_where_no_callback_is_registered(room, heard, plain):
+    async def scenario():
+        await room.start()
+        told = []
+        if heard:
+            room.engine.add_notification(told.append)
+        await put(room, task(APP, refers_to="" if plain else "m0"))
+        await room.settle()
+        fate = (await logged(room, "m1")).payload()["fate"]
+        assert fate == ("notified" if heard else "no_receiver")
+        assert [message.id for message in told] == (["m1"] if heard else [])
+
+    asyncio.run(scenario())
+
+
+def test_a_callback_with_a_name_is_still_notified_of_what_came_while_it_was_away(room):
+    async def scenario():
+        await room.start()
+        room.engine.add_notification(lambda _message: None, "app")
+        await room.settle()
+        await room.restart()
+        await put(room, task(APP))
+        await room.settle()
+        assert (await logged(room, "m1")).payload()["fate"] == "notified"
+        told = []
+        room.engine.add_notification(told.append, "app")
+        await room.settle()
+        assert [message.id for message in told] == ["m1"]
+
+    asyncio.run(scenario())
+
+
+def test_queries_find_what_senders_were_told_of_failures(room, scripted):
+    async def scenario():
+        room.adapters["mail"] = scripted("mail", Failed("no such box", retry=False))
+        room.peers["ben"] = Peer(name="ben", addresses=("mail:ben@example.org",))
+        await room.start()
+        await put(room, task(ANA, id="good"))
+        await put(room, task(BEN, id="bad"))
+        await room.settle()
+        queries = MessageQueries(room.channels, room.clock)
+        found = [one async for one in queries.create_query(type="CONTROL")]
+        assert [(one.message.subtype, one.message.refers_to) for one in found] == [
+            ("COMERROR", "bad")
+        ], "the message's own state says as much as its ACK, which is in `control`"
+        (failed,) = [one async for one in queries.create_query(refers_to="bad")]
+        assert failed.message.content == "peer:ben could not be reached: no such box"
+        assert (failed.fate, str(failed.message.receiver)) == ("no_receiver", str(APP))
+        assert {row.message for row in (await room.ledger()).messages()} == {"good", "bad"}
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("policy", ["acknowledged", "unreliable"])
 @pytest.mark.parametrize("ttl", [0, 60_000], ids=["plain", "case"])
 def test_the_sender_is_told_when_the_medium_gives_back_what_it_took(room, scripted, policy, ttl):
@@ -186,7 +242,7 @@ def test_the_sender_is_told_when_the_medium_gives_back_what_it_took(room, script
             await room.settle()
         told = [e for e in await read(room, "control") if "outcome" not in e.type]
         acks = ["rapport.control.ack"] if policy == "acknowledged" else []
-        assert [e.type for e in told] == [*acks, "rapport.control.comerror"]
+        assert [e.type for e in told] == [*acks, "rapport.control.error"]
         assert (told[-1].subject, told[-1].payload()["reason"]) == (str(APP), "no such mailbox")
         assert (await room.ledger()).rows()[0].state == "failed"
 
@@ -217,7 +273,8 @@ def test_nobody_is_told_of_what_came_back_from_one_while_others_were_reached(roo
             await room.channels.channel("control").append([event])
             await room.settle()
             types = [e.type for e in await read(room, "control")]
-            assert types.count("rapport.control.comerror") == told
+            assert types.count("rapport.control.error") == told
+            assert "rapport.control.comerror" not in types, "it was acknowledged"
 
     asyncio.run(scenario())
 
@@ -235,8 +292,10 @@ def test_routed_receivers_are_told_but_decide_nothing(room, scripted):
         assert [line[0] for line in found if line[1] == "ben"] == ["queued", "failed", "failed"]
         assert [line for line in found if line[2]] == [("handed", "ana", "done")]
         told = {e.type: e.payload()["reason"] for e in await read(room, "control") if e.subject}
-        assert "routed to peer:ben" in told["rapport.control.comerror"]
+        reason = "routed to peer:ben: peer:ben could not be reached: no"
+        assert told["rapport.control.error"] == reason
         assert "rapport.control.ack" in told
+        assert "rapport.control.comerror" not in told
 
     asyncio.run(scenario())
 
@@ -334,7 +393,7 @@ def test_a_proven_reply_of_a_member_is_their_answer(room, proof):
         found = await lines(room)
         assert ("answered", "ben", "") in found
         assert ("closed", "", "done") in found
-        assert (await logged(room, "r1")).payload()["fate"] == "notified", "and routed as any"
+        assert (await logged(room, "r1")).payload()["fate"] == "no_receiver", "and routed as any"
 
     asyncio.run(scenario())
 

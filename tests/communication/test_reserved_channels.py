@@ -62,7 +62,7 @@ async def walk(directory: Path) -> dict[str, list[Event]]:
         await communication.add_pull_adapter(Letterbox(WHAT), None, name="box")
         await communication.request_pull("box")
         async with asyncio.timeout(15):
-            while not heard or await handled(communication) < {"TASK", "MESSAGEINFO"}:
+            while not heard or not {"TASK", "MESSAGEINFO"} <= await handled(communication):
                 await SystemClock().sleep(20)
     channels = open_readonly(directory, SystemClock())
     return {

@@ -192,7 +192,7 @@ def test_after_a_restart_the_reply_is_still_the_answer() -> None:
         assert arrived.accepted
         replied = (await office.ledger()).message(arrived.id)
         assert replied is not None
-        assert (replied.type, replied.refers_to, replied.state) == ("REPLY", asked, "notified")
+        assert (replied.type, replied.refers_to, replied.state) == ("REPLY", asked, "no_receiver")
         (row,) = await office.answers(asked)
         assert (row.peer, row.answer, row.declined) == ("ana", "yes", False)
         assert await office.answers(other) == []

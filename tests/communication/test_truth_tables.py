@@ -159,7 +159,9 @@ def test_a_collective_is_reached_as_its_policy_says(
     act(play, happens)
     assert play.result == (sent if done_when == "sent" else answered)
     expected = {"done": ["ack"], "timed_out": ["timeout"], "failed": ["comerror"]}
-    if play.result:
+    if "comerror" in play.told():
+        assert play.told() in (["comerror"], ["comerror", "timeout"]), "never ACK as well"
+    elif play.result:
         assert play.told()[-1:] == expected[play.result]
 
 

@@ -189,6 +189,43 @@ def test_a_peer_that_asks_what_a_message_means_is_sent_the_answer(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("token", "expected"), [("shopping" * 4, ()), ("secret", ("ben",))])
+def test_rules_see_the_identity_that_sends_not_the_name_it_gives(
+    with_doors: Callable[..., Any], token: str, expected: tuple[str, ...]
+) -> None:
+    async def scenario() -> None:
+        access = """
+[access.shop]
+token = "env:SHOP_TOKEN"
+publish = ["input"]
+
+[[routing]]
+sender = "component:policy"
+to = "peer:ben"
+"""
+        async with with_doors(token="secret", site_text=access) as doors:
+            news = {"type": "NEWS", "subtype": "X", "sender": "component:policy"}
+            bearer = {"Authorization": f"Bearer {token}"}
+            sent = await doors.ask(
+                "POST", "/messages", news | {"receiver": "component:app"}, headers=bearer
+            )
+            (message,) = sent.json()["ids"]
+            own = {"Authorization": "Bearer secret"}
+            logged: list[Any] = []
+            while not logged:
+                await doors.node.channels.channel("log").wait_after(0, timeout_ms=10_000)
+                found = await doors.ask("GET", f"/messages?id={message}", headers=own)
+                logged = found.json()["messages"]
+            stored = await doors.node.channels.channel("log").read_after(0)
+            (event,) = [one.event for one in stored if one.event.id == message]
+            receivers = [one for one in event.payload()["receivers"] if one.startswith("peer:")]
+            assert receivers == [f"peer:{name}" for name in expected]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOP_TOKEN", "shopping" * 4)
+        asyncio.run(scenario())
+
+
 def test_a_routed_message_reaches_who_the_rule_names(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:

@@ -36,6 +36,7 @@ from rapport.communication.callbacks import NO_CALLBACKS, AskedDirectory, Callba
 from rapport.communication.declare import Communication
 from rapport.communication.declaring.sessions import Entrance
 from rapport.communication.delivering.declining import Declines
+from rapport.communication.delivering.handling import always_heard
 from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
 from rapport.communication.directory.cache import CachedDirectory
@@ -145,7 +146,7 @@ class Assembly:
         for name in sorted(announced(records) if engines is not None else ()):
             if name not in self.outputs.names:
                 self.outputs.hold(made_or_elsewhere(name, announced_here))
-        self.outputs.hold_absent()
+        self.outputs.hold_absent(declared.registered_later)
         self.directory = StoredDirectory(
             SiteDirectory(declared.peers, declared.collectives), records, site=site
         )
@@ -194,7 +195,9 @@ class Assembly:
             settings=entrance.arriving,
             contents=self.services.infos,
         )
-        self.inputs = Inputs(self.arrivals.publish, channels, records, clock)
+        self.inputs = Inputs(
+            self.arrivals.publish, channels, records, clock, is_heard=self._is_heard
+        )
         self.asked_by_mail = AskedByMail()
         """Knows open questions once it is given the ledger."""
         self._site_inputs = SiteInputs(
@@ -233,6 +236,8 @@ class Assembly:
             lookups=self.lookups,
             contents=self.services.infos,
             act_within_ms=declared.act_within_ms,
+            # Of several engines each may have callbacks that the others do not know.
+            is_heard=None if engines is None else always_heard,
         )
         self.engine: CommunicationEngine | Sharing
         self._registrations: Registrations | None = None
@@ -240,6 +245,7 @@ class Assembly:
         if engines is None:
             check_unshared(records)
             self.engine = make_engine(channels, records)
+            self.outputs.handle_accepted = self.engine.handle_accepted
         else:
             instance = Ids(clock, Chance.from_machine()).new()
             self.engine = Sharing(
@@ -349,6 +355,10 @@ class Assembly:
     def dispatches(self) -> list[Dispatch]:
         """What carries deliveries to the adapters, as there are now."""
         return self.outputs.dispatches()
+
+    def _is_heard(self) -> bool:
+        """Whether notification callbacks are registered, as far as this process can know."""
+        return not isinstance(self.engine, CommunicationEngine) or self.engine.is_heard()
 
     async def _report(self, outcomes: Sequence[OutcomeData]) -> None:
         """Hands outcomes over without a channel between: adapters and engine are in one process."""

@@ -87,6 +87,7 @@ class CommunicationEngine:
         lookups: LookupCounts | None = None,
         contents: Contents = ANY_CONTENT,
         act_within_ms: int = ACT_WITHIN_MS,
+        is_heard: Callable[[], bool] | None = None,
     ) -> None:
         """`phrases`: the action phrases of each version of a policy; `adapters`: those that have a
         dispatch, looked at anew for each batch; `facts`: what tables know of an alias, for texts;
@@ -95,12 +96,15 @@ class CommunicationEngine:
         name; `plain_lane`: whether messages may go without a record of their own; `declines`: which
         answers say no; `lookups` counts what waits because nobody can say who a receiver is;
         `contents`: what the messages of actions have to be like; `act_within_ms`: actions of
-        detections that are older are recorded, not carried out.
+        detections that are older are recorded, not carried out; `is_heard`: whether notification
+        callbacks are registered, None = as added here.
         """
         self._channels, self._records, self._clock = channels, records, clock
         self._actions = {same_phrase(phrase): action for phrase, action in actions.items()}
         self._phrases = phrases_by(phrases)
         self._decided = Decided(records)
+        self._notifications = Notifications(channels, records)
+        self.is_heard = is_heard or self._notifications.is_heard
         self._parts = TakingParts(
             directory=directory,
             actions=self._actions,
@@ -117,6 +121,7 @@ class CommunicationEngine:
             lookups=lookups or LookupCounts(),
             contents=contents,
             act_within_ms=act_within_ms,
+            is_heard=self.is_heard,
         )
         self._subscriptions: dict[str, Subscription] = {}
         self._committed: dict[str, int] = {}
@@ -124,7 +129,6 @@ class CommunicationEngine:
         self._heard_ms: dict[str, int] = {}
         """Up to when everything that a channel received was taken."""
         self._returned = Returned(channels, records, READER, INPUTS)
-        self._notifications = Notifications(channels)
         self._turn = asyncio.Lock()
         self.opened = asyncio.Event()
         """Set while what is in memory is what is kept: not before the first `open`, nor after a
@@ -153,6 +157,7 @@ class CommunicationEngine:
             self._subscriptions[name] = await self._channels.subscribe(name, READER)
             self._committed[name] = self._subscriptions[name].position
         self._decided.forget()
+        await run_aside(self._notifications.load)
         self._taking = await run_aside(lambda: Taking(self._records, self._clock, self._parts))
         outgoing = await run_aside(self._taking.transaction.last_outbox)
         await append_outgoing(self._channels, outgoing)
@@ -229,6 +234,17 @@ class CommunicationEngine:
                 if not await self._read("detections"):
                     break
             yield
+
+    async def handle_accepted(self) -> None:
+        """Returns when everything that stands in the channels read here now was taken; takes it
+        itself where nobody runs the engine.
+        """
+        last = {name: self._channels.channel(name).last_position() for name in INPUTS}
+        while not self.opened.is_set() or any(
+            self._taking.positions[name] < position for name, position in last.items()
+        ):
+            if not await self._turn_once():
+                return
 
     def use_actions(self, actions: Mapping[str, Action]) -> None:
         """What is done about phrases from now on; only within `between_batches`."""

@@ -25,6 +25,8 @@ LONGEST_ANSWER = 2_000
 UNMAPPED = "action.unmapped"
 """Begins the reason of a line that has no message: the site maps the phrase to nothing."""
 CONTROL_PREFIX = "rapport.control."
+CONTROL_MESSAGE = "rapport.message.control"
+"""Type of an event of `log`: a message of type CONTROL that went to a component."""
 
 MessageFate = Literal[
     "queued", "notified", "no_receiver", "forwarded", "failed", "refused", "skipped"

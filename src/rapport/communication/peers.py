@@ -26,6 +26,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     delivery: PeerDelivery = "at-least-one"
     fallback: bool = False
     """With `preferred`: try the next address when the first failed."""
+    fallback_after: int = 0
+    """With `fallback`: how long one address has before the next is tried, ms; 0 = the default."""
     privacy: tuple[PrivacyRule, ...] = ()
     """What they say about being reached; the first rule that says something decides."""
     zone: str = ""

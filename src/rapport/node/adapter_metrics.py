@@ -38,10 +38,18 @@ def _outputs(outputs: Sequence[OutputStatus]) -> Iterator[Metric]:
     workers = GaugeMetricFamily(
         "rapport_output_workers", "Calls of an adapter under way.", labels=["adapter"]
     )
+    circuits = GaugeMetricFamily(
+        "rapport_output_circuits",
+        "Peers' addresses that are left alone since calls to them failed.",
+        labels=["adapter", "state"],
+    )
     for one in outputs:
         waiting.add_metric([one.name], one.waiting)
         workers.add_metric([one.name], one.workers)
-    yield from (waiting, workers)
+        for state in ("open", "half-open"):
+            count = sum(circuit.state == state for circuit in one.circuits)
+            circuits.add_metric([one.name, state], count)
+    yield from (waiting, workers, circuits)
 
 
 def _inputs(inputs: Sequence[InputStatus]) -> Iterator[Metric]:

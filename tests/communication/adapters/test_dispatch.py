@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters.base import Delivery
+from rapport.communication.adapters.base import Delivery, Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
 from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
+from rapport.communication.adapters.outgoing.sending import TimedOut
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.testing.adapters import GatedAdapter, ScriptedAdapter
@@ -72,6 +73,143 @@ class Office:
 
 def mail_to(peer, number=1, **changes):
     return make_delivery(f"mail:{peer}@example.org", peer=peer, message=f"m{number}", **changes)
+
+
+class HangingAdapter:
+    """Never answers for some peers, and at once for the others."""
+
+    name = "mail"
+
+    def __init__(self, *hanging):
+        self.hanging, self.called, self.sent = set(hanging), [], asyncio.Event()
+
+    async def send(self, delivery):
+        self.called.append(delivery.peer)
+        if delivery.peer in self.hanging:
+            await asyncio.Event().wait()
+        self.sent.set()
+        return Sent()
+
+    async def close(self):
+        """Nothing to let go of."""
+
+
+async def turn_until(condition):
+    """Lets the event loop turn until something is so; the clock of the test stands still."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await SystemClock().sleep(1)
+
+
+def test_a_hundred_peers_who_hang_delay_a_good_one_by_seconds_not_by_their_deadlines():
+    async def scenario():
+        names = [f"p{n}" for n in range(100)]
+        adapter = HangingAdapter(*names)
+        office = Office(adapter)
+        async with office.running():
+            await office.put(*(mail_to(name) for name in names), mail_to("ana"))
+            for half_seconds in range(8):
+                await turn_until(
+                    lambda seen=half_seconds: len(adapter.called) >= min(16 * (seen + 1), 100)
+                )
+                if adapter.sent.is_set():
+                    break
+                await office.clock.advance(500)
+            await asyncio.wait_for(adapter.sent.wait(), 10)
+        assert office.clock.now_ms() - NOW <= 3_500
+
+    asyncio.run(scenario())
+
+
+def test_peers_who_hung_before_delay_nobody_at_all():
+    async def scenario():
+        names = [f"p{n}" for n in range(100)]
+        adapter = HangingAdapter(*names)
+        office = Office(adapter, workers=4)
+        dispatch = office.dispatch()
+        for name in names * 2:
+            outcome = TimedOut("no answer", retry=True)
+            dispatch.breakers.note(mail_to(name), outcome, NOW - 10_000, timed_out=True)
+        running = asyncio.create_task(dispatch.run())
+        await office.put(*(mail_to(name) for name in names), mail_to("ana"))
+        await asyncio.wait_for(adapter.sent.wait(), 10)
+        assert len(adapter.called) <= 3, "two of the four workers may probe"
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_peer_who_hung_is_left_alone_probed_and_served_again():
+    async def scenario():
+        adapter = HangingAdapter("ana")
+        office = Office(adapter, deadline_ms=1_000)
+        dispatch = office.dispatch()
+        running = asyncio.create_task(dispatch.run())
+        await office.put(*(mail_to("ana", n) for n in (1, 2, 3, 4)))
+        for calls in (1, 2):
+            await turn_until(lambda calls=calls: len(adapter.called) == calls)
+            await office.clock.advance(1_000)
+        await office.until_outcomes(4)
+        first, second, *others = await office.outcomes()
+        assert [first["message"], second["message"]] == ["m1", "m2"]
+        assert first["reason"] == second["reason"] == "no answer within 1s"
+        assert "unavailable" not in first
+        assert [one["message"] for one in others] == ["m3", "m4"]
+        assert all(one["unavailable"] and "circuit open" in one["reason"] for one in others)
+        (circuit,) = dispatch.breakers.status(office.clock.now_ms())
+        assert (circuit.peer, circuit.state) == ("ana", "open")
+        await office.clock.advance(10_000)
+        assert dispatch.breakers.status(office.clock.now_ms())[0].state == "half-open"
+        adapter.hanging.clear()
+        await office.put(mail_to("ana", 5), mail_to("ana", 6))
+        await office.until_outcomes(6)
+        assert [one["state"] for one in await office.outcomes()][4:] == ["handed", "handed"]
+        assert dispatch.breakers.status(office.clock.now_ms()) == []
+        assert adapter.called == ["ana"] * 4, "what was refused did not reach the medium"
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_one_worker_never_makes_a_second_call_beside_a_slow_one():
+    async def scenario():
+        adapter = HangingAdapter("ana")
+        office = Office(adapter, workers=1)
+        async with office.running():
+            await office.put(mail_to("ana"), mail_to("ben"))
+            await turn_until(lambda: adapter.called)
+            await office.clock.advance(14_000)
+            assert adapter.called == ["ana"]
+            await office.clock.advance(1_000)
+            await asyncio.wait_for(adapter.sent.wait(), 10)
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_behind_a_call_that_hangs_keeps_nobody_else_from_being_read():
+    async def scenario():
+        adapter = HangingAdapter("ana")
+        office = Office(adapter, in_flight=10)
+        async with office.running():
+            await office.put(*(mail_to("ana", n) for n in range(20)), mail_to("ben"))
+            await turn_until(lambda: adapter.called)
+            await office.clock.advance(500)
+            await asyncio.wait_for(adapter.sent.wait(), 10)
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_hangs_keeps_later_deliveries_from_being_read_only_far_ahead():
+    async def scenario():
+        adapter = HangingAdapter("ana")
+        office = Office(adapter, in_flight=10)
+        async with office.running():
+            await office.put(mail_to("ana"), *(mail_to(f"p{n}") for n in range(35)))
+            await office.until_outcomes(35)
+
+    asyncio.run(scenario())
 
 
 def test_messages_of_one_peer_stay_in_order_while_peers_are_served_side_by_side():

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rapport.channel.backends.memory import open_memory
+from rapport.communication.adapters.incoming.input_base import messages_of
 from rapport.communication.adapters.incoming.inputs import Inputs
 from rapport.communication.adapters.incoming.pull_schedule import PullPlan, PullSchedule
 from rapport.communication.adapters.incoming.requests import OpenRequests, PullRequest
@@ -192,6 +193,10 @@ def test_a_request_in_vain_is_looked_after_until_its_time_is_over_and_then_told(
         assert told.type == "rapport.control.timeout"
         assert told.subject == "component:app"
         assert told.payload()["refers_to"] == "m7"
+        again = await place.inputs.request(name, requester=APP, ttl_ms=1)
+        await place.clock.advance(2 * SECOND)
+        await place.until(lambda: place.channels.channel("control").last_position() == 2)
+        assert (await place.control())[1].payload()["refers_to"] == again, "the request itself"
         assert told.causes() == (asked,)
         pulls = folder.pulls
         await place.clock.advance(600 * SECOND)
@@ -522,3 +527,56 @@ def test_what_was_pulled_at_the_deadline_is_handed_in_when_the_engine_takes_it_a
         assert await place.control() == []
 
     play(scenario)
+
+
+MESSAGE = Message(type="NOTE", subtype="", sender=Identifier("peer", "ana"), id="n1", content="hi")
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [
+        (None, 0),
+        ([], 0),
+        (MESSAGE, 1),
+        ((MESSAGE,), 1),
+        (iter([MESSAGE]), 1),
+        ({MESSAGE.id: 1}, -1),
+        ("hi", -1),
+        (7, -1),
+        ([MESSAGE, "hi"], -1),
+    ],
+    ids=repr,
+)
+def test_what_a_pull_gives_is_messages_or_an_error_that_names_the_input(given, count):
+    if count >= 0:
+        assert messages_of(given, "logbook", "pull") == [MESSAGE] * count
+        return
+    with pytest.raises(InvalidInput) as raised:
+        messages_of(given, "logbook", "pull")
+    assert raised.value.code == "input.no_messages"
+    assert "pull of the input 'logbook' gave" in raised.value.message
+
+
+def test_inputs_that_cannot_be_called_are_refused_by_name():
+    class Blocking:
+        def pull(self):
+            return []
+
+    class Deaf:
+        async def start(self):
+            return
+
+        async def stop(self):
+            return
+
+    async def scenario():
+        channels = open_memory(SystemClock())
+        inputs = Inputs(None, channels, channels.records, SystemClock())
+        for adding in (inputs.add_pull(Blocking(), name="x"), inputs.add_push(Deaf(), name="x")):
+            with pytest.raises(InvalidInput) as raised:
+                await adding
+            assert raised.value.code == "input.bad_signature"
+            assert "the input 'x'" in raised.value.message
+        assert inputs.status() == []
+
+    asyncio.run(scenario())

@@ -6,13 +6,16 @@ import asyncio
 import itertools
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from rapport.channel.backends.memory import open_memory
+from rapport.channel.dead.office import DeadLetterOffice, Wanted
 from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.core.errors import Conflict, InvalidInput, Unavailable
+from rapport.communication.adapters.unusable import Unusable, bury_unusable, not_accepted
+from rapport.core.errors import Conflict, InvalidInput, Unavailable, Unsupported
 from rapport.core.message import Identifier, Message
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import ManualClock, SystemClock
 
 HELLO = Message(type="TEXT", subtype="NEW", sender=Identifier("peer", "ana"), id="h1")
 
@@ -41,11 +44,15 @@ class Place:
         self.clock = ManualClock(1_000)
         self.channels = open_memory(self.clock)
         self.arrived: list[tuple[str, str, bool]] = []
+        self.refuses = False
         self.inputs = Inputs(self.publish, self.channels, self.channels.records, self.clock)
 
     async def publish(self, messages, *, adapter, trusted):
         self.arrived += [(adapter, one.id, trusted(one)) for one in messages]
-        return [SimpleNamespace(id=one.id, accepted=True, reason="") for one in messages]
+        taken = not self.refuses
+        return [
+            SimpleNamespace(id=one.id, accepted=taken, reason="", why="no room") for one in messages
+        ]
 
 
 def play(scenario):
@@ -198,3 +205,69 @@ def test_its_durable_state_is_its_own_and_is_there_again():
         assert await again.intake.state.keys(prefix="a/") == []
 
     play(scenario)
+
+
+def test_dead_letters_of_an_input_go_through_it_again_once():
+    async def scenario(place):
+        bury = bury_unusable("door", place.channels, place.clock)
+        other = msgspec.structs.replace(HELLO, id="h2", session_token="secret")
+        for message in (HELLO, other):
+            await bury(not_accepted(message, "message.bad_content: /x is missing"))
+        await bury(Unusable(id="u1", code="mail.unreadable", reason="no mail", text="..."))
+        await place.inputs.add_push(Bell(), name="door", trusted=lambda _message: True)
+        office = DeadLetterOffice(place.channels, place.clock)
+        letters = await office.letters(Wanted(reader="input.door"))
+        assert [letter.state for letter in letters] == ["open"] * 3
+        shown = str([await office.show(letter.id) for letter in letters])
+        assert "secret" not in shown
+        with pytest.raises(Unsupported):
+            await office.replay(Wanted(ids=(letters[0].id,)), republish=True)
+
+        async def states():
+            return [
+                one.state for one in await office.letters(Wanted(reader="input.door", state=""))
+            ]
+
+        await until_taken(place, office, Wanted(reader="input.door"))
+        assert place.arrived == [("door", "h1", True), ("door", "h2", True)]
+        assert await states() == ["replayed", "replayed", "open"]
+        with pytest.raises(Conflict):
+            await office.replay(Wanted(ids=(letters[0].id,)))
+        place.refuses = True
+        await bury(not_accepted(msgspec.structs.replace(HELLO, id="h3"), "again"))
+        await until_taken(place, office, Wanted(reader="input.door"))
+        assert (await states())[3:] == ["open"], "it was refused once more"
+        await place.inputs.close()
+
+    play(scenario)
+
+
+def test_what_is_sent_back_while_its_input_is_away_waits_for_it():
+    async def scenario(place):
+        bury = bury_unusable("door", place.channels, place.clock)
+        await bury(not_accepted(HELLO, "message.too_fast"))
+        await place.inputs.add_push(Bell(), name="door")
+        await SystemClock().sleep(20)  # it has said that it takes letters back
+        await place.inputs.remove("door")
+        office = DeadLetterOffice(place.channels, place.clock)
+        (letter,) = await office.replay(Wanted(reader="input.door"))
+        assert (await office.show(letter.id)).state == "waiting"
+        await place.inputs.add_push(Bell(), name="door")
+        while not place.arrived:
+            await SystemClock().sleep(1)
+        await place.inputs.close()
+        assert place.arrived == [("door", "h1", False)]
+
+    play(scenario)
+
+
+async def until_taken(place, office, wanted):
+    """Sends letters back and waits until each has been tried."""
+    while True:
+        try:
+            asked = await office.replay(wanted)
+            break
+        except Unsupported:  # the input has not said yet that it takes letters back
+            await SystemClock().sleep(1)
+    while "waiting" in [(await office.show(letter.id)).state for letter in asked]:
+        await SystemClock().sleep(1)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters.base import Delivery, Sent, adapter
+from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
 from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
 from rapport.communication.adapters.outgoing.outputs import Outputs
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.node.adapter_metrics import adapter_metrics
 from rapport.testing.adapters import FaltersAdapter, GatedAdapter, ManyAdapter, ScriptedAdapter
+from rapport.testing.suites.adapter import make_delivery
 
 NOW = 1_772_452_800_000
 
@@ -124,7 +127,8 @@ def test_removing_lets_what_waits_go_out_first_and_takes_nothing_more():
         await mail.has_begun(1)
         assert (office.outputs.status()[0].waiting, office.outputs.status()[0].workers) == (3, 1)
         removing = asyncio.create_task(office.outputs.remove("mail"))
-        await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
         assert list(office.outputs.names) == []
         assert mail.closed == 0
         mail.gate("ana").set()
@@ -180,7 +184,9 @@ def test_what_was_queued_for_an_adapter_of_old_is_answered_for_until_it_comes_ba
         work = office.outputs.work()
         assert set(work) == {"adapter.mail"}
         running = asyncio.create_task(work["adapter.mail"]())
-        assert (await office.outcomes(1))[0]["state"] == "failed"
+        (outcome,) = await office.outcomes(1)
+        assert outcome["state"] == "failed"
+        assert "retry" not in outcome, "nobody waits for what the site has no more"
         mail = ScriptedAdapter("mail")
         await office.outputs.use(mail)
         await running  # it made room
@@ -248,5 +254,80 @@ def test_adapters_that_come_and_go_under_traffic_lose_nothing_and_keep_order(see
         for peer in ("p0", "p1", "p2", "p3"):
             numbers = [int(d.message[1:]) for d in arrived if d.peer == peer]
             assert numbers == sorted(numbers)
+
+    play(scenario)
+
+
+async def _send(self, delivery):
+    return Sent()
+
+
+async def _without_delivery(self):
+    return Sent()
+
+
+async def _generator(self, delivery):
+    yield Sent()
+
+
+def _blocking(self, delivery):
+    return Sent()
+
+
+def _waits_for_another(self, delivery) -> Awaitable[Outcome]:
+    return _send(self, delivery)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize(
+    ("send", "fault"),
+    [
+        (None, "it has no method send"),
+        (_without_delivery, "send() cannot be called"),
+        (_generator, "send is a generator"),
+        (_blocking, "send is not async"),
+        (_send, ""),
+        (_waits_for_another, ""),
+    ],
+)
+def test_an_adapter_that_cannot_be_called_is_refused_by_name(send, fault, stateful):
+    async def scenario():
+        members = {"send": send} if send else {}
+        kind = adapter("pager", stateful=stateful)(type("Pager", (), members))
+        clock = ManualClock(0)
+        channels = open_memory(clock)
+        outputs = Outputs(channels, channels.records, clock)
+        if not fault:
+            assert await outputs.register(kind) == "pager"
+            await outputs.close()
+            return
+        with pytest.raises(InvalidInput) as raised:
+            await outputs.register(kind)
+        assert raised.value.code == "adapter.bad_signature"
+        assert "'pager'" in raised.value.message
+        assert fault in raised.value.message.replace("send(self)", "send()")
+
+    asyncio.run(scenario())
+
+
+def test_open_circuits_are_shown_by_peer_and_counted():
+    async def scenario():
+        office = Office()
+        dispatch = office.outputs.hold(ScriptedAdapter("mail"))
+        delivery = make_delivery("mail:ana@example.org", peer="ana")
+        for _ in range(2):
+            outcome = Failed("no answer", retry=True)
+            dispatch.breakers.note(delivery, outcome, office.clock.now_ms(), timed_out=True)
+        (circuit,) = office.outputs.circuits()["ana"]
+        assert (circuit.address, circuit.state) == ("mail:ana@example.org", "open")
+        assert circuit.reason == "no answer"
+        counted = {
+            (sample.labels["adapter"], sample.labels["state"]): sample.value
+            for metric in adapter_metrics(office.outputs.status(), [])
+            for sample in metric.samples
+            if sample.name == "rapport_output_circuits"
+        }
+        assert counted == {("mail", "open"): 1, ("mail", "half-open"): 0}
+        await office.outputs.close()
 
     play(scenario)

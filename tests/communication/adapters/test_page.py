@@ -33,11 +33,11 @@ def with_adapter(scenario):
     asyncio.run(play())
 
 
-def test_without_an_open_page_it_is_worth_a_retry():
+def test_without_an_open_page_it_is_worth_a_retry_and_another_address_at_once():
     async def scenario(adapter, pages, _clock):
         pages.enter("ben", Page())
         outcome = await adapter.send(make_delivery("ws:", peer="ana"))
-        assert outcome == Failed("no page of this person is open", retry=True)
+        assert outcome == Failed("no page of this person is open", retry=True, unavailable=True)
 
     with_adapter(scenario)
 

@@ -165,6 +165,11 @@ class DeadLetterOffice:
 
     async def _republish(self, letters: Sequence[Letter]) -> None:
         for letter in letters:
+            if not letter.event_position:
+                raise Unsupported(
+                    f"republishing what was never in the channel {letter.channel!r}",
+                    hint="replay it without republishing: then it goes through its input again",
+                )
             stored = await event_of(self._channels, _replay(letter, 0), as_stored=True)
             if stored is None:
                 raise Conflict(

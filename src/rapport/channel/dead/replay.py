@@ -53,8 +53,13 @@ class Replay(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> str:
-        """Its place in the queue of its reader: by position."""
-        return f"{self.channel}/{self.reader}/{self.position:020d}"
+        """Its place in the queue of its reader: by position, or by that of its letter where the
+        event was never stored.
+        """
+        place = f"{self.position:020d}"
+        if not self.position:
+            place += f".{self.letter_position:020d}"
+        return f"{self.channel}/{self.reader}/{place}"
 
 
 def put_replay(replay: Replay) -> Put:
@@ -108,7 +113,9 @@ async def event_of(
     """The event as its reader is given it from its channel (or as it is stored there), else as it
     was buried; None when it is nowhere, or hidden from the reader by now.
     """
-    found = await channels.channel(replay.channel).read_after(replay.position - 1, limit=1)
+    found: Sequence[StoredEvent] = ()
+    if replay.position:
+        found = await channels.channel(replay.channel).read_after(replay.position - 1, limit=1)
     if found and found[0].position == replay.position:
         if as_stored:
             return found[0]

@@ -46,6 +46,12 @@ DeliveryOption = Annotated[
 FallbackOption = Annotated[
     bool, Parameter(negative="", help="With preferred: the next address when the first failed.")
 ]
+FallbackAfterOption = Annotated[
+    str,
+    Parameter(
+        help="With fallback: how long one address has, such as 1min; otherwise 2min, 30s if urgent."
+    ),
+]
 ZoneOption = Annotated[str, Parameter(help="Their time zone, such as Europe/Vienna.")]
 QuietOption = Annotated[str, Parameter(help="Their quiet hours, such as 22:00-07:00.")]
 OnQuietOption = Annotated[str, Parameter(help="hold (the default) or refuse.")]
@@ -89,13 +95,14 @@ def add(
     *addresses: str,
     delivery: DeliveryOption = "",
     fallback: FallbackOption = False,
+    fallback_after: FallbackAfterOption = "",
     zone: ZoneOption = "",
     quiet: QuietOption = "",
     on_quiet: OnQuietOption = "",
     where: Where = HERE,
 ) -> None:
     """Add a peer, or replace all that was said of it: rapport peers add ana mail:ana@example.org"""
-    settings = settings_of(addresses, delivery, fallback, zone, quiet, on_quiet)
+    settings = settings_of(addresses, delivery, fallback, fallback_after, zone, quiet, on_quiet)
 
     async def local(node: Node) -> Any:
         warnings = await node.people.put_peer(name, settings, by=BY)
@@ -117,6 +124,7 @@ def change(
     ] = (),
     delivery: DeliveryOption = "",
     fallback: FallbackOption = False,
+    fallback_after: FallbackAfterOption = "",
     zone: ZoneOption = "",
     quiet: QuietOption = "",
     on_quiet: OnQuietOption = "",
@@ -126,7 +134,7 @@ def change(
     where: Where = HERE,
 ) -> None:
     """Change some settings of a peer; the others stay."""
-    settings = settings_of(address, delivery, fallback, zone, quiet, on_quiet)
+    settings = settings_of(address, delivery, fallback, fallback_after, zone, quiet, on_quiet)
     settings |= {key.replace("-", "_"): None for key in without}
     if not settings:
         raise InvalidInput("say what to change", code="cli.wrong_use", hint="such as --quiet ...")

@@ -71,6 +71,7 @@ def settings_of(
     addresses: tuple[str, ...],
     delivery: str,
     fallback: bool,
+    fallback_after: str,
     zone: str,
     quiet: str,
     on_quiet: str,
@@ -80,6 +81,7 @@ def settings_of(
         "addresses": list(addresses),
         "delivery": delivery,
         "fallback": fallback,
+        "fallback_after": fallback_after,
         "zone": zone,
         "quiet": quiet,
         "on_quiet": on_quiet,
@@ -107,5 +109,6 @@ def row_of(entry: dict[str, Any]) -> tuple[str, ...]:
     settings = dict(entry["settings"])
     addresses = settings.pop("addresses", [])
     by = f"{format_time(entry['time'])} by {entry['by']}" if entry["time"] else ""
-    said = ", ".join(f"{key} = {value}" for key, value in settings.items())
-    return (entry["name"], entry["origin"], " ".join(addresses), said, by)
+    said = [f"{key} = {value}" for key, value in settings.items()]
+    said += [f"{one['address']}: circuit {one['state']}" for one in entry.get("circuits", ())]
+    return (entry["name"], entry["origin"], " ".join(addresses), ", ".join(said), by)

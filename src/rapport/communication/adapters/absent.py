@@ -8,13 +8,18 @@ from rapport.communication.adapters.base import Delivery, Failed, Outcome
 
 
 class AbsentAdapter:
-    """Fails every delivery for good, so that another address or receiver gets it."""
+    """Fails every delivery, so that another address or receiver gets it: for good, or for now where
+    an application may register the adapter again after a restart.
+    """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, *, may_return: bool = False) -> None:
+        self.name, self._may_return = name, may_return
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Always a final failure."""
+        """Always a failure."""
+        if self._may_return:
+            reason = f"adapter.unknown: nobody has registered the adapter {self.name!r} yet"
+            return Failed(reason, retry=True, unavailable=True)
         return Failed(
             f"adapter.unknown: the site has no adapter {self.name!r} any more", retry=False
         )
@@ -34,4 +39,5 @@ class ElsewhereAdapter(AbsentAdapter):
             f"adapter.elsewhere: this engine was not given the adapter {self.name!r}; register it "
             "in every process, or install it as a plug-in (rapport.adapters)",
             retry=True,
+            unavailable=True,
         )

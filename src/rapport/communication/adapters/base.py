@@ -7,9 +7,10 @@ that fits `OutputAdapter` and says with `@adapter(...)` what it is, registered b
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -20,6 +21,8 @@ from rapport.core.ids import content_id
 
 DELIVERY = "rapport.output.delivery"
 LONGEST_ID = 240
+_AWAITABLE = ("Awaitable", "Coroutine", "Future", "Task")
+"""Kinds of results that a plain function may say it gives, to be awaited."""
 Class = TypeVar("Class", bound=type)
 
 
@@ -104,6 +107,8 @@ class Delivery(
     subtype: str = ""
     sender: str = ""
     """Who says it, as `kind:name`; with the next three as in the message."""
+    rule_sender: str = ""
+    """The sender as privacy policies see it, where that is another."""
     conversation: str = ""
     language: str = ""
     refers_to: str = ""
@@ -200,10 +205,14 @@ class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """It did not go; `retry` tells whether trying again can help."""
+    """It did not go; `retry` tells whether trying again can help. `unavailable`: the medium knows
+    that it cannot deliver now (no page is open), so that a peer who allows fallback is tried at
+    the next address at once; with `retry` this address is tried again later all the same.
+    """
 
     reason: str
     retry: bool
+    unavailable: bool = False
 
 
 Outcome = Sent | Confirmed | Failed
@@ -225,9 +234,9 @@ class OutputAdapter(Protocol):
 
     name: str
 
-    async def send(self, delivery: Delivery) -> Outcome:
-        """Hands the delivery to the medium. Failures are values; an exception is a fault of the
-        adapter.
+    async def send(self, delivery: Delivery) -> Outcome | None:
+        """Hands the delivery to the medium; None means `Sent()`. Failures are values; an exception,
+        or anything else that is returned, is a fault of the adapter and counts as a failure.
 
         May be cancelled when it takes too long; then nobody knows whether it went.
         """
@@ -245,8 +254,41 @@ class BatchAdapter(Protocol):
     call, else at most one is.
     """
 
-    async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
-        """One outcome for each delivery, in their order; otherwise as `send`."""
+    async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome | None] | None:
+        """One outcome for each delivery, in their order, or None when all were sent; otherwise as
+        `send`.
+        """
+
+
+def check_method(
+    subject: object, owner: str, name: str, example: str, arguments: int, *, code: str
+) -> None:
+    """Raises InvalidInput unless an adapter, or its class, has an async method that takes so many
+    arguments. `example` is what to write.
+    """
+    method = getattr(subject, name, None)
+    fault = _method_fault(method, name, arguments + isinstance(subject, type))
+    if fault:
+        raise InvalidInput(f"{owner}: {fault}", code=code, hint=f"write {example}")
+
+
+def _method_fault(method: Any, name: str, arguments: int) -> str:
+    if not callable(method):
+        return f"it has no method {name}"
+    try:
+        signature = inspect.signature(method)
+        signature.bind(*[None] * arguments)
+    except TypeError as error:
+        return f"{name}{signature} cannot be called: {error}"
+    except ValueError:
+        return ""  # not written in Python: nothing can be said before it is called
+    function = getattr(method, "__func__", method)
+    may_wait = any(word in str(signature.return_annotation) for word in _AWAITABLE)
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        return f"{name} is a generator: it yields instead of returning"
+    if inspect.isfunction(function) and not inspect.iscoroutinefunction(function) and not may_wait:
+        return f"{name} is not async"
+    return ""
 
 
 def is_repeatable(output: OutputAdapter) -> bool:

@@ -27,14 +27,15 @@ class SealedAdapter:
         self.declared = declared_by(inner)
         self.repeatable = bool(getattr(inner, "repeatable", False))
 
-    async def send(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> Outcome | None:
         """A peer without an open session cannot be sent sealed texts now; it may log in later."""
         address, wants_seal = split_sealed(delivery.address)
         if not wants_seal:
             return await self._inner.send(delivery)
         found = await self._sessions.newest_sealing(delivery.peer)
         if found is None:
-            return Failed("the peer has no open session to seal the text with", retry=True)
+            reason = "the peer has no open session to seal the text with"
+            return Failed(reason, retry=True, unavailable=True)
         session, key = found
         nonce, now_ms = secrets.token_bytes(NONCE_BYTES), self._clock.now_ms()
         seal = Seal("encrypted", delivery.peer, session.id, nonce, now_ms)

@@ -15,6 +15,7 @@ from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
 
+INPUT = "input"
 UNUSABLE = "rapport.input.unusable"
 SHOWN_TEXT = 2_000
 TOO_FAST = "message.too_fast"
@@ -31,6 +32,10 @@ class Unusable(msgspec.Struct, frozen=True, kw_only=True):
     subject: str = ""
     """The subject of a mail, the name of a file."""
     text: str = ""
+    message: str = ""
+    """The whole message as JSON, without its token, where it was one and was refused: it can be put
+    through its input again.
+    """
 
 
 SetAside = Callable[[Unusable], Awaitable[None]]
@@ -47,7 +52,7 @@ def bury_unusable(name: str, channels: Channels, clock: Clock) -> SetAside:
     async def set_aside(found: Unusable) -> None:
         event = unusable_event(name, found, now_ms=clock.now_ms())
         error = InvalidInput(found.reason, code=found.code)
-        await bury(channels, "input", f"input.{name}", StoredEvent(0, event.time, event), error, 1)
+        await bury(channels, INPUT, f"input.{name}", StoredEvent(0, event.time, event), error, 1)
 
     return set_aside
 
@@ -67,4 +72,19 @@ def not_accepted(message: Message, reason: str) -> Unusable:
         reason=reason,
         sender=str(message.sender),
         text=message.content[:SHOWN_TEXT],
+        message=msgspec.structs.replace(message, session_token="").to_json().decode(),
     )
+
+
+def refused_message(event: Event | None) -> Message:
+    """The message that `not_accepted` kept; raises InvalidInput for what was none."""
+    if event is None:
+        raise InvalidInput("the event is in no log any more", code="dead_letter.event_gone")
+    found: Unusable = event.payload_as(Unusable)
+    if not found.message:
+        raise InvalidInput(
+            f"it was no message ({found.code}), and only what is shown of it was kept",
+            code="input.not_replayable",
+            hint="bring it again by its medium, then forget this letter",
+        )
+    return Message.from_json(found.message.encode())

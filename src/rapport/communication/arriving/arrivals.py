@@ -73,16 +73,19 @@ class Arrivals:
         *,
         adapter: str = APPLICATION,
         wishes: Wishes = NO_WISHES,
+        identity: str = "",
     ) -> list[str]:
         """Takes messages of the node's own applications, all or none, and returns their ids;
         durable when it returns. Ids that are given are kept; `wishes` are asked of every delivery.
+        `identity`: the one that the application proved, which routing rules and privacy policies
+        see as `component:IDENTITY`; empty for who may use any name.
 
         Raises InvalidInput for one that cannot be sent; `message.bad_content` when it does not fit
         the JSON Schema of its type.
         """
         await self._contents.refresh()
         now_ms = self._clock.now_ms()
-        events = self._sorting.own_events(messages, adapter, now_ms)
+        events = self._sorting.own_events(messages, adapter, identity, now_ms)
         if wishes != NO_WISHES:
             events = [with_wishes(event, wishes) for event in events]
         await self._channels.channel(INPUT).append(as_sound(events))

@@ -11,7 +11,7 @@ import msgspec
 
 from rapport.communication.arriving.limits import LARGEST_EVENT
 from rapport.communication.arriving.proving import Proven
-from rapport.communication.delivering.telling import ADAPTER, PROOF
+from rapport.communication.delivering.telling import ADAPTER, PROOF, PROVEN_SENDER
 from rapport.communication.sessions.authenticating import COMPONENT
 from rapport.core.event import Event, make_event
 from rapport.core.ids import content_id
@@ -46,16 +46,21 @@ def arrived_event(known: Proven, adapter: str, new_id: Callable[[], str], now_ms
     return _event(message, id, ARRIVING, headers, now_ms)
 
 
-def own_event(message: Message, adapter: str, new_id: Callable[[], str], now_ms: int) -> Event:
+def own_event(
+    message: Message, adapter: str, identity: str, new_id: Callable[[], str], now_ms: int
+) -> Event:
     """The message of an application, or of the node itself, as an event of `input`."""
-    headers = way_headers(APPLICATION, adapter)
+    headers = way_headers(APPLICATION, adapter, identity)
     return _event(message, message.id or new_id(), APPLICATION, headers, now_ms)
 
 
 @lru_cache(maxsize=1_024)
-def way_headers(proof: str, adapter: str) -> dict[str, str]:
-    """The same for all messages of a way: not to be changed."""
-    return {PROOF: proof, ADAPTER: adapter}
+def way_headers(proof: str, adapter: str, identity: str = "") -> dict[str, str]:
+    """The same for all messages of a way: not to be changed. `identity`: that of an application
+    which proved one, whatever name its messages give.
+    """
+    headers = {PROOF: proof, ADAPTER: adapter}
+    return headers | {PROVEN_SENDER: f"component:{identity}"} if identity else headers
 
 
 def renew_event(known: Proven, now_ms: int, *, may_hold: bool) -> Event:

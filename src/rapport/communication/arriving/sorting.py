@@ -100,13 +100,17 @@ class Sorting:
 
     # --- many at once ---
 
-    def own_events(self, messages: Sequence[Message], adapter: str, now_ms: int) -> Sequence[Event]:
+    def own_events(
+        self, messages: Sequence[Message], adapter: str, identity: str, now_ms: int
+    ) -> Sequence[Event]:
         """As `own` for each; raises InvalidInput for the first that cannot be sent."""
-        found = self._usual(messages, APPLICATION, APPLICATION, adapter, now_ms)
+        found = self._usual(messages, APPLICATION, APPLICATION, adapter, now_ms, identity)
         if isinstance(found, PackedEvents) and not any(map(self._misfits, messages)):
             return found
         return [
-            self.own(message, adapter, now_ms) if event is None or self._misfits(message) else event
+            self.own(message, adapter, identity, now_ms)
+            if event is None or self._misfits(message)
+            else event
             for message, event in zip(messages, found, strict=True)
         ]
 
@@ -134,12 +138,18 @@ class Sorting:
         ]  # fmt: skip
 
     def _usual(
-        self, messages: Sequence[Message], source: str, proof: str, adapter: str, now_ms: int
+        self,
+        messages: Sequence[Message],
+        source: str,
+        proof: str,
+        adapter: str,
+        now_ms: int,
+        identity: str = "",
     ) -> Sequence[Event | None]:
         if not self._has_usual:
             return [None] * len(messages)
         ids = self._new_ids(len(messages))
-        return usual_events(messages, ids, source, way_headers(proof, adapter), now_ms)
+        return usual_events(messages, ids, source, way_headers(proof, adapter, identity), now_ms)
 
     def _is_let_in(self, message: Message, adapter: str, trusted: Trusted, now_ms: int) -> bool:
         """Whether nothing is to be said against a message of the usual form."""
@@ -248,7 +258,7 @@ class Sorting:
         place = misfit.place if misfit is not None else ""
         return refused_event(message, adapter, fault, self._new_id(), now_ms, place=place)
 
-    def own(self, message: Message, adapter: str, now_ms: int) -> Event:
+    def own(self, message: Message, adapter: str, identity: str, now_ms: int) -> Event:
         """The event of an application's message; raises InvalidInput for what cannot be sent."""
         if asks_for_session(message):
             raise InvalidInput(
@@ -261,7 +271,7 @@ class Sorting:
             raise fault
         if misfit := self._contents.fault(message):
             raise misfit.as_error()
-        event = own_event(message, adapter, self._new_id, now_ms)
+        event = own_event(message, adapter, identity, self._new_id, now_ms)
         if code := event_fault(event):
             raise InvalidInput(
                 "the message does not fit into an event",

@@ -23,7 +23,16 @@ PEER_DELIVERIES = ("to-all-channels", "at-least-one", "preferred")
 COLLECTIVE_DELIVERIES = ("to-any", "to-all-members", "at-least 3")
 """As they are written; any number may stand for the 3."""
 
-PEER_KEYS = ("addresses", "delivery", "fallback", "zone", "quiet", "on_quiet", "privacy")
+PEER_KEYS = (
+    "addresses",
+    "delivery",
+    "fallback",
+    "fallback_after",
+    "zone",
+    "quiet",
+    "on_quiet",
+    "privacy",
+)
 COLLECTIVE_KEYS = ("members", "delivery")
 
 _AT_LEAST = re.compile(r"at-least(?:\s+(\S+))?\s*\Z")
@@ -52,11 +61,20 @@ def read_peer(name: str, table: Fields, adapters: Collection[str], directory: Pa
             "peer.fallback_without_preferred",
             'fallback only means something with delivery = "preferred"',
         )
+    fallback_after = table.duration_ms("fallback_after", 0, least=1)
+    if fallback_after and not fallback:
+        table.fault(
+            "fallback_after",
+            "peer.fallback_after_without_fallback",
+            "fallback_after only means something with fallback = true",
+            hint='write delivery = "preferred" and fallback = true, or leave it out',
+        )
     return Peer(
         name=name,
         addresses=addresses,
         delivery=cast(PeerDelivery, delivery),
         fallback=fallback,
+        fallback_after=fallback_after,
         privacy=read_privacy(table, directory),
         zone=zone if is_zone(zone := table.text("zone", "")) else "",
     )

@@ -39,7 +39,7 @@ RULE_KEYS = (
 )
 _ENDS = (*WHEN_KEYS, "at_most", "until", "for")
 """Keys that say when a hold ends."""
-_SENDER = re.compile(r"(?:\*|(?:peer|collective|component|\*):.+)\Z", re.DOTALL)
+_SENDER = re.compile(r"(?:\*|unproven|(?:peer|collective|component|\*):.+)\Z", re.DOTALL)
 _MOST_COUNTED = 1_000
 _LONGEST_MS = 366 * 86_400_000
 
@@ -142,7 +142,7 @@ def _senders(table: Fields) -> tuple[str, ...]:
                 "sender",
                 "privacy.bad_sender",
                 f"{sender[:40]!r} names no sender",
-                hint='write "peer:NAME", "component:NAME" or with stars "component:ads-*"',
+                hint='write "peer:NAME", "component:NAME" (also "component:ads-*") or "unproven"',
             )
     return senders
 

@@ -67,6 +67,8 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sent: int = 0
     """When the message was sent; ms UTC."""
     sender: str = ""
+    rule_sender: str = ""
+    """The sender as privacy policies see it, where that is another than `sender`."""
     type: str = ""
     subtype: str = ""
     conversation: str = ""

@@ -112,7 +112,13 @@ class Cases:
             return False
         state, reason = data.state, data.reason
         outcome = Outcome(
-            data.peer, addresses[0], data.attempt, state, reason=reason, retry=data.retry
+            data.peer,
+            addresses[0],
+            data.attempt,
+            state,
+            reason=reason,
+            retry=data.retry,
+            unavailable=data.unavailable,
         )
         self._move(case, member, outcome, now_ms, cause)
         return True
@@ -356,12 +362,14 @@ class Cases:
     def _tell(self, course: Course, tell: Tell) -> None:
         case = course.case
         receiver = case.tracking.stages[0].receiver
-        reason = f"routed to {receiver}: {tell.reason}" if case.routed else tell.reason
+        subtype, reason = tell.subtype, tell.reason
+        if case.routed:  # the message's receiver has an outcome of its own
+            subtype, reason = "error", f"routed to {receiver}: {tell.reason}"
         tell_sender(
             self._transaction,
             case.sender,
             case.message,
-            tell.subtype,
+            subtype,
             reason,
             now_ms=course.now_ms,
             about=shown_key(case.key),

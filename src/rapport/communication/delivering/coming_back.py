@@ -43,7 +43,7 @@ class ComingBack:
         if not known and data.attempt == LATEST_ATTEMPT:
             sender, reason = self._told_before.sender(data.message), data.reason
             self._transaction.emit("log", came_back_line(data, cause, now_ms))
-            tell_sender(self._transaction, sender, data.message, "comerror", reason, now_ms=now_ms)
+            tell_sender(self._transaction, sender, data.message, "error", reason, now_ms=now_ms)
 
     def take_answer(self, event: Event, now_ms: int) -> None:
         """Raises InvalidInput for an event that is no answer."""

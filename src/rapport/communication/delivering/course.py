@@ -45,7 +45,7 @@ class Course:
             lambda: self.letter,
             self.case.tracking.urgent,
             self.now_ms,
-            is_retry=any(entry.state == "retrying" for entry in member.tries),
+            is_retry=_is_counted(member),
         )
 
     def delivery(self, step: Queue) -> Delivery:
@@ -69,9 +69,19 @@ class Course:
             type=letter.type,
             subtype=letter.subtype,
             sender=letter.sender,
+            rule_sender=letter.rule_sender,
             conversation=letter.conversation,
             language=letter.language,
             refers_to=letter.refers_to,
             repeat=step.repeat,
             case=case.key if case.routed else "",
         )
+
+
+def _is_counted(member: Member) -> bool:
+    """Whether the message was let through to the member before and no medium took it yet, so that
+    another attempt, at whatever address, is no further message.
+    """
+    if any(entry.state == "retrying" for entry in member.tries):
+        return True
+    return member.fate == "pending" and any(entry.attempt for entry in member.tries)

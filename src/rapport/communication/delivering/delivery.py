@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from rapport.communication.delivering.member_turn import Judge, MemberTurn, why_unreachable
+from rapport.communication.delivering.member_turn import Judge, MemberTurn
 from rapport.communication.delivering.steps import (
     AllBegun,
     Answer,
@@ -108,6 +108,8 @@ class _Turn(MemberTurn):
         if before is None:
             stage.asked += 1
             before = (False, False, False, False)
+        if after[1] and not before[1] and not self.member.declined:
+            stage.reason = _of_member(stage, self.member)
         stage.satisfied += after[0] - before[0]
         stage.out += after[1] - before[1]
         self.tracking.waiting += after[2] - before[2]
@@ -200,8 +202,7 @@ class _Turn(MemberTurn):
         said = f"not everybody of {stage.receiver} could be reached"
         if stage.receiver.startswith("peer:"):
             said = f"{stage.receiver} could not be reached"
-        lost = self.member
-        return said if lost is None or lost.tries else f"{said}: {why_unreachable(lost)}"
+        return f"{said}: {stage.reason}" if stage.reason else said
 
     def _escalate(self, stage: Stage, reason: str) -> None:
         stage.over = True
@@ -215,7 +216,8 @@ class _Turn(MemberTurn):
         if self.tracking.waiting:
             self.steps.append(Walk("stop"))
         self._note(Note(state="closed", result=result, reason=reason))
-        if result == "done" and self.tracking.acknowledge:
+        # Who was told of a failure is not told of success as well: the ledger has both.
+        if result == "done" and self.tracking.acknowledge and not self.tracking.failure_told:
             self.steps.append(Tell("ack"))
         elif result == "timed_out":
             self.steps.append(Tell("timeout", reason))
@@ -228,13 +230,25 @@ class _Turn(MemberTurn):
         """
         tracking, member = self.tracking, self.member
         is_back = member is not None and not tracking.is_satisfied(member)
-        if is_back and tracking.result == "done" and not tracking.has_succeeded():
-            self._tell_failure(failed.reason)
+        if not is_back or tracking.result != "done" or tracking.has_succeeded():
+            return
+        if not tracking.failure_told:
+            tracking.failure_told = True
+            # Not COMERROR: the sender may have been told ACK.
+            self.steps.append(Tell("error", failed.reason))
 
     def _tell_failure(self, reason: str) -> None:
+        """COMERROR, once; never for a message that is done."""
         if not self.tracking.failure_told:
             self.tracking.failure_told = True
             self.steps.append(Tell("comerror", reason))
+
+
+def _of_member(stage: Stage, member: Member) -> str:
+    """Why a member is lost; of several it says which."""
+    if not member.reason or stage.receiver.startswith("peer:"):
+        return member.reason
+    return f"{member.peer}: {member.reason}"
 
 
 def _why_lost(stage: Stage) -> str:
@@ -242,11 +256,13 @@ def _why_lost(stage: Stage) -> str:
     if stage.given_up:
         return f"not everybody of {stage.receiver} could be asked: {stage.given_up}"
     if not stage.declined:
-        return f"{stage.receiver} could not be reached"
+        why = f": {stage.reason}" if stage.reason else ""
+        return f"{stage.receiver} could not be reached{why}"
     if stage.receiver.startswith("peer:"):
         return f"{stage.receiver} declined"
     others = stage.out - stage.declined
-    unreached = f", {others} could not be reached" if others else ""
+    why = f" ({stage.reason})" if stage.reason else ""
+    unreached = f", {others} could not be reached{why}" if others else ""
     return f"{stage.declined} of {stage.receiver} declined{unreached}"
 
 

@@ -6,11 +6,12 @@ decide nothing. Components, and a message without any receiver, go to the notifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
+from rapport.communication.delivering.telling import PROOF, PROVEN_SENDER
 from rapport.communication.ledger import MessageFate
 from rapport.core.message import AUTH, MESSAGEINFO, Identifier, Message
 
@@ -21,6 +22,10 @@ FORWARDED = {(AUTH, "REQUEST"): "auth", (MESSAGEINFO, "REQUEST"): "info"}
 """Type and subtype to the channel of the service that answers."""
 ANSWERING = frozenset({"session", "answer", "medium"})
 """Proofs of who sent a message that let it count as that person's answer."""
+UNPROVEN = Identifier("component", "")
+"""Stands for a sender that nothing proves; no rule can name it."""
+UNPROVEN_SENDER = "unproven"
+"""How privacy policies see it."""
 FATE = "fate"
 """Header of a message's event in `log` when callbacks are to be told of it."""
 
@@ -49,8 +54,16 @@ class Handled(msgspec.Struct, frozen=True, gc=False):
         return self.tracked is not None and not self.routed
 
 
-def handle(message: Message, routed: Sequence[Identifier] = ()) -> Handled:
-    """Who gets a message, given whom routing rules add.
+def always_heard() -> bool:
+    """Some notification callback is registered."""
+    return True
+
+
+def handle(
+    message: Message, routed: Sequence[Identifier] = (), *, is_heard: bool = True
+) -> Handled:
+    """Who gets a message, given whom routing rules add. `is_heard`: whether any notification
+    callback is registered; without one nobody is notified.
 
     >>> ana, app = Identifier("peer", "ana"), Identifier("component", "app")
     >>> handle(Message(type="TASK", subtype="REQUEST", sender=app, receiver=ana)).tracked
@@ -61,11 +74,51 @@ def handle(message: Message, routed: Sequence[Identifier] = ()) -> Handled:
     channel = FORWARDED.get((message.type, message.subtype), "")
     if channel:
         return Handled("forwarded", forward=channel)
-    return _to(message.receiver, tuple(routed))
+    return _to(message.receiver, tuple(routed), is_heard)
+
+
+def rule_sender(sender: Identifier, headers: Mapping[str, str]) -> Identifier:
+    """The sender as routing rules and privacy policies see it: the identity that is proven, not the
+    name that the message claims. `headers` are those of its event in `input`.
+
+    >>> rule_sender(Identifier("peer", "ana"), {"proof": "session"}) == Identifier("peer", "ana")
+    True
+    >>> rule_sender(Identifier("peer", "ana"), {}) == UNPROVEN
+    True
+    """
+    if headers.get(PROOF, "none") == "none":
+        return UNPROVEN
+    named = headers.get(PROVEN_SENDER)
+    return Identifier.parse(named) if named else sender
+
+
+def rule_sender_text(sender: Identifier, headers: Mapping[str, str]) -> str:
+    """The sender as privacy policies see it, where that is another than the message names; else
+    empty.
+    """
+    proven = rule_sender(sender, headers)
+    if proven is UNPROVEN:
+        return UNPROVEN_SENDER
+    return str(proven) if proven != sender else ""
+
+
+def names_proven_sender(headers: Mapping[str, str]) -> bool:
+    """Whether the sender that a message names is the one that is proven."""
+    return headers.get(PROOF, "none") != "none" and PROVEN_SENDER not in headers
+
+
+def route_proven(
+    route: Route, message: Message, headers: Mapping[str, str]
+) -> Sequence[Identifier]:
+    """Whom routing rules add to a message, by its proven sender."""
+    sender = rule_sender(message.sender, headers)
+    if sender is not message.sender:
+        message = msgspec.structs.replace(message, sender=sender)
+    return route(message)
 
 
 @lru_cache(maxsize=4_096)
-def _to(receiver: Identifier | None, routed: tuple[Identifier, ...]) -> Handled:
+def _to(receiver: Identifier | None, routed: tuple[Identifier, ...], is_heard: bool) -> Handled:
     first = () if receiver is None else (receiver,)
     receivers = tuple(dict.fromkeys((*first, *routed)))
     if not receivers:
@@ -73,7 +126,7 @@ def _to(receiver: Identifier | None, routed: tuple[Identifier, ...]) -> Handled:
     people = tuple(each for each in receivers if each.kind != "component")
     tracked = receiver if receiver in people else None
     return Handled(
-        "queued" if people else "notified",
+        "queued" if people else "notified" if is_heard else "no_receiver",
         receivers,
         tracked,
         tuple(each for each in people if each != receiver),

@@ -77,7 +77,7 @@ class Judging:
         facts = PrivacyFacts(
             type=letter.type,
             subtype=letter.subtype,
-            sender=letter.sender,
+            sender=letter.rule_sender or letter.sender,
             urgent=urgent,
             now_ms=now_ms,
             peer=peer.name,

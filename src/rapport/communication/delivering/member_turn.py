@@ -53,6 +53,7 @@ class MemberTurn:
             came_back = outcome.attempt == LATEST_ATTEMPT
             if came_back and member.fate == "reached" and not member.is_reached():
                 member.fate = "pending"  # the medium took it and gave it back
+            self._fall_back_from(member, entry, outcome)
         elif outcome.state == "dropped":
             entry.state = "stopped"
             is_of_member = member.has_spoken() and not self.tracking.closed
@@ -95,6 +96,10 @@ class MemberTurn:
             self._try_again(member, again)
         if member.repeat_at and member.repeat_at <= self.now_ms:
             self._repeat(member)
+        if member.fallback_at and member.fallback_at <= self.now_ms:
+            member.fallback_at = 0
+            self._fall_back(member)
+            self._weigh(member)
 
     def _time_out(self, member: Member) -> None:
         waited_for = member.fate in ("pending", "reached") and not member.timed_out
@@ -111,7 +116,7 @@ class MemberTurn:
             return
         if not member.tries:
             member.fate = "lost"
-            reason = why_unreachable(member)
+            reason = member.reason = why_unreachable(member)
             self._note_member(Note(state="failed", peer=member.peer, reason=reason))
             return
         match self.judge(member):
@@ -124,7 +129,7 @@ class MemberTurn:
                     Note(state="held", peer=member.peer, reason=hold.reason, until=hold.until)
                 )
             case refuse:
-                member.fate = "refused"
+                member.fate, member.reason = "refused", refuse.reason
                 self._note_member(Note(state="refused", peer=member.peer, reason=refuse.reason))
 
     def _wait_for_directory(self, member: Member) -> None:
@@ -138,6 +143,7 @@ class MemberTurn:
     def _send_first(self, member: Member) -> None:
         for entry in member.tries[:1] if member.delivery == "preferred" else member.tries:
             self._queue(member, entry)
+        self._set_fallback(member)
         stage = self.tracking.stages[member.stage]
         if stage.answer_within and not stage.answer_by:
             stage.answer_by = self.now_ms + stage.answer_within
@@ -157,6 +163,7 @@ class MemberTurn:
             case refuse:
                 for entry in entries:
                     entry.state, entry.retry_at = "failed", 0
+                    member.reason = refuse.reason
                     self._note_try(member, entry, state="refused", reason=refuse.reason)
                 self._weigh(member)
 
@@ -186,17 +193,52 @@ class MemberTurn:
         """What the state of its tries means for the member."""
         if member.fate != "pending":
             return
-        following = next((entry for entry in member.tries if entry.state == "idle"), None)
         if member.is_reached():
-            member.fate = "reached"
-        elif following and not self.tracking.closed and _all_others_failed(member, following):
-            self._queue(member, following)
+            member.fate, member.fallback_at = "reached", 0
         elif member.is_lost():
-            member.fate, member.repeat_at = "lost", 0
+            member.fate, member.repeat_at, member.fallback_at = "lost", 0, 0
             self._note_member(Note(state="failed", peer=member.peer, reason="not reached"))
+
+    # --- the next address ---
+
+    def _set_fallback(self, member: Member) -> None:
+        """The newest address has its time from now on, where there is another one."""
+        has_next = member.next_address() is not None
+        member.fallback_at = self.now_ms + self.tracking.fallback_ms(member) if has_next else 0
+
+    def _fall_back_from(self, member: Member, failed: Try, outcome: Outcome) -> None:
+        """The newest address decides: the next one is tried at once when it failed for good, or
+        when the medium knows that it cannot deliver now. Then it is tried again all the same.
+        """
+        following = member.next_address()
+        if following is None or member.fate != "pending":
+            return
+        is_newest = member.tries.index(failed) + 1 == member.tries.index(following)
+        if is_newest and (failed.state == "failed" or outcome.unavailable):
+            self._fall_back(member)
+        elif not member.fallback_at:
+            self._set_fallback(member)
+
+    def _fall_back(self, member: Member) -> None:
+        """Tries the next address of a member that none took yet, if it may be reached now."""
+        while following := member.next_address():
+            if self.tracking.closed or member.has_spoken() or member.fate != "pending":
+                return
+            match self.judge(member):
+                case Allowed():
+                    self._queue(member, following)
+                    self._set_fallback(member)
+                    return
+                case Hold() as hold:
+                    member.fallback_at = max(hold.until, self.now_ms + 1)
+                    return
+                case refuse:
+                    following.state, member.reason = "failed", refuse.reason
+                    self._note_try(member, following, state="refused", reason=refuse.reason)
 
     def _fail(self, member: Member, entry: Try, outcome: Outcome) -> None:
         entry.failures += 1
+        member.reason = outcome.reason
         retry, expires = self.tracking.retry, self.tracking.expires
         retry_at = self.now_ms + retry.pause_ms(entry.failures)
         in_time = not expires or retry_at < expires
@@ -209,7 +251,7 @@ class MemberTurn:
 
     def _stop(self, member: Member, reason: str) -> None:
         """No more is sent to this member: what waits is given up and said so."""
-        member.repeat_at = 0
+        member.repeat_at = member.fallback_at = 0
         if member.fate == "held":
             member.fate, member.held_until = "discarded", 0
             self._note_member(Note(state="closed", peer=member.peer, reason=reason))
@@ -279,11 +321,6 @@ def _is_news(entry: Try, outcome: Outcome) -> bool:
 def _may_be_repeated(member: Member, entry: Try) -> bool:
     taken = entry.state in ("handed", "confirmed", "failed")
     return taken and member.fate == "reached"
-
-
-def _all_others_failed(member: Member, following: Try) -> bool:
-    before = member.tries[: member.tries.index(following)]
-    return all(entry.state == "failed" for entry in before)
 
 
 def why_unreachable(member: Member) -> str:

@@ -61,7 +61,13 @@ class Members:
         chosen = delivery or peer.delivery
         usable = self.usable(peer, chosen, now_ms)
         tries = [Try(address=entry) for entry in dict.fromkeys(usable)]
-        return Member(peer=peer.name, tries=tries, delivery=chosen, stage=stage)
+        return Member(
+            peer=peer.name,
+            tries=tries,
+            delivery=chosen,
+            stage=stage,
+            fallback_after=peer.fallback_after,
+        )
 
     def again(self, held: Member, now_ms: int, *, delivery: PeerDelivery | None = None) -> Member:
         """A member who was held, looked up once more: held as before, reached as they are now."""

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from rapport.channel.channel import Channels, PackedStretch, Subscription
 from rapport.channel.checking import check_reader_name
+from rapport.communication.aside import run_aside
 from rapport.communication.carried import ToldMessages, let_go, packed_after, unpacked_after
 from rapport.communication.delivering.handling import FATE
 from rapport.communication.delivering.telling import control_message
@@ -23,14 +25,17 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE, Message
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
+from rapport.store.base import Put, RecordStore
 
 Callback = Callable[[Message], Awaitable[None] | None]
 
 _CHANNELS = ("control", "log")
-_TOLD = {CONTROL_PREFIX + name: name for name in ("ack", "comerror", "timeout")}
+_TOLD = {CONTROL_PREFIX + name: name for name in ("ack", "comerror", "timeout", "error")}
 _COMPONENT = "component:"
 _BATCH = 2_000
 _READER = "notify."
+_TABLE = "communication.listeners"
+"""Names of callbacks with a durable place."""
 
 _log = get_logger(__name__)
 
@@ -50,8 +55,10 @@ class Notifications:
     nobody else waiting.
     """
 
-    def __init__(self, channels: Channels) -> None:
-        self._channels = channels
+    def __init__(self, channels: Channels, records: RecordStore) -> None:
+        self._channels, self._records = channels, records
+        self._has_named = False
+        """Whether a callback with a name ever had a place here."""
         self._listeners: dict[str, _Listener] = {}
         self._named: dict[str, _Listener] = {}
         self._count = 0
@@ -84,6 +91,16 @@ class Notifications:
                 listener.positions[channel] = last
         self._changed.set()
         return id
+
+    def is_heard(self) -> bool:
+        """Whether anybody is notified: a callback is registered, or one with a name was, which is
+        told when it comes back.
+        """
+        return bool(self._listeners) or self._has_named
+
+    def load(self) -> None:
+        """Looks whether a callback with a name was here before; blocks."""
+        self._has_named = bool(self._records.find(_TABLE, limit=1))
 
     def remove(self, id: str) -> bool:
         """Tells the callback nothing more; False when there is none of that id."""
@@ -135,6 +152,8 @@ class Notifications:
     async def _tell(self, id: str, listener: _Listener, channel: str) -> bool:
         if channel not in listener.positions:
             place = await self._channels.subscribe(channel, _READER + id)
+            await run_aside(partial(self._records.apply, [Put(_TABLE, id, b"1")]))
+            self._has_named = True
             listener.places[channel] = place
             listener.positions[channel] = place.position
         source = self._channels.channel(channel)

@@ -8,7 +8,8 @@ which one message needs more thought are left as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -23,7 +24,15 @@ from rapport.communication.carried import (
     ToldMessages,
 )
 from rapport.communication.delivering.declining import Declines
-from rapport.communication.delivering.handling import ANSWERING, FATE, Route, fate_end
+from rapport.communication.delivering.handling import (
+    ANSWERING,
+    FATE,
+    Route,
+    always_heard,
+    fate_end,
+    names_proven_sender,
+    route_proven,
+)
 from rapport.communication.delivering.plain import PlainLane, PlainPeer, plain_delivery
 from rapport.communication.delivering.receiving import answered_end
 from rapport.communication.delivering.telling import PROOF
@@ -86,8 +95,14 @@ class PackedTaking:
     """Takes stretches as long as all in them is plain."""
 
     def __init__(
-        self, transaction: Transaction, lane: PlainLane, route: Route, declines: Declines
+        self,
+        transaction: Transaction,
+        lane: PlainLane,
+        route: Route,
+        declines: Declines,
+        is_heard: Callable[[], bool] = always_heard,
     ) -> None:
+        self._is_heard = is_heard
         self._transaction, self._lane = transaction, lane
         self._route, self._declines = route, declines
         self._known: dict[Frame, _Sent] = {}
@@ -120,9 +135,11 @@ class PackedTaking:
                 if receiver is None:
                     return None
                 if receiver.kind == "component":
-                    is_taken = self._take_told(said, rows["log"], now_ms)
+                    is_taken = self._is_heard() and self._take_told(said, rows["log"], now_ms)
                 else:
-                    is_taken = self._take_sent(said, rows, asked, now_ms)
+                    # What privacy policies are to see instead of the name is not packed.
+                    is_proven = names_proven_sender(said.headers)
+                    is_taken = is_proven and self._take_sent(said, rows, asked, now_ms)
                 if not is_taken:
                     return None
         except Exception:
@@ -206,9 +223,11 @@ class PackedTaking:
 
     def _take_told(self, said: SaidMessages, log: _Row, now_ms: int) -> bool:
         """Messages that callbacks are told of; perhaps they answer plain ones."""
-        route, about = self._route, self._lane.recent.about
+        headers, about = said.headers, self._lane.recent.about
+        is_proven = names_proven_sender(headers)
+        route = self._route if is_proven else partial(_route_unpacked, self._route, headers)
         proof = said.headers.get(PROOF, "none")
-        headers = packed(said.headers | {FATE: "notified"})
+        told_headers = packed(headers | {FATE: "notified"})
         start, sent_at = _START + text_head(len(said.names[0])), packed(said.time)
         told: list[Message] = []
         ends: dict[tuple[str, bool | None], bytes] = {}
@@ -231,12 +250,18 @@ class PackedTaking:
             size = len(text) + len(end)
             log.sizes.append(size)
             log.parts += (
-                start, name, frame.subject, sent_at, octets_head(size), text, end, headers
+                start, name, frame.subject, sent_at, octets_head(size), text, end, told_headers
             )  # fmt: skip
             told.append(msgspec.structs.replace(message, id=id))
         log.ids += said.ids
         log.carried.append(ToldMessages(told))
         return True
+
+
+def _route_unpacked(
+    route: Route, headers: Mapping[str, str], message: Message
+) -> Sequence[Identifier]:
+    return route_proven(route, message, headers)
 
 
 def _told_end(receiver: Identifier, declined: bool | None, now_ms: int) -> bytes:

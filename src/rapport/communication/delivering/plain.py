@@ -274,3 +274,9 @@ def _delivery_end(peer: Peer, address: str, acknowledge: bool) -> bytes:
     if acknowledge:
         said["acknowledge"] = True
     return b"," + msgspec.json.encode(said)[1:-1]
+
+
+def with_rule_sender(delivery: Event, sender: str) -> Event:
+    """A delivery's event that also says which sender privacy policies see."""
+    data = delivery.data[:-1] + b',"rule_sender":' + msgspec.json.encode(sender) + b"}"
+    return msgspec.structs.replace(delivery, data=data)

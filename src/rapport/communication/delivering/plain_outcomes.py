@@ -68,6 +68,7 @@ def _letter(delivery: Delivery) -> Letter:
         time=delivery.time,
         sent=delivery.time,
         sender=delivery.sender,
+        rule_sender=delivery.rule_sender,
         type=delivery.type,
         subtype=delivery.subtype,
         conversation=delivery.conversation,

@@ -7,7 +7,7 @@ is left to `Receiving`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -18,10 +18,13 @@ from rapport.communication.delivering.handling import (
     FATE,
     FORWARDED,
     Route,
+    always_heard,
     fate_end,
     handle,
+    route_proven,
+    rule_sender_text,
 )
-from rapport.communication.delivering.plain import PlainLane
+from rapport.communication.delivering.plain import PlainLane, with_rule_sender
 from rapport.communication.delivering.receiving import answered_end, leaves_room
 from rapport.communication.delivering.telling import PROOF
 from rapport.communication.delivering.transaction import Transaction
@@ -65,8 +68,14 @@ class PlainTaking:
     """
 
     def __init__(
-        self, transaction: Transaction, lane: PlainLane, route: Route, declines: Declines
+        self,
+        transaction: Transaction,
+        lane: PlainLane,
+        route: Route,
+        declines: Declines,
+        is_heard: Callable[[], bool] = always_heard,
     ) -> None:
+        self._is_heard = is_heard
         self._transaction, self._lane = transaction, lane
         self._route, self._declines = route, declines
         self._headers: dict[str, str] = {}
@@ -109,13 +118,16 @@ class PlainTaking:
     # --- messages to peers ---
 
     def _take_sent(self, message: Message, name: str, event: Event, row: _Row) -> bool:
-        plain, routed = self._lane.reach(name, row.now_ms), self._route(message)
+        plain = self._lane.reach(name, row.now_ms)
+        routed = route_proven(self._route, message, event.headers)
         if plain is None or (message.type, message.subtype) in FORWARDED:
             return False
         handled = handle(message, routed) if routed else None
         if handled is not None and not (handled.is_simple and leaves_room(event, handled)):
             return False
         logged, delivery = self._lane.events(plain, message, event, row.now_ms)
+        if text := rule_sender_text(message.sender, event.headers):
+            delivery = with_rule_sender(delivery, text)
         if handled is not None and handled.notify:
             logged = self._lane.told_event(plain, message, logged, event, handled)
         row.log.append(logged)
@@ -129,7 +141,12 @@ class PlainTaking:
 
     def _take_told(self, message: Message, receiver: Identifier, event: Event, row: _Row) -> bool:
         """A message that callbacks are told of; perhaps it answers a plain one."""
-        if (message.type, message.subtype) in FORWARDED or self._route(message):
+        is_forwarded = (message.type, message.subtype) in FORWARDED
+        if (
+            not self._is_heard()
+            or is_forwarded
+            or route_proven(self._route, message, event.headers)
+        ):
             return False
         declined: bool | None = None
         if message.refers_to and message.sender.kind == "peer":

@@ -6,7 +6,7 @@ The shell of `handling.handle`; called by the engine inside one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -19,11 +19,14 @@ from rapport.communication.delivering.handling import (
     FATE,
     Handled,
     Route,
+    always_heard,
     fate_end,
     handle,
+    route_proven,
+    rule_sender_text,
 )
 from rapport.communication.delivering.members import Members
-from rapport.communication.delivering.plain import PlainLane, PlainPeer
+from rapport.communication.delivering.plain import PlainLane, PlainPeer, with_rule_sender
 from rapport.communication.delivering.put_off import TakenInPart
 from rapport.communication.delivering.steps import Answer, Ask
 from rapport.communication.delivering.telling import PROOF
@@ -67,7 +70,9 @@ class Receiving:
         retry: Retry,
         told_before: ToldBefore,
         declines: Declines = USUAL_DECLINES,
+        is_heard: Callable[[], bool] = always_heard,
     ) -> None:
+        self._is_heard = is_heard
         self._transaction, self._cases, self._members = transaction, cases, members
         self._lane, self._route, self._retry = lane, route, retry
         self._declines, self._told_before = declines, told_before
@@ -86,7 +91,8 @@ class Receiving:
         answer: Answer | None = None
         if message.refers_to and message.sender.kind == "peer" and not is_again:
             answer = self._hear_answer(message, event.id, proof, now_ms)
-        handled = handle(message, self._route(message))
+        routed = route_proven(self._route, message, event.headers)
+        handled = handle(message, routed, is_heard=self._is_heard())
         if not leaves_room(event, handled):
             raise _no_room()
         is_told_only = handled.tracked is None and not handled.routed and not handled.forward
@@ -125,6 +131,8 @@ class Receiving:
         if plain is None or others is None:
             return False
         delivery = self._lane.delivery_event(plain, message, id, event, now_ms)
+        if text := rule_sender_text(message.sender, event.headers):
+            delivery = with_rule_sender(delivery, text)
         logged = self._lane.message_event(plain, id, event)
         if handled.notify or others:
             logged = self._lane.told_event(plain, message, logged, event, handled)
@@ -180,6 +188,8 @@ class Receiving:
         delivery = self._lane.delivery(
             plain, message, id, now_ms=now_ms, sent_ms=event.time, case=key
         )
+        if text := rule_sender_text(message.sender, event.headers):
+            delivery = msgspec.structs.replace(delivery, rule_sender=text)
         line = LedgerLine(
             message=id,
             peer=delivery.peer,
@@ -255,6 +265,7 @@ class Receiving:
             time=event.time,
             sent=event.time,
             sender=str(message.sender),
+            rule_sender=rule_sender_text(message.sender, event.headers),
             type=message.type,
             subtype=message.subtype,
             conversation=message.conversation,

@@ -28,7 +28,10 @@ OutcomeState = Literal["handed", "confirmed", "failed", "unknown", "dropped", "p
 """`dropped`: it was not sent, since the message was decided while it waited; `put_off`: it was not
 sent, since it waited into hours in which it may not be.
 """
-ToldSubtype = Literal["ack", "comerror", "timeout"]
+ToldSubtype = Literal["ack", "comerror", "timeout", "error"]
+"""A sender gets one of `ack`, `comerror` and `timeout` about the receiver of its message. `error`
+is about an additional receiver, or says that a medium gave back what was acknowledged.
+"""
 WalkKind = Literal["time_out", "stop"]
 
 
@@ -81,6 +84,8 @@ class Outcome(msgspec.Struct, frozen=True, tag="outcome"):
     state: OutcomeState
     reason: str = ""
     retry: bool = False
+    unavailable: bool = False
+    """The medium knows that it cannot deliver now: the next address need not wait."""
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):

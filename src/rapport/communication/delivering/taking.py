@@ -89,8 +89,10 @@ class Taking:
             retry=parts.retry,
             told_before=self.told_before,
             declines=parts.declines,
+            is_heard=parts.is_heard,
         )
-        plain = (self.transaction, self._lane, parts.route, parts.declines)
+        self.transaction.is_heard = parts.is_heard
+        plain = (self.transaction, self._lane, parts.route, parts.declines, parts.is_heard)
         self._plain_taking, self._packed_taking = PlainTaking(*plain), PackedTaking(*plain)
         self._coming_back = ComingBack(
             self.transaction,

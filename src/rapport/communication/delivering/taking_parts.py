@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -10,7 +10,7 @@ from rapport.communication.actions import Action, OwnAction, Phrases
 from rapport.communication.contents.rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.deciding import Decided
 from rapport.communication.delivering.declining import Declines
-from rapport.communication.delivering.handling import Route
+from rapport.communication.delivering.handling import Route, always_heard
 from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.peers import PeerDirectory
@@ -37,3 +37,5 @@ class TakingParts(msgspec.Struct, kw_only=True):
     lookups: LookupCounts = msgspec.field(default_factory=LookupCounts)
     contents: Contents = ANY_CONTENT
     act_within_ms: int = ACT_WITHIN_MS
+    is_heard: Callable[[], bool] = always_heard
+    """Whether any notification callback is registered."""

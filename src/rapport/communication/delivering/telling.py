@@ -1,4 +1,4 @@
-"""How the sender of a message hears what became of it: ACK, COMERROR and TIMEOUT. [CO-2, CO-7]
+"""How the sender of a message hears what became of it: ACK, COMERROR, TIMEOUT, ERROR. [CO-2, CO-7]
 
 Always an event of `control`. A peer is also sent it as a message of type CONTROL, which causes no
 other: what becomes of that one is told to nobody.
@@ -6,15 +6,21 @@ other: what becomes of that one is told to nobody.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import msgspec
+
 from rapport.communication.delivering.steps import ToldSubtype
 from rapport.communication.delivering.transaction import Transaction
-from rapport.communication.ledger import CONTROL_PREFIX, SOURCE, event_name
-from rapport.core.event import CAUSE, cause_text, make_event
+from rapport.communication.ledger import CONTROL_MESSAGE, CONTROL_PREFIX, SOURCE, event_name
+from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.message import CONTROL, Identifier, Message
 
 ENGINE = Identifier("component", "communication")
 PROOF, ADAPTER = "proof", "adapter"
 """Headers of `input`: how we know who sent it, and the input adapter or door it came through."""
+PROVEN_SENDER = "sender"
+"""Header of `input`: the sender that is proven, where that is another than the message names."""
 _PEER = "peer:"
 
 
@@ -42,11 +48,33 @@ def tell_sender(
         headers={CAUSE: cause_text(message)},
     )
     transaction.emit("control", event)
-    if sender.startswith(_PEER):
-        told = control_message(sender, message, subtype, reason, id=name)
+    is_peer = sender.startswith(_PEER)
+    if not is_peer and subtype == "ack":
+        return  # as many as messages: they stand in `control` alone
+    told = control_message(sender, message, subtype, reason, id=name)
+    if not is_peer:
+        logged = logged_control(told, is_heard=transaction.is_heard(), now_ms=now_ms)
+        transaction.emit("log", logged)
+    else:
         passed = told.to_event(source=SOURCE, time=now_ms, causes=(message,))
         passed.headers[PROOF] = "application"
         transaction.emit("input", passed)
+
+
+def logged_control(message: Message, *, is_heard: bool, now_ms: int) -> Event:
+    """A message of type CONTROL to a component as the log keeps it, for queries. Callbacks are told
+    of it by `control`, and no ledger line is about it.
+    """
+    receiver = str(message.receiver)
+    event = message.as_event(SOURCE, now_ms, {CAUSE: cause_text(message.refers_to)})
+    data = event.data[:-1] + _control_end(receiver, is_heard)
+    return Event(SOURCE, message.id, CONTROL_MESSAGE, receiver, now_ms, data, event.headers)
+
+
+@lru_cache(maxsize=1_024)
+def _control_end(receiver: str, is_heard: bool) -> bytes:
+    said = {"fate": "notified" if is_heard else "no_receiver", "receivers": [receiver]}
+    return b"," + msgspec.json.encode(said)[1:]
 
 
 def control_message(

@@ -43,6 +43,11 @@ class Retry(msgspec.Struct, frozen=True):
 
 
 DEFAULT_RETRY = Retry()
+FALLBACK_MS = 120_000
+"""How long an address has before the next one is tried, where the peer allows fallback and sets no
+time of its own."""
+URGENT_FALLBACK_MS = 30_000
+"""The same for an urgent message."""
 
 
 class Try(msgspec.Struct):
@@ -73,6 +78,12 @@ class Member(msgspec.Struct):
     repeat_at: int = 0
     unknown: bool = False
     """The directory has nobody of that name."""
+    fallback_after: int = 0
+    """How long an address has before the next one is tried; 0 = the default."""
+    fallback_at: int = 0
+    """When the next address is tried, unless one took it before; 0 = not by the clock."""
+    reason: str = ""
+    """Why it did not reach them: what a medium or their privacy policy said last."""
     failed_lookups: int = 0
     """How often in a row the directory could not say who it is; then it is asked again later."""
 
@@ -88,13 +99,17 @@ class Member(msgspec.Struct):
         failed = [entry.state == "failed" for entry in self.tries]
         return any(failed) if self.delivery == "to-all-channels" else all(failed)
 
+    def next_address(self) -> Try | None:
+        """The first address that was not tried yet, or None."""
+        return next((entry for entry in self.tries if entry.state == "idle"), None)
+
     def has_spoken(self) -> bool:
         """Whether they answered, be it that they cannot: nothing more is sent to them."""
         return self.answered or self.declined
 
     def due_ms(self) -> int:
         """When the clock alone changes something about this member; 0 when it does not."""
-        due = [self.held_until if self.fate == "held" else 0, self.repeat_at]
+        due = [self.held_until if self.fate == "held" else 0, self.repeat_at, self.fallback_at]
         due += [entry.retry_at for entry in self.tries if entry.state == "retrying"]
         return min((moment for moment in due if moment), default=0)
 
@@ -127,6 +142,8 @@ class Stage(msgspec.Struct):
     """Its deadline passed or it was lost: the next receiver is asked."""
     given_up: str = ""
     """Why some of its members were not even begun; empty = they were, or will be."""
+    reason: str = ""
+    """Why the last member that could not be reached was not."""
 
     def needed(self) -> int:
         """How many have to be done; of `to-all-members` so far."""
@@ -175,6 +192,11 @@ class Tracking(msgspec.Struct, kw_only=True):
     def closed(self) -> bool:
         """Whether it is decided; nothing is sent after that."""
         return self.result != ""
+
+    def fallback_ms(self, member: Member) -> int:
+        """How long an address of the member has before the next one is tried."""
+        usual = URGENT_FALLBACK_MS if self.urgent else FALLBACK_MS
+        return member.fallback_after or usual
 
     def next_due_ms(self) -> int:
         """When the clock alone changes something about the message; 0 when it does not. Members

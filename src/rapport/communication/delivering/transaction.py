@@ -11,7 +11,7 @@ outbox: they are appended before (`emit_early`), and again when the input is rea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -56,6 +56,8 @@ class Transaction:
         self._early: Early = {}
         self._size = 0
         """Bytes that were emitted one by one, what was rolled back included."""
+        self.is_heard: Callable[[], bool] = lambda: True
+        """Whether any notification callback is registered; the engine says."""
 
     # --- values ---
 

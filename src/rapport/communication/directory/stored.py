@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from rapport.communication.adapters.outgoing.breakers import CircuitStatus
 from rapport.communication.directory.records import (
     DirectoryRecords,
     Kept,
@@ -42,6 +43,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Who said it and when; of the site file neither is known."""
     collectives: list[str] = []
     """Of a peer: where it is a member."""
+    circuits: list[CircuitStatus] = []
+    """Of a peer: addresses that are left alone now, since calls to them failed."""
 
 
 class StoredDirectory:

@@ -33,8 +33,13 @@ _PAGE = 5_000
 _MOST = 100_000
 IN_INBOX = ("inbox", "ws")
 """Adapters whose messages stand in the inbox: it keeps what an open page was shown, too."""
+PAGE = "ws"
 _INBOX_LOOK = 5_000
 """Rows of a person among which the inbox looks for what is open."""
+
+
+_MISSED = ("failed", CLOSED)
+"""States of a delivery to an open page while none was open, and once it was given up."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -158,7 +163,9 @@ class Ledger:
         return sorted(self._index.rows(asked), key=lambda row: row.first)
 
     def inbox(self, peer: str) -> list[MessageRow]:
-        """Open messages in this peer's inbox that they have not answered, newest first."""
+        """Open messages in this peer's inbox that they have not answered, newest first. What was to
+        be shown on an open page is among them also if none was open then.
+        """
         return self.open_to(peer, IN_INBOX)
 
     def open_to(self, peer: str, adapters: Collection[str]) -> list[MessageRow]:
@@ -167,7 +174,7 @@ class Ledger:
         """
         rows = self._index.rows(Question(peer=peer, limit=_INBOX_LOOK))
         answered = {row.message for row in rows if not row.address and row.state == "answered"}
-        waiting = [row.message for row in rows if row.adapter in adapters and row.state in TAKEN]
+        waiting = [row.message for row in rows if row.adapter in adapters and is_there(row)]
         found = [self._index.message(each) for each in dict.fromkeys(waiting)]
         still = [
             row
@@ -181,6 +188,13 @@ class Ledger:
     def close(self) -> None:
         """Closes the index; a second call is no error."""
         self._index.close()
+
+
+def is_there(row: LedgerRow) -> bool:
+    """Whether a message stands where its address says: the medium took it; or it was for an open
+    page, and whoever looks has one.
+    """
+    return row.state in TAKEN or (row.adapter == PAGE and row.state in _MISSED)
 
 
 def _timeline_lines(said: Said) -> list[TimelineLine]:

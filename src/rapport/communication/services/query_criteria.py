@@ -18,9 +18,18 @@ import msgspec
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.channel.query.compiler import compile_condition
 from rapport.channel.query.kinds import Query, is_encodable
-from rapport.channel.query.tree import And, Compare, Comparison, Condition, Field, Literal, Scalar
+from rapport.channel.query.tree import (
+    And,
+    Compare,
+    Comparison,
+    Condition,
+    Field,
+    Literal,
+    Or,
+    Scalar,
+)
 from rapport.channel.query.values import decode_payload, member
-from rapport.communication.ledger import OPEN, ROUTED
+from rapport.communication.ledger import CONTROL_MESSAGE, OPEN, ROUTED
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import MAX_NAME, StoredEvent
 from rapport.core.message import MESSAGE, Identifier
@@ -189,7 +198,8 @@ def read_token(token: str) -> Place:
 
 
 def _parts(criteria: Criteria) -> list[Condition]:
-    parts = [compared(Field(("type",)), "=", MESSAGE)]
+    kinds = tuple(compared(Field(("type",)), "=", name) for name in (MESSAGE, CONTROL_MESSAGE))
+    parts: list[Condition] = [Or(kinds)]
     for field, wanted in (
         (Field(("id",)), criteria.id),
         (Field(("subject",)), criteria.receiver),

@@ -7,15 +7,17 @@ them. A message that may bring something to peers of another share crosses: see 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from rapport.communication.adapters.outgoing.outcomes import OUTCOME
 from rapport.communication.arriving.answers import ANSWER
-from rapport.communication.delivering.handling import Route, nobody_else
+from rapport.communication.delivering.handling import Route, nobody_else, route_proven
 from rapport.communication.sharing.shares import share_of
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
-from rapport.core.message import MESSAGE, Message
+from rapport.core.message import MESSAGE, Identifier, Message
 
 OUTPUT = "output."
 HANDED = "handed"
@@ -100,7 +102,9 @@ def crosses(event: Event, share: int, count: int, route: Route = nobody_else) ->
         return False
     try:
         receiver = _SENT.decode(event.data).receiver
-        others = () if route is nobody_else else route(Message.from_event(event))
+        others: Sequence[Identifier] = ()
+        if route is not nobody_else:
+            others = route_proven(route, Message.from_event(event), event.headers)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, InvalidInput):
         return False
     if any(other.kind != "component" for other in others):

@@ -102,7 +102,7 @@ class LeasedAdapter:
         self.name = adapter.name
         self.repeatable = is_repeatable(adapter)
 
-    async def send(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> Outcome | None:
         """See OutputAdapter."""
         return await self._sends.run(self._adapter.send(delivery))
 
@@ -117,12 +117,14 @@ class LeasedBatchAdapter(LeasedAdapter):
         super().__init__(adapter, sends)
         self._batch, self.keeps_order = batch, batch.keeps_order
 
-    async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+    async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome | None] | None:
         """See BatchAdapter."""
         return await self._sends.run(_all(self._batch, deliveries))
 
 
-async def _all(adapter: BatchAdapter, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+async def _all(
+    adapter: BatchAdapter, deliveries: Sequence[Delivery]
+) -> Sequence[Outcome | None] | None:
     return await adapter.send_many(deliveries)
 
 

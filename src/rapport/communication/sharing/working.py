@@ -109,7 +109,7 @@ class Sharing:
             settings=self._settings,
             acts=acts,
         )
-        self._notifications = Notifications(channels)
+        self._notifications = Notifications(channels, records)
 
     async def run(self) -> None:
         """Takes part until cancelled; then gives its shares back, so that others go on at once."""

@@ -101,10 +101,25 @@ class Play:
         return self.hear(Outcome(peer, address, attempt, state))
 
     def failed(
-        self, peer: str = "ana", address: str = MAIL, attempt: int = 1, retry: bool = False
+        self,
+        peer: str = "ana",
+        address: str = MAIL,
+        attempt: int = 1,
+        retry: bool = False,
+        unavailable: bool = False,
     ) -> list[Step]:
         """A medium says that it did not."""
-        return self.hear(Outcome(peer, address, attempt, "failed", reason="no", retry=retry))
+        return self.hear(
+            Outcome(
+                peer,
+                address,
+                attempt,
+                "failed",
+                reason="no",
+                retry=retry,
+                unavailable=unavailable,
+            )
+        )
 
     def answer(self, peer: str = "ana", text: str = "yes") -> list[Step]:
         """A person answers."""

@@ -64,16 +64,18 @@ async def list_peers(
 ) -> Response[bytes]:
     """Peers by name, of the site file and of the store; secrets of addresses are not shown."""
     allow_whole(request, node, "log")
-    return _json(await run_aside(lambda: node.directory.peers(after=after, limit=limit)))
+    entries = await run_aside(lambda: node.directory.peers(after=after, limit=limit))
+    return _json(_with_circuits(node, entries))
 
 
 @get("/peers/{peer:str}")
 async def show_peer(
     request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """One peer, and the collectives it is in."""
+    """One peer, the collectives it is in, and addresses where calls fail now."""
     allow_whole(request, node, "log")
-    return _json(await run_aside(lambda: node.directory.show_peer(peer)))
+    entry = await run_aside(lambda: node.directory.show_peer(peer))
+    return _json(_with_circuits(node, [entry])[0])
 
 
 @put("/peers/{peer:str}")
@@ -185,6 +187,17 @@ async def move_members(
 
 def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _with_circuits(node: NodeDependency, entries: list[Entry]) -> list[Entry]:
+    """The entries with the circuit breakers of the running node."""
+    circuits = node.outputs.circuits()
+    return [
+        msgspec.structs.replace(entry, circuits=circuits[entry.name])
+        if entry.name in circuits
+        else entry
+        for entry in entries
+    ]
 
 
 def _json(value: Any) -> Response[bytes]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, post
 
+from rapport.channel.access.rights import LOCAL
 from rapport.communication.aside import run_aside
 from rapport.communication.delivering.wishes import Wishes, read_wishes
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast, TooLarge
@@ -47,7 +48,7 @@ async def send_messages(request: Request[Any, Any, Any], node: NodeDependency) -
     messages, wishes = [message for message, _ in wanted], [asked for _, asked in wanted]
     node.admission.rates.charge(identity, len(messages), node.clock.now_ms())
     await run_aside(lambda: _check_receivers(node, messages, wishes))
-    ids = await _taken(node, messages, wishes)
+    ids = await _taken(node, messages, wishes, _named(node, identity))
     body = msgspec.json.encode(Taken(ids))
     return Response(body, media_type="application/json", status_code=202)
 
@@ -74,10 +75,21 @@ def _read(body: bytes) -> tuple[Message, Wishes]:
     return message, read_wishes(written)
 
 
-async def _taken(node: Node, messages: Sequence[Message], wishes: Sequence[Wishes]) -> list[str]:
+def _named(node: Node, identity: str) -> str:
+    """The identity as the sender of its messages; empty for who may send by any name: a caller on
+    loopback of a node without identities, and who may change the node and so its rules.
+    """
+    return "" if identity == LOCAL or node.rights.allows_admin(identity) else identity
+
+
+async def _taken(
+    node: Node, messages: Sequence[Message], wishes: Sequence[Wishes], identity: str
+) -> list[str]:
     if all(message.sender.kind == "component" for message in messages) and len(set(wishes)) == 1:
-        return await node.arrivals.send(messages, adapter=ADAPTER, wishes=wishes[0])
-    return [await _one(node, *each) for each in zip(messages, wishes, strict=True)]
+        return await node.arrivals.send(
+            messages, adapter=ADAPTER, wishes=wishes[0], identity=identity
+        )
+    return [await _one(node, *each, identity) for each in zip(messages, wishes, strict=True)]
 
 
 def _check_receivers(node: Node, messages: Sequence[Message], wishes: Sequence[Wishes]) -> None:
@@ -90,10 +102,13 @@ def _check_receivers(node: Node, messages: Sequence[Message], wishes: Sequence[W
         node.directory.check(receiver)
 
 
-async def _one(node: Node, message: Message, wishes: Wishes) -> str:
+async def _one(node: Node, message: Message, wishes: Wishes, identity: str) -> str:
     """One message; that of a peer is proven as those of input adapters are."""
     if message.sender.kind == "component":
-        return (await node.arrivals.send([message], adapter=ADAPTER, wishes=wishes))[0]
+        sent = await node.arrivals.send(
+            [message], adapter=ADAPTER, wishes=wishes, identity=identity
+        )
+        return sent[0]
     (arrived,) = await node.arrivals.publish([message], adapter=ADAPTER)
     if arrived.accepted or arrived.held:
         return arrived.id

@@ -9,8 +9,15 @@ from functools import partial
 import msgspec
 
 from rapport.communication.aside import run_aside
-from rapport.communication.history.ledger import IN_INBOX, Ledger, LedgerRow, MessageRow, Question
-from rapport.communication.history.rows import CLOSED, TAKEN
+from rapport.communication.history.ledger import (
+    IN_INBOX,
+    Ledger,
+    LedgerRow,
+    MessageRow,
+    Question,
+    is_there,
+)
+from rapport.communication.history.rows import CLOSED
 from rapport.core.ids import content_id
 
 MOST_WAITING = 200
@@ -74,7 +81,7 @@ def _looked(ledger: Ledger, peer: str, rows: list[LedgerRow], now_ms: int) -> In
     here = dict.fromkeys(row.message for row in rows if row.adapter in IN_INBOX)
     over = [found for name in here if name not in names and (found := ledger.message(name))]
     own = {row.message: row for row in rows if not row.address and row.state == "answered"}
-    taken = {row.message for row in rows if row.adapter in IN_INBOX and row.state in TAKEN}
+    taken = {row.message for row in rows if row.adapter in IN_INBOX and is_there(row)}
     notices = [row for row in over if row.message in taken and _is_notice(row, own, now_ms)]
     return InboxView(
         peer=peer,

@@ -6,16 +6,18 @@ the application that added them. `Inputs` runs them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from rapport.communication.adapters.base import check_method
 from rapport.communication.adapters.unusable import SetAside
 from rapport.communication.aside import run_aside
 from rapport.communication.contents.rules import ContentFault
+from rapport.core.errors import InvalidInput
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
 from rapport.store.base import Change, Delete, Put, RecordStore
@@ -146,9 +148,9 @@ class InputPushAdapter(Protocol):
 class InputPullAdapter(Protocol):
     """A medium that has to be looked at. Never two pulls of one adapter at a time."""
 
-    async def pull(self) -> list[Message]:
-        """What is new; nothing new is an empty list. Failures are exceptions: logged, and tried
-        again later.
+    async def pull(self) -> Sequence[Message] | Message | None:
+        """What is new; nothing new is an empty list or None, and one Message is one. Failures are
+        exceptions: logged, and tried again later.
 
         Give each message an id that stays the same when it is pulled again: then a crash between
         pulling and `pulled` doubles nothing.
@@ -182,6 +184,41 @@ class Closes(Protocol):
 
 
 InputAdapter = InputPushAdapter | InputPullAdapter
+
+
+def check_push(adapter: object, name: str) -> None:
+    """Raises InvalidInput for a push adapter whose methods cannot be called."""
+    owner, code = f"the input {name!r}", "input.bad_signature"
+    check_method(adapter, owner, "start", "async def start(self, intake)", 1, code=code)
+    check_method(adapter, owner, "stop", "async def stop(self)", 0, code=code)
+
+
+def check_pull(adapter: object, name: str) -> None:
+    """Raises InvalidInput for a pull adapter that cannot be called."""
+    owner, code = f"the input {name!r}", "input.bad_signature"
+    check_method(adapter, owner, "pull", "async def pull(self)", 0, code=code)
+
+
+def messages_of(given: object, name: str, method: str) -> list[Message]:
+    """The messages that an adapter gives: a list or another iterable of them, one alone, or None.
+    Raises InvalidInput, which names the adapter and what it gave.
+    """
+    if given is None:
+        return []
+    if isinstance(given, Message):
+        return [given]
+    wrong = type(given).__name__
+    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)):
+        found = list(given)
+        strange = [type(each).__name__ for each in found if not isinstance(each, Message)]
+        if not strange:
+            return found
+        wrong = f"{wrong} with {strange[0]} in it"
+    raise InvalidInput(
+        f"{method} of the input {name!r} gave {wrong} instead of messages",
+        code="input.no_messages",
+        hint="a list of Message, one Message, or None",
+    )
 
 
 class InputHost(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,8 @@ from typing import Literal
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.channel.dead.letters import DEAD_LETTERS
+from rapport.channel.dead.replay import Replay, settled
 from rapport.communication.adapters.incoming.declare_inputs import name_fault
 from rapport.communication.adapters.incoming.input_base import (
     AdapterState,
@@ -20,6 +22,8 @@ from rapport.communication.adapters.incoming.input_base import (
     InputPushAdapter,
     Publish,
     Trusted,
+    check_pull,
+    check_push,
     never,
 )
 from rapport.communication.adapters.incoming.pull_inputs import PULL_WITHIN_MS, PullInput
@@ -31,7 +35,12 @@ from rapport.communication.adapters.incoming.push_inputs import (
     within,
 )
 from rapport.communication.adapters.incoming.requests import PullRequest
+from rapport.communication.adapters.unusable import INPUT, refused_message
+from rapport.communication.aside import run_aside
+from rapport.communication.delivering.handling import always_heard
+from rapport.communication.delivering.returned import Returned, told
 from rapport.core.errors import DuplicateName, InvalidInput, UnknownName
+from rapport.core.event import StoredEvent
 from rapport.core.message import Identifier
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
@@ -71,8 +80,12 @@ class Inputs:
         clock: Clock,
         *,
         new_id: Callable[[], str] | None = None,
+        is_heard: Callable[[], bool] = always_heard,
     ) -> None:
-        """`publish`: `Arrivals.publish`."""
+        """`publish`: `Arrivals.publish`; `is_heard`: whether notification callbacks are
+        registered.
+        """
+        self._is_heard = is_heard
         self._publish, self._channels = publish, channels
         self._records, self._clock = records, clock
         self._new_id = new_id or Ids(clock, Chance.from_machine()).new
@@ -88,9 +101,11 @@ class Inputs:
         trusted: Trusted = never,
     ) -> str:
         """Starts the adapter and returns its name; raises what it raises, and then it was not
-        added. Without a name it gets one that nobody else has.
+        added. Without a name it gets one that nobody else has. Raises InvalidInput
+        (`input.bad_signature`) for one whose methods cannot be called.
         """
         name = self._free_name(name)
+        check_push(adapter, name)
         entry = PushInput(
             name,
             adapter,
@@ -105,6 +120,7 @@ class Inputs:
         except BaseException:
             self._inputs.pop(name, None)
             raise
+        self._take_letters(name, trusted)
         return name
 
     async def add_pull(
@@ -122,7 +138,8 @@ class Inputs:
         """Pulls every `interval_ms` from now on, at `deadline` (ms UTC) for the last time, and
         whenever `request` asks; returns its name.
 
-        Raises InvalidInput for an interval that is not positive.
+        Raises InvalidInput for an interval that is not positive, and for an adapter that cannot be
+        called (`input.bad_signature`).
         """
         plan = PullPlan(
             interval_ms=interval_ms,
@@ -131,6 +148,7 @@ class Inputs:
         )
         plan.check()
         name = self._free_name(name)
+        check_pull(adapter, name)
         entry = PullInput(
             name,
             adapter,
@@ -141,9 +159,11 @@ class Inputs:
             self._clock,
             owner=owner,
             within_ms=within_ms,
+            is_heard=self._is_heard,
         )
         self._inputs[name] = entry
         self._tasks.start(f"input.{name}", partial(self._run_pull, entry))
+        self._take_letters(name, trusted)
         return name
 
     async def request(
@@ -192,6 +212,7 @@ class Inputs:
         entry = self._inputs.pop(name, None)
         if entry is None:
             return None
+        await self._tasks.stop(_letters(name))
         if isinstance(entry, PushInput):
             await entry.stop()
         else:
@@ -226,6 +247,7 @@ class Inputs:
         await entry.run()
         if self._inputs.get(entry.name) is entry:
             del self._inputs[entry.name]
+            await self._tasks.stop(_letters(entry.name))
             await self._close(entry)
 
     async def _close(self, entry: PullInput) -> None:
@@ -239,6 +261,38 @@ class Inputs:
             except Exception as error:
                 _log.error("input not closed", input=entry.name, error=repr(error))
 
+    # --- dead letters that come back ---
+
+    def _take_letters(self, name: str, trusted: Trusted) -> None:
+        returned = Returned(self._channels, self._records, f"input.{name}", (INPUT,))
+        publish = self._publish_as(name, trusted)
+        self._tasks.start(_letters(name), partial(self._keep_taking_letters, returned, publish))
+
+    async def _keep_taking_letters(self, returned: Returned, publish: PublishAs) -> None:
+        await returned.open()
+        while True:
+            for replay, stored in await returned.waiting():
+                await self._put_through(publish, replay, stored)
+            await returned.wait()
+
+    async def _put_through(
+        self, publish: PublishAs, replay: Replay, stored: StoredEvent | None
+    ) -> None:
+        """Publishes what was refused once more. After a crash before the note it comes again under
+        the same id, and is in `input` once.
+        """
+        error = ""
+        try:
+            message = refused_message(stored.event if stored else None)
+            (arrival,) = await publish([message])
+            error = "" if arrival.accepted else arrival.why
+        except InvalidInput as fault:
+            error = fault.message
+        note = told(replay, error, self._clock.now_ms())
+        await self._channels.channel(DEAD_LETTERS).append([note])
+        changes = settled(replay, "" if error else "replayed")
+        await run_aside(partial(self._records.apply, changes))
+
     def _publish_as(self, name: str, trusted: Trusted) -> PublishAs:
         return partial(self._publish, adapter=name, trusted=trusted)
 
@@ -251,6 +305,10 @@ class Inputs:
                 f"there is an input named {name!r} already", code="input.registered"
             )
         return name
+
+
+def _letters(name: str) -> str:
+    return f"input.{name}.letters"
 
 
 def _status(entry: PushInput | PullInput) -> InputStatus:

@@ -6,7 +6,7 @@ One task does it all, so there are never two pulls of one adapter at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from rapport.communication.adapters.incoming.input_base import (
     InputPullAdapter,
     NotesPulled,
     RemembersPlace,
+    messages_of,
 )
 from rapport.communication.adapters.incoming.pull_schedule import PullPlan, PullSchedule
 from rapport.communication.adapters.incoming.push_inputs import (
@@ -35,8 +36,10 @@ from rapport.communication.adapters.incoming.requests import (
 )
 from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.communication.aside import surely
+from rapport.communication.delivering.handling import always_heard
+from rapport.communication.delivering.telling import control_message, logged_control
 from rapport.core.errors import InvalidInput, Unavailable
-from rapport.core.event import StoredEvent
+from rapport.core.event import Event, StoredEvent
 from rapport.core.message import Message
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
@@ -65,8 +68,10 @@ class PullInput:
         *,
         owner: str,
         within_ms: int = PULL_WITHIN_MS,
+        is_heard: Callable[[], bool] = always_heard,
     ) -> None:
         """`within_ms`: a pull that takes longer is cancelled and counts as failed."""
+        self._is_heard = is_heard
         self.name, self.adapter, self.owner = name, adapter, owner
         self.counts = InputCounts()
         self.steps = StepsWatched(f"input {name}", clock)
@@ -130,7 +135,7 @@ class PullInput:
             return await surely(self._hand_in(self._unpublished))
         self.counts.pulls += 1
         self.counts.last_pull_ms = self._clock.now_ms()
-        held = Contained(self.adapter.pull, self.steps)
+        held: Contained[Any] = Contained(self.adapter.pull, self.steps)
         pulling = asyncio.ensure_future(held)
         taking = asyncio.ensure_future(self._take(pulling, held))
         try:
@@ -140,9 +145,7 @@ class PullInput:
             await asyncio.gather(taking, return_exceptions=True)
             raise
 
-    async def _take(
-        self, pulling: asyncio.Future[list[Message]], held: Contained[list[Message]]
-    ) -> bool:
+    async def _take(self, pulling: asyncio.Future[Any], held: Contained[Any]) -> bool:
         """Waits for what the adapter gives, not for ever, and hands it in."""
         deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._within_ms))
         waits: set[asyncio.Future[Any]] = {pulling, deadline}
@@ -153,7 +156,7 @@ class PullInput:
             raise Unavailable(
                 f"no answer within {format_duration(self._within_ms)}", code="input.no_answer"
             )
-        messages = list(pulling.result())
+        messages = messages_of(pulling.result(), self.name, "pull")
         return bool(messages) and await self._hand_in(messages)
 
     async def _hand_in(self, messages: Sequence[Message]) -> bool:
@@ -201,9 +204,13 @@ class PullInput:
         """
         for request in late:
             event = timeout_event(
-                self.name, request.requester, request.refers_to, cause=request.id, now_ms=now_ms
+                self.name,
+                request.requester,
+                request.refers_to or request.id,
+                cause=request.id,
+                now_ms=now_ms,
             )
-            await self._channels.channel("control").append([event])
+            await self._report_timeout(event)
         assert self._subscription is not None, "_open comes first"
         until, settled = self._requests.place()
         state = msgspec.msgpack.encode(settled) if settled else b""
@@ -218,10 +225,21 @@ class PullInput:
         event = timeout_event(
             self.name,
             self.owner,
-            "",
+            self.name,
             cause=f"{self.name}@{deadline_ms}",
             now_ms=self._clock.now_ms(),
         )
+        await self._report_timeout(event)
+
+    async def _report_timeout(self, event: Event) -> None:
+        """Callbacks are told by `control`; `log` has it for queries."""
+        data = event.payload_as(dict[str, str])
+        if event.subject:  # an input without an owner has nobody to tell
+            told = control_message(
+                event.subject, data["refers_to"], "timeout", data["reason"], id=event.id
+            )
+            logged = logged_control(told, is_heard=self._is_heard(), now_ms=event.time)
+            await self._channels.channel("log").append([logged])
         await self._channels.channel("control").append([event])
 
     async def _wait(self, due_ms: int | None) -> None:

@@ -15,6 +15,7 @@ from rapport.communication.adapters.incoming.input_base import (
     Arrival,
     InputPushAdapter,
     Work,
+    messages_of,
 )
 from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.core.errors import Conflict, RapportError, Unavailable
@@ -107,7 +108,7 @@ class PushInput:
                 f"the input {self.name!r} was removed; nothing of this was taken",
                 code="input.removed",
             )
-        arrivals = await self._publish(messages)
+        arrivals = await self._publish(messages_of(messages, self.name, "publish"))
         self.counts.take(arrivals)
         return arrivals
 

@@ -48,7 +48,9 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def timeout_event(
     adapter: str, requester: str, refers_to: str, *, cause: str, now_ms: int
 ) -> Event:
-    """What is told when nothing came in time, as an event of `control`."""
+    """What is told when nothing came in time, as an event of `control`. It refers to the request,
+    or to the input whose deadline passed.
+    """
     return make_event(
         source="communication",
         id=content_id("timeout", adapter, cause),

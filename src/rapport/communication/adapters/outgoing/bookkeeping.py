@@ -8,7 +8,7 @@ Everything is done in groups: what ends together with what begins costs one writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -20,6 +20,11 @@ from rapport.communication.adapters.outgoing.outcomes import HandedOutcomes, Out
 from rapport.communication.aside import run_aside
 
 _COMMIT_EVERY = 1_000
+_OPEN_AHEAD = 4
+"""So many times as many as may be under way may be open, be it that they wait for one before them,
+or behind a call that hangs. After a crash each costs a look at its mark, or another sending where
+that does no harm.
+"""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -45,6 +50,8 @@ class Bookkeeping:
         self._committed = self._opened_until = subscription.position
         self._open: dict[int, bool] = {}
         """Positions in order, each with whether it has ended."""
+        self._ended = 0
+        """How many of these have."""
         self._freed = asyncio.Event()
         self._noting = Gathering(self._note)
         self._telling = Gathering(self._tell)
@@ -86,7 +93,7 @@ class Bookkeeping:
         else:
             noted = Noted(
                 ended=[
-                    Ended(position, data.state, data.reason, data.retry)
+                    Ended(position, data.state, data.reason, data.retry, data.unavailable)
                     for position, data in zip(positions, outcomes, strict=True)
                 ]
             )
@@ -105,6 +112,23 @@ class Bookkeeping:
     def count(self) -> int:
         """How many are on their way or wait for one before them."""
         return len(self._open)
+
+    @property
+    def under_way(self) -> int:
+        """How many have not ended."""
+        return len(self._open) - self._ended
+
+    async def wait_for_room(self, limit: int, stuck: Callable[[], int]) -> None:
+        """Returns when fewer than `limit` are under way, `stuck` ones left out, and not too many
+        are open: a call that hangs keeps nothing else from being read.
+        """
+        while self.under_way - stuck() >= limit or len(self._open) >= limit * _OPEN_AHEAD:
+            self._freed.clear()
+            await self._freed.wait()
+
+    def look_again(self) -> None:
+        """Wakes who waits for room: more may be stuck now."""
+        self._freed.set()
 
     async def wait_below(self, limit: int) -> None:
         """Returns when fewer than `limit` are open."""
@@ -128,6 +152,7 @@ class Bookkeeping:
             await self._report(outcomes)
         for entry in told:
             self._open.update(dict.fromkeys(entry.positions, True))
+            self._ended += len(entry.positions)
         await self._move_on()
 
     async def _move_on(self) -> None:
@@ -146,6 +171,7 @@ class Bookkeeping:
             self._committed = done_until
         for position in ended:
             del self._open[position]
+        self._ended -= len(ended)
         self._freed.set()
 
     def _ended_at_the_front(self) -> list[int]:

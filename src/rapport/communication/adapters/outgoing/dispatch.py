@@ -3,7 +3,8 @@
 
 One dispatch per adapter, so a medium that is down leaves the others alone. Peers are served side
 by side, one peer's messages in order. Retries are the engine's (durable timers): a failing address
-never blocks the queue.
+never blocks the queue. A peer whose calls hang gets a circuit breaker (`breakers.py`), and a call
+that takes long makes room for another.
 """
 
 from __future__ import annotations
@@ -13,11 +14,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from functools import partial
 
+import msgspec
+
 from rapport.channel.channel import Channels, PackedStretch
 from rapport.channel.dead.letters import DEAD_LETTERS, bury
 from rapport.channel.dead.replay import settled
-from rapport.communication.adapters.base import Delivery, Failed, OutputAdapter, is_repeatable
+from rapport.communication.adapters.base import (
+    Delivery,
+    Failed,
+    Outcome,
+    OutputAdapter,
+    is_repeatable,
+)
 from rapport.communication.adapters.outgoing.bookkeeping import Bookkeeping
+from rapport.communication.adapters.outgoing.breakers import Breakers
 from rapport.communication.adapters.outgoing.dispatch_settings import (
     DEFAULT_SETTINGS,
     DispatchSettings,
@@ -35,7 +45,7 @@ from rapport.communication.adapters.outgoing.outcomes import (
     report_to_control,
     unknown_data,
 )
-from rapport.communication.adapters.outgoing.sending import Sending
+from rapport.communication.adapters.outgoing.sending import Sending, TimedOut, ignore_slow
 from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.communication.aside import run_aside
 from rapport.communication.carried import let_go, packed_after, queued_in, unpacked_after
@@ -53,6 +63,8 @@ _READ_AT_ONCE_BYTES = 8_000_000
 _READ_AHEAD = 8
 """So many times as much may be under way."""
 _FIRST_READ = 100
+_MOST_SLOW = 16
+"""So many times as many calls as there are workers may be slow, in addition to them."""
 
 
 _ASKED_AGAIN_MS = 10_000
@@ -77,6 +89,16 @@ def always(_delivery: Delivery, _now_ms: int) -> bool:
 
 async def at_once() -> None:
     """Calls may begin at any time."""
+
+
+class _Call(msgspec.Struct):
+    """One call of the adapter."""
+
+    peer: str
+    """Of the first delivery; there is no other where calls may be slow."""
+    is_suspect: bool
+    """It is to a peer whose last call failed."""
+    is_slow: bool = False
 
 
 class Dispatch:
@@ -111,6 +133,11 @@ class Dispatch:
         self._turn = asyncio.Lock()
         self._leaving = asyncio.Event()
         self._is_open = False
+        self.breakers = Breakers()
+        self._suspect_calls = 0
+        """Calls to suspects under way that do not take long."""
+        self._slow_peers: set[str] = set()
+        """Of calls under way that take long; never two of one peer."""
         self.workers = 0
         """Calls of the adapter under way."""
 
@@ -150,9 +177,10 @@ class Dispatch:
         self._book = Bookkeeping(subscription, self._report, marks)
         self._left: dict[int, Mark] = await self._book.load()
         self._read_until = subscription.position
-        self._lanes = Lanes()
+        self._lanes = Lanes(self.breakers.suspects)
         self._largest = _READ_AT_ONCE_BYTES // _FIRST_READ
-        self.workers = 0
+        self.workers = self._suspect_calls = 0
+        self._slow_peers.clear()
         await self._returned.open()
         self._is_open = True
 
@@ -183,10 +211,12 @@ class Dispatch:
         """Reads on as far as there is room, waiting for it; how many it read."""
         fitting = max(_READ_AT_ONCE_BYTES // self._largest, 1)
         limit = min(self._settings.in_flight, _READ_AHEAD * fitting)
-        if self._book.count >= limit:
+        if self._book.under_way - self._stuck() >= limit:
             # Some more than one place, so that reading does not trickle.
-            await self._book.wait_below(limit * 3 // 4 + 1)
-        most = min(limit - self._book.count, fitting, self._settings.batch)
+            await self._book.wait_for_room(limit * 3 // 4 + 1, self._stuck)
+        await self._book.wait_for_room(limit, self._stuck)
+        room = limit - self._book.under_way + self._stuck()
+        most = min(room, fitting, self._settings.batch)
         source = self._channels.channel(self.channel)
         stretches = packed_after(source, self._read_until, limit=most)
         if stretches:
@@ -197,6 +227,10 @@ class Dispatch:
         if batch:
             await self._spread(batch, group)
         return len(batch)
+
+    def _stuck(self) -> int:
+        """How many wait behind a call that takes long."""
+        return sum(map(self._lanes.waiting, self._slow_peers)) if self._slow_peers else 0
 
     def _spread_packed(self, stretches: Sequence[PackedStretch], group: asyncio.TaskGroup) -> int:
         """Deliveries that this process made need not be decoded; how many there are."""
@@ -244,8 +278,7 @@ class Dispatch:
             if mark.outcome is None:
                 found.append(Waiting(entry.position, entry.delivery, mark.starts))
                 continue
-            kept = mark.outcome
-            data = kept_data(entry.delivery, entry.position, kept.state, kept.reason, kept.retry)
+            data = kept_data(entry.delivery, mark.outcome)
             self._book.end([data], [entry.position])
         return found
 
@@ -254,22 +287,61 @@ class Dispatch:
     def _staff(self, group: asyncio.TaskGroup) -> None:
         """Adds workers while something may be sent that none of them takes."""
         each = self._settings.batch if self._sending.takes_many else 1
-        wanted = min(-(-self._lanes.ready // each), self._settings.workers - self.workers)
+        free = self._settings.workers - (self.workers - len(self._slow_peers))
+        wanted = min(-(-self._lanes.ready // each), free)
+        if self._lanes.ready_suspects:
+            room = min(free - wanted, self._most_suspects - self._suspect_calls)
+            wanted += max(min(self._lanes.ready_suspects, room), 0)
         for _ in range(wanted):
             self.workers += 1
-            group.create_task(self._work())
+            group.create_task(self._work(group))
 
-    async def _work(self) -> None:
-        """Carries what may be sent until there is nothing."""
+    @property
+    def _most_suspects(self) -> int:
+        """Calls to suspects that may be under way: the other workers are for everybody else."""
+        return max(self._settings.workers // 2, 1)
+
+    async def _work(self, group: asyncio.TaskGroup) -> None:
+        """Carries what may be sent until there is nothing, or until others do who came while a call
+        was slow.
+        """
         most = self._settings.batch if self._sending.takes_many else 1
+        suspects = self.breakers.suspects
         try:
-            while taken := self._lanes.take(most, one_each=self._sending.one_each):
-                await self._carry(taken)
+            while self.workers - len(self._slow_peers) <= self._settings.workers:
+                taken = self._lanes.take(
+                    most,
+                    one_each=self._sending.one_each,
+                    with_suspects=self._suspect_calls < self._most_suspects,
+                )
+                if not taken:
+                    return
+                peer = taken[0].delivery.peer
+                call = _Call(peer, bool(suspects) and peer in suspects)
+                self._suspect_calls += call.is_suspect
+                try:
+                    await self._carry(taken, partial(self._pass_by, call, group))
+                finally:
+                    if call.is_slow:
+                        self._slow_peers.discard(call.peer)
+                    self._suspect_calls -= call.is_suspect and not call.is_slow
                 self._lanes.done(taken)
         finally:
             self.workers -= 1
 
-    async def _carry(self, taken: Sequence[Waiting]) -> None:
+    def _pass_by(self, call: _Call, group: asyncio.TaskGroup) -> None:
+        """A call is slow: from now on others may be made beside it."""
+        workers = self._settings.workers
+        is_full = len(self._slow_peers) >= _MOST_SLOW * workers
+        if workers == 1 or self._sending.takes_many or is_full:
+            return
+        call.is_slow = True
+        self._slow_peers.add(call.peer)
+        self._book.look_again()
+        self._suspect_calls -= call.is_suspect
+        self._staff(group)
+
+    async def _carry(self, taken: Sequence[Waiting], on_slow: Callable[[], None]) -> None:
         """Sends what is still wanted and passes on what became of it; the outcomes are marked and
         told while the next ones are sent.
         """
@@ -282,8 +354,20 @@ class Dispatch:
             return
         await self._book.begin(_begun(wanted))
         deliveries, positions = [e.delivery for e in wanted], [e.position for e in wanted]
-        outcomes = await self._sending.send(deliveries)
+        outcomes = await self._send(deliveries, on_slow)
         self._book.end(outcomes_data(deliveries, outcomes, positions), positions)
+
+    async def _send(
+        self, deliveries: Sequence[Delivery], on_slow: Callable[[], None] = ignore_slow
+    ) -> list[Outcome]:
+        """The outcomes, after the breakers took them; a call for many is the fault of none."""
+        outcomes = await self._sending.send(deliveries, on_slow)
+        if not self._sending.takes_many:
+            now_ms = self._clock.now_ms()
+            for delivery, outcome in zip(deliveries, outcomes, strict=True):
+                timed_out = isinstance(outcome, TimedOut)
+                self.breakers.note(delivery, outcome, now_ms, timed_out=timed_out)
+        return outcomes
 
     async def _put_off(self, taken: Sequence[Waiting]) -> Collection[int]:
         """The positions of what has waited so long that quiet hours began meanwhile. A plain one is
@@ -310,6 +394,7 @@ class Dispatch:
     ) -> tuple[list[Waiting], dict[int, OutcomeData]]:
         """What is to be sent, and by position what became of that which is not."""
         now_ms, is_decided = self._clock.now_ms(), self._is_decided
+        suspects = self.breakers.suspects
         wanted: list[Waiting] = []
         unwanted: dict[int, OutcomeData] = {}
         for entry in taken:
@@ -323,6 +408,8 @@ class Dispatch:
                 unwanted[entry.position] = outcome_data(delivery, fault, entry.position)
             elif entry.position in put_off:
                 unwanted[entry.position] = put_off_data(delivery, entry.position)
+            elif suspects and (refusal := self.breakers.refusal(delivery, now_ms)):
+                unwanted[entry.position] = outcome_data(delivery, refusal, entry.position)
             else:
                 wanted.append(entry)
         return wanted, unwanted
@@ -368,7 +455,7 @@ class Dispatch:
         _, unwanted = self._sort_out([entry], await self._put_off([entry]))
         data = list(unwanted.values())
         if not unwanted:
-            (outcome,) = await self._sending.send([entry.delivery])
+            (outcome,) = await self._send([entry.delivery])
             data = [outcome_data(entry.delivery, outcome, entry.position)]
         await self._report(data)
         return ""

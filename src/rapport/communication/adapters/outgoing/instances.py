@@ -49,7 +49,7 @@ class Instances:
         """Not used any more and to be closed."""
         self._news = asyncio.Event()
 
-    async def send(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> Outcome | None:
         """What the peer's instance says; one that cannot be made is a failed address."""
         key = delivery.peer, delivery.address
         instance = self._instances.get(key)
@@ -66,7 +66,7 @@ class Instances:
             self._instances[key] = instance
         return await self._send_with(instance, delivery)
 
-    async def _send_with(self, instance: _Instance, delivery: Delivery) -> Outcome:
+    async def _send_with(self, instance: _Instance, delivery: Delivery) -> Outcome | None:
         instance.users += 1
         try:
             return await instance.adapter.send(delivery)

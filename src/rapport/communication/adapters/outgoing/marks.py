@@ -35,6 +35,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state: OutcomeState
     reason: str
     retry: bool
+    unavailable: bool = False
 
 
 class Mark(msgspec.Struct, frozen=True):

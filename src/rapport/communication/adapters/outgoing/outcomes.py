@@ -10,6 +10,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
+from rapport.communication.adapters.outgoing.marks import Ended
 from rapport.communication.delivering.steps import OutcomeState
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.core.event import CAUSE, Event, cause_text, check_envelope
@@ -35,6 +36,7 @@ class OutcomeData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     state: OutcomeState
     reason: str = ""
     retry: bool = False
+    unavailable: bool = False
     id: str = ""
     """Names the outcome: adapter, place in its channel, state."""
     case: str = ""
@@ -53,7 +55,8 @@ def outcome_data(
 ) -> OutcomeData:
     """The outcome of an attempt that came to an end."""
     if isinstance(outcome, Failed):
-        return _data(delivery, "failed", outcome.reason, outcome.retry, position, starts)
+        data = _data(delivery, "failed", outcome.reason, outcome.retry, position, starts)
+        return msgspec.structs.replace(data, unavailable=True) if outcome.unavailable else data
     state: OutcomeState = "handed" if isinstance(outcome, Sent) else "confirmed"
     return _data(delivery, state, outcome.reference, False, position, starts)
 
@@ -123,11 +126,10 @@ def put_off_data(delivery: Delivery, position: int = 0) -> OutcomeData:
     return _data(delivery, "put_off", "", False, position, 0)
 
 
-def kept_data(
-    delivery: Delivery, position: int, state: OutcomeState, reason: str, retry: bool
-) -> OutcomeData:
+def kept_data(delivery: Delivery, kept: Ended) -> OutcomeData:
     """An outcome as it was noted before a crash; the same as the one that may have been told."""
-    return _data(delivery, state, reason, retry, position, 0)
+    data = _data(delivery, kept.state, kept.reason, kept.retry, kept.position, 0)
+    return msgspec.structs.replace(data, unavailable=True) if kept.unavailable else data
 
 
 def outcome_event(data: OutcomeData, *, now_ms: int) -> Event:

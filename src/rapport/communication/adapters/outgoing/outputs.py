@@ -17,7 +17,8 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.absent import AbsentAdapter, ElsewhereAdapter
-from rapport.communication.adapters.base import OutputAdapter, declared
+from rapport.communication.adapters.base import OutputAdapter, check_method, declared
+from rapport.communication.adapters.outgoing.breakers import CircuitStatus
 from rapport.communication.adapters.outgoing.dispatch import Dispatch, MayGo, always, never_decided
 from rapport.communication.adapters.outgoing.dispatch_settings import (
     DEFAULT_SETTINGS,
@@ -53,6 +54,8 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How often it kept the event loop from turning."""
     trouble: str = ""
     """Why its latest calls failed; empty while they succeed."""
+    circuits: list[CircuitStatus] = []
+    """Peers that are left alone for a while, since calls to them failed."""
 
 
 class Carrier(Protocol):
@@ -119,6 +122,12 @@ class Outputs:
         self._tasks = Tasks(clock)
         self.carrier: Carrier | None = None
         """Needed for changes at run time where several engines work."""
+        self.handle_accepted: Callable[[], Awaitable[None]] = _nothing_accepted
+        """Returns when every message that is accepted now is queued for its adapters."""
+        self._departing: dict[str, _Served] = {}
+        """Adapters that are being removed: nothing more is queued for them."""
+        self._removals: set[str] = set()
+        """Names of adapters that are being removed, those included that still take messages."""
 
     @property
     def names(self) -> Collection[str]:
@@ -132,23 +141,38 @@ class Outputs:
 
     def status(self) -> list[OutputStatus]:
         """All adapters, by name."""
-        return [_status(self._served[name]) for name in sorted(self._served)]
+        now_ms = self._clock.now_ms()
+        return [_status(self._served[name], now_ms) for name in sorted(self._served)]
+
+    def circuits(self) -> dict[str, list[CircuitStatus]]:
+        """By peer the addresses that are left alone now."""
+        found: dict[str, list[CircuitStatus]] = {}
+        for status in self.status():
+            for circuit in status.circuits:
+                found.setdefault(circuit.peer, []).append(circuit)
+        return found
 
     # --- before the start ---
 
     def hold(self, adapter: OutputAdapter) -> Dispatch:
-        """Adds an adapter that is made already; run by `work`. Raises DuplicateName."""
+        """Adds an adapter that is made already; run by `work`. Raises DuplicateName, and
+        InvalidInput for one that cannot be called.
+        """
         self._check(adapter.name)
+        check_output(adapter, adapter.name)
         dispatch = self._new_dispatch(adapter)
         self._served[adapter.name] = _Served(adapter, dispatch)
         return dispatch
 
-    def hold_absent(self) -> None:
-        """Answers for adapters that something was queued for and that are no more."""
+    def hold_absent(self, may_return: Collection[str] = ()) -> None:
+        """Answers for adapters that something was queued for and that are no more; `may_return`
+        names those that an application registers after the start.
+        """
         for channel in self._channels.names():
             name = channel.removeprefix(_OUTPUT)
             if channel.startswith(_OUTPUT) and name not in (*self._served, *self._absent):
-                self._absent[name] = self._new_dispatch(AbsentAdapter(name))
+                absent = AbsentAdapter(name, may_return=name in may_return)
+                self._absent[name] = self._new_dispatch(absent)
 
     def dispatches(self) -> list[Dispatch]:
         """All of them now, the absent ones last."""
@@ -174,7 +198,7 @@ class Outputs:
         returns. A stateless one is made now, with nothing.
 
         Raises InvalidInput (`adapter.not_declared`, `adapter.not_made`, `adapter.bad_constructor`,
-        `adapter.bad_name`) or DuplicateName.
+        `adapter.bad_name`, `adapter.bad_signature`) or DuplicateName.
         """
         self._check(declared(kind).name)
         return await self.use(made_by(kind, self._clock, idle_ms=self._idle_ms))
@@ -183,6 +207,7 @@ class Outputs:
         """Adds an adapter that is made already, as `register` does. Where several engines work the
         others have it a moment later, those that can make one of that name; see `ElsewhereAdapter`.
         """
+        check_output(adapter, adapter.name)
         if self._shared:
             return await self._use_shared(adapter)
         name = adapter.name
@@ -200,8 +225,9 @@ class Outputs:
         return name
 
     async def remove(self, name: str) -> bool:
-        """Takes an adapter away: at once nothing more is queued for it, what waits goes out first,
-        then it is closed. Returns when that is done; False when there is none of that name.
+        """Takes an adapter away: messages that were accepted before are queued and go out first,
+        then nothing more is queued for it and it is closed. Returns when that is done; False when
+        there is none of that name. What failed and waits for its next attempt is not waited for.
 
         Takes as long as the medium does, the deadline per send at the most. Giving up waiting does
         not keep it from being removed. Where several engines work this speaks of the part that this
@@ -209,10 +235,11 @@ class Outputs:
         """
         if self._shared:
             return await self._remove_shared(name)
-        served = self._served.pop(name, None)
-        if served is None:
+        if name not in self._served:
             return False
-        self._tasks.start(_leaving(name), partial(self._see_off, name, served))
+        if name not in self._removals:
+            self._removals.add(name)
+            self._tasks.start(_leaving(name), partial(self._see_off, name))
         await self._tasks.ended(_leaving(name))
         return True
 
@@ -285,11 +312,17 @@ class Outputs:
 
     # --- parts ---
 
-    async def _see_off(self, name: str, served: _Served) -> None:
+    async def _see_off(self, name: str) -> None:
         """May be called again after a failure."""
+        if name in self._served:
+            await self.handle_accepted()
+            self._departing[name] = self._served.pop(name)
+        served = self._departing[name]
         await served.dispatch.drain()
         await self._tasks.stop(f"adapter.{name}", f"adapter.{name}.instances")
         await self._close(served.adapter)
+        self._departing.pop(name)
+        self._removals.discard(name)
         absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
         self._tasks.start(absent.reader, absent.run)
 
@@ -337,14 +370,31 @@ class Outputs:
             )
 
 
+async def _nothing_accepted() -> None:
+    """Nobody accepts messages here."""
+
+
 def made_by(kind: type[Any], clock: Clock, *, idle_ms: int = IDLE_MS) -> OutputAdapter:
     """The adapter of a declared class: the one instance, or what makes one for each peer. Raises
     as `Outputs.register` does.
     """
     said = declared(kind)
     if said.stateful:
-        return Instances(said.name, maker_of(kind), clock, idle_ms=idle_ms)
+        make = maker_of(kind)
+        check_output(kind, said.name)
+        return Instances(said.name, make, clock, idle_ms=idle_ms)
     return _made(kind, said.name)
+
+
+def check_output(subject: object, name: str) -> None:
+    """Raises InvalidInput for an adapter, or a class of them, whose methods cannot be called."""
+    owner, code = f"the adapter {name!r}", "adapter.bad_signature"
+    check_method(subject, owner, "send", "async def send(self, delivery)", 1, code=code)
+    if hasattr(subject, "close"):
+        check_method(subject, owner, "close", "async def close(self)", 0, code=code)
+    if hasattr(subject, "send_many"):
+        example = "async def send_many(self, deliveries)"
+        check_method(subject, owner, "send_many", example, 1, code=code)
 
 
 def _made(kind: type[Any], name: str) -> OutputAdapter:
@@ -359,7 +409,7 @@ def _made(kind: type[Any], name: str) -> OutputAdapter:
     return made
 
 
-def _status(served: _Served) -> OutputStatus:
+def _status(served: _Served, now_ms: int) -> OutputStatus:
     adapter = served.adapter
     of_peers = adapter if isinstance(adapter, Instances) else None
     return OutputStatus(
@@ -370,6 +420,7 @@ def _status(served: _Served) -> OutputStatus:
         instances=of_peers.count() if of_peers else 0,
         blocked=served.dispatch.steps.blocked,
         trouble=served.dispatch.trouble,
+        circuits=served.dispatch.breakers.status(now_ms),
     )
 
 

@@ -36,7 +36,7 @@ class StillAllowed:
         facts = PrivacyFacts(
             type=delivery.type,
             subtype=delivery.subtype,
-            sender=delivery.sender,
+            sender=delivery.rule_sender or delivery.sender,
             urgent=delivery.urgent,
             now_ms=now_ms,
             peer=peer.name,

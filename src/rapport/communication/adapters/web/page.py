@@ -84,10 +84,10 @@ class PageAdapter:
         self._pages, self._settings, self._clock = pages, settings, clock
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Shown = confirmed, taken = sent; nobody there is worth a retry."""
+        """Shown = confirmed, taken = sent; while no page is open another address is better."""
         shown = self._pages.hand_over(delivery)
         if shown is None:
-            return Failed("no page of this person is open", retry=True)
+            return Failed("no page of this person is open", retry=True, unavailable=True)
         try:
             await first_of(shown.wait(), self._clock.sleep(self._settings.wait_ms))
         finally:
