@@ -78,7 +78,7 @@ USUAL_TIMES = st.integers(-62_135_596_800_000, LAST_MS).map(format_time)
 
 
 def one_by_one(values: list[str | int | None]) -> list[int]:
-    return [7 if value is None else parse_time(value) for value in values]
+    return [7 if value is None else parse_time(value, needs_offset=True) for value in values]
 
 
 def outcome(read: Callable[[], list[int]]) -> object:

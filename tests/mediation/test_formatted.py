@@ -14,7 +14,7 @@ from rapport.core.codec import (
     octets_event_parts,
     stored_cloudevent,
 )
-from rapport.core.event import Event, StoredEvent
+from rapport.core.event import ADDED_FIELDS, Event, StoredEvent
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.formatted import FormattedTransformer
 from rapport.mediation.in_force import InForce
@@ -111,3 +111,26 @@ def test_a_reading_does_not_say_of_its_data_what_was_true_of_the_raw_ones() -> N
     told = msgspec.json.encode(stored_cloudevent(StoredEvent(1, 0, reading)))
     back = decode_cloudevent(told, received_ms=0)
     assert back.payload() == {"key": "d1", "value": [21.5]}
+
+
+def test_texts_and_truths_are_read_where_a_format_knows_only_texts() -> None:
+    rule = IdentityRule(("lamp",))
+    for kind, said, value in (
+        ("text", "on", "on"),
+        ("boolean", "ON", True),
+        ("boolean", "0", False),
+    ):
+        binding = SourceBinding(source="s", concept="lamp", attribute="state", type=kind)
+        interpretation = Interpretation(
+            name="i",
+            identity=rule,
+            values=(ValueRule("value", ("value",)),),
+            format=FormatChoice("value"),
+        )
+        in_force = InForce({"i": interpretation})
+        meaning = build_meaning(msgspec.structs.replace(binding, interpretation="i"), in_force)
+        added = {ADDED_FIELDS: '{"lamp":"l1"}'}
+        raw = Event("s", "1", "s.raw", "", 5, msgspec.json.encode(said), added)
+        (reading,), rejections = meaning.apply_many([StoredEvent(1, 5, raw)])
+        assert (reading.payload(), rejections) == ({"key": "l1", "value": [value]}, [])
+        assert ADDED_FIELDS not in reading.headers

@@ -126,7 +126,7 @@ def test_what_was_kept_as_one_record_is_taken_over() -> None:
 
 def test_a_copy_changes_nothing_and_a_failed_write_is_made_up_for() -> None:
     class Announces:
-        stamp, may_block, into = "x@1", False, "events"
+        stamp, may_block, into, local_zone = "x@1", False, "events", ""
 
         def apply_many(self, events: Any) -> Any:
             lane.memory.format.setdefault("seen", Remembered())[f"k{len(events)}"] = 1
@@ -156,7 +156,7 @@ def test_a_copy_changes_nothing_and_a_failed_write_is_made_up_for() -> None:
 class Sums:
     """Remembers the sum of all it was given."""
 
-    stamp, may_block, into = "sums@1", False, "events"
+    stamp, may_block, into, local_zone = "sums@1", False, "events", ""
 
     def __init__(self) -> None:
         self.memory = SourceMemory()

@@ -238,7 +238,7 @@ def test_events_in_the_memory_are_not_taken_in_twice():
         taken: list[int] = []
 
         class Remembering:
-            stamp, may_block, into = "x@1", False, "events"
+            stamp, may_block, into, local_zone = "x@1", False, "events", ""
 
             def apply_many(self, events):
                 taken.extend(one.position for one in events)

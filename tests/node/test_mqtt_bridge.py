@@ -105,3 +105,47 @@ def test_a_message_that_can_never_be_stored_waits_until_it_can_be_buried():
         assert (letters.last_position(), bridge.taken, bridge.refused) == (1, 1, 1)
 
     asyncio.run(scenario())
+
+
+def test_a_packet_that_comes_again_is_stored_once_also_within_one_batch():
+    """Two equal publishes are two events; each source of one topic gets the message; a declared id
+    names it.
+    """
+
+    async def scenario():
+        clock = ManualClock(1_000)
+        channels = open_memory(clock)
+
+        async def append(channel: str, events: Sequence[Event]):
+            return await channels.channel(channel).append(list(events))
+
+        topic = "zigbee2mqtt/{device}"
+        declared = Bridge(
+            name="hall",
+            host="h",
+            port=1883,
+            incoming=(
+                Incoming(topic=topic, source="warm", channel="raw.warm"),
+                Incoming(topic="zigbee2mqtt/+", source="wet", channel="raw.wet"),
+                Incoming(topic="zigbee2mqtt/#", source="rest", channel="raw.rest"),
+            ),
+        )
+
+        def declared_id(event: Event) -> str:
+            return str(event.payload()["n"]) if event.source == "wet" else ""
+
+        bridge = RunningBridge(declared, "", "site", channels, append, clock, declared_id)
+        recent = {f"raw.{name}": deque(maxlen=100) for name in ("warm", "wet", "rest")}
+        packets = [
+            Packet(topic="zigbee2mqtt/k", payload=b'{"n":7}', number=1),
+            Packet(topic="zigbee2mqtt/k", payload=b'{"n":7}', number=1, again=True),
+            Packet(topic="zigbee2mqtt/k", payload=b'{"n":7}', number=2),
+        ]
+        await bridge._store([Arrived(one, 1) for one in packets], recent)
+        stored = {name: await channels.channel(name).read_after(0) for name in recent}
+        assert [len(found) for found in stored.values()] == [2, 1, 0]
+        assert stored["raw.warm"][0].event.headers["addedfields"] == '{"device":"k"}'
+        assert stored["raw.wet"][0].event.id == "7"
+        assert "addedfields" not in stored["raw.wet"][0].event.headers
+
+    asyncio.run(scenario())

@@ -50,15 +50,16 @@ PASSING = (("r7", "E100-12"),)
 SETTLE_SECONDS = 60
 
 
-def post(node: NodeProcess, path: str, body: Any) -> bool:
-    """Whether the node acknowledged it."""
+def post(node: NodeProcess, path: str, body: Any, key: str = "") -> bool:
+    """Whether the node acknowledged it; repeated under its key it is stored once."""
     doors = node.doors
     if doors is None:
         threading.Event().wait(SECONDS_BETWEEN_POSTS)
         return False
     connection = http.client.HTTPConnection(*doors, timeout=10)
     try:
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
+        connection.request("POST", path, json.dumps(body), headers)
         answer = connection.getresponse()
         answer.read()
         return answer.status == 200
@@ -82,7 +83,7 @@ class Publisher:
         for step in count():
             path, body, names = self._request(step)
             while not stop.is_set():
-                if post(self._node, path, body):
+                if post(self._node, path, body, names[0]):
                     self.acknowledged.update(names)
                     break
                 if self._chance.randint(0, 1):

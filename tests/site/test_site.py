@@ -232,3 +232,37 @@ def test_a_placeholder_that_nothing_fills_is_refused_with_all_that_a_text_can_na
     assert asked in problem.message
     for name in ("{A}", "{R}", "{A.status}", "{policy}", "{time}", "{id}"):
         assert name in problem.hint
+
+
+INPUTS = """
+[site]
+name = "home"
+zone = "Europe/Belin"
+open_sources = {open_sources}
+[concepts.room.attributes]
+temperature = "number"
+[sources.thermometers]
+concept = "room"
+attribute = "temperature"
+key = "room"
+value = "celsius"
+zone = "UTC"
+[mqtt.home]
+broker = "mqtt://127.0.0.1:1883"
+in = [{{ topic = "a/{{room}}", source = "thermometer" }}, {{ topic = "b/x{{y}}", source = "rest" }}]
+"""
+
+
+def test_zones_open_sources_and_topics_are_checked_with_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(INPUTS.format(open_sources="false"))
+    found = {problem.code: problem for problem in check_site(tmp_path)}
+    assert found["time.unknown_zone"].hint == "did you mean 'Europe/Berlin'?"
+    assert found["mqtt.unknown_source"].severity == "warning"
+    assert "whole level" in found["mqtt.bad_topic"].hint
+    (tmp_path / "site.toml").write_text(INPUTS.format(open_sources="true"))
+    assert "mqtt.unknown_source" not in {problem.code for problem in check_site(tmp_path)}
+    (tmp_path / "site.toml").write_text(INPUTS.format(open_sources='"yes"'))
+    assert "site.wrong_type" in {problem.code for problem in check_site(tmp_path)}
+    text = INPUTS.format(open_sources="true").replace("Belin", "Berlin").replace("x{y}", "{y}")
+    (tmp_path / "site.toml").write_text(text)
+    assert load_site(tmp_path).open_sources

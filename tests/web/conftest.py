@@ -43,6 +43,14 @@ class Doors:
     ) -> Answer:
         return await asyncio.to_thread(self._ask, method, path, body, headers or {})
 
+    async def values(self, stream: str, count: int) -> list[Any]:
+        """The values of a stream in `events`, in order; waits until there are so many events."""
+        events = self.node.channels.channel("events")
+        while events.last_position() < count:
+            assert await events.wait_after(events.last_position(), timeout_ms=20_000)
+        stored = await events.read_after(0)
+        return [one.event.payload()["value"][0] for one in stored if one.event.type == stream]
+
     def _ask(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Answer:
         raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection = http.client.HTTPConnection(self._host, int(self._port), timeout=20)
@@ -58,19 +66,22 @@ class Doors:
 
 @pytest.fixture
 def with_doors(tmp_path: Path) -> Callable[..., Any]:
-    """`async with with_doors() as doors:` gives a started node; settings, token and more
-    tables of the site as arguments.
+    """`async with with_doors() as doors:` gives a started node; settings, token, more tables of
+    the site, and more keys of `[site]` as arguments.
     """
 
     @asynccontextmanager
     async def open_doors(
-        token: str = "", site_text: str = "", **settings: Any
+        token: str = "", site_text: str = "", site_keys: str = "", **settings: Any
     ) -> AsyncIterator[Doors]:
         site = prepare_site(
             tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/x", answer_within="60s"
         )
         with (site / "site.toml").open("a") as file:
             file.write(site_text)
+        if site_keys:
+            text = (site / "site.toml").read_text()
+            (site / "site.toml").write_text(text.replace("[site]\n", f"[site]\n{site_keys}\n", 1))
         node = make_node(load_site(site), NodeSettings(port=0, **settings), SystemClock())
         try:
             async with serving(node, token=token) as url:

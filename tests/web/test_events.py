@@ -18,6 +18,82 @@ EVENT = {
 }
 
 
+FRIDGES = """
+[concepts.fridge.attributes]
+temperature = "number"
+state = "text"
+[concepts.fridge.units]
+temperature = "degC"
+
+[sources.fridges]
+concept = "fridge"
+attribute = "temperature"
+key = "key"
+value = "value"
+
+[sources.switches]
+concept = "fridge"
+attribute = "state"
+key = "key"
+value = "state"
+
+[sources.probes]
+concept = "fridge"
+attribute = "temperature"
+interpretation = "probes"
+id = "n"
+[interpretations.probes]
+identity = { field = "fridge" }
+value = { field = "t_f", unit = "degF" }
+
+[sources.loggers]
+concept = "fridge"
+attribute = "temperature"
+interpretation = "loggers"
+id = "n"
+[interpretations.loggers]
+format = { name = "csv", delimiter = ";", decimal = "comma" }
+identity = { field = "fridge" }
+value = { field = "t", unit = "degC" }
+
+[sources.boxes]
+concept = "fridge"
+attribute = "temperature"
+interpretation = "boxes"
+[interpretations.boxes]
+format = "xml"
+identity = { field = "fridge" }
+value = { field = "t", unit = "degC" }
+
+[sources.packs]
+concept = "fridge"
+attribute = "temperature"
+interpretation = "packs"
+[interpretations.packs]
+format = "senml"
+identity = { field = "device" }
+value = { field = "temperature" }
+
+[sources.packed]
+concept = "fridge"
+attribute = "temperature"
+interpretation = "packed"
+[interpretations.packed]
+format = "msgpack"
+identity = { field = "fridge" }
+value = { field = "t", unit = "degC" }
+
+[sources.alone]
+concept = "fridge"
+attribute = "temperature"
+interpretation = "alone"
+[interpretations.alone]
+format = "value"
+identity = { field = "fridge" }
+value = { field = "value", unit = "degC" }
+"""
+
+
 def test_what_is_published_can_be_read_and_is_kept_once(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:
@@ -64,6 +140,7 @@ def test_reading_waits_for_the_first_event(with_doors: Callable[..., Any]) -> No
         ("/channels/mine/events", {"id": "1"}, 400, "event.not_a_cloudevent"),
         ("/channels/mine/events", [EVENT, {"id": "2"}], 400, "event.not_a_cloudevent"),
         ("/channels/mine/events", EVENT | {"time": "soon"}, 400, "time.bad_time"),
+        ("/channels/mine/events", EVENT | {"time": "2026-03-02T09:14:05"}, 400, "time.no_zone"),
         ("/channels/Not A Name/events", EVENT, 400, "channel.bad_name"),
         ("/channels/events/events", EVENT, 403, "channel.reserved"),
         ("/channels/output.mail/events", EVENT, 403, "channel.reserved"),
@@ -90,22 +167,23 @@ def test_too_much_at_once_is_refused(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors(max_body_bytes=2_000, max_batch=3) as doors:
             large = await doors.ask("POST", "/channels/mine/events", EVENT | {"data": "x" * 5_000})
-            many = await doors.ask("POST", "/sources/s", [{"n": n} for n in range(4)])
+            many = await doors.ask("POST", "/sources/readers", [{"n": n} for n in range(4)])
             assert (large.status, large.json()["title"]) == (413, "input.too_large")
             assert (many.status, many.json()["title"]) == (413, "event.batch_too_large")
 
     asyncio.run(scenario())
 
 
-def test_a_device_posts_its_own_words_and_a_repetition_is_stored_once(
+def test_a_device_posts_its_own_format_and_a_request_repeated_under_its_key_is_stored_once(
     with_doors: Callable[..., Any],
 ) -> None:
     reading = {"reader": "r1", "tag": "E200-01", "dx": 1.0, "dy": 2.0, "t": "2026-03-02T09:14:05Z"}
+    key = {"Idempotency-Key": '"8e03978e-40d5-43dd-bc93-6894a57f9324"'}
 
     async def scenario() -> None:
         async with with_doors() as doors:
-            await doors.ask("POST", "/sources/readers", reading)
-            again = await doors.ask("POST", "/sources/readers", reading)
+            await doors.ask("POST", "/sources/readers", reading, key)
+            again = await doors.ask("POST", "/sources/readers", reading, key)
             assert again.json() == {"positions": [1], "duplicates": 1}
             await doors.node.channels.channel("events").wait_after(0, timeout_ms=10_000)
             (event,) = (await doors.ask("GET", "/channels/events/events")).json()["events"]
@@ -140,8 +218,155 @@ def test_no_bytes_break_a_door(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:
             for body in found:
-                for path in ("/channels/mine/events", "/sources/readers", "/sources/unknown"):
+                for path in ("/channels/mine/events", "/sources/readers"):
                     assert (await doors.ask("POST", path, body)).status in (200, 400, 413)
+                assert (await doors.ask("POST", "/sources/unknown", body)).status == 404
             assert doors.node.not_ready() == []
+
+    asyncio.run(scenario())
+
+
+def test_equal_readings_are_events_of_their_own_and_their_order_stays(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_text=FRIDGES) as doors:
+            for value in (21.5, 21.5, 22.0, 21.5, 21.5):
+                answer = await doors.ask("POST", "/sources/fridges", {"key": "f1", "value": value})
+                assert answer.json()["duplicates"] == 0
+            switched = [{"key": "f1", "state": state} for state in ("ON", "OFF", "ON")]
+            await doors.ask("POST", "/sources/switches", switched)
+            assert await doors.values("fridge.temperature", 8) == [21.5, 21.5, 22.0, 21.5, 21.5]
+            assert await doors.values("fridge.state", 8) == ["ON", "OFF", "ON"]
+
+    asyncio.run(scenario())
+
+
+def test_an_idempotency_key_names_a_request_of_one_source_also_after_a_restart(
+    with_doors: Callable[..., Any],
+) -> None:
+    batch = [{"key": "f1", "value": 4.0}, {"key": "f1", "value": 4.0}]
+    key = {"Idempotency-Key": "k-1"}
+
+    async def scenario() -> None:
+        async with with_doors(site_text=FRIDGES) as doors:
+            first = await doors.ask("POST", "/sources/fridges", batch, key)
+            again = await doors.ask("POST", "/sources/fridges", batch, key)
+            other_key = await doors.ask("POST", "/sources/fridges", batch, {"Idempotency-Key": "k"})
+            assert first.json() == {"positions": [1, 2], "duplicates": 0}
+            assert again.json() == {"positions": [1, 2], "duplicates": 2}
+            assert other_key.json() == {"positions": [3, 4], "duplicates": 0}
+            switched = [{"key": "f1", "state": "ON"}] * 2
+            elsewhere = await doors.ask("POST", "/sources/switches", switched, key)
+            assert elsewhere.json() == {"positions": [1, 2], "duplicates": 0}
+        async with with_doors(site_text=FRIDGES) as doors:
+            later = await doors.ask("POST", "/sources/fridges", batch, key)
+            assert later.json() == {"positions": [1, 2], "duplicates": 2}
+            other = [batch[0], {"key": "f1", "value": 9.0}]
+            misused = await doors.ask("POST", "/sources/fridges", other, key)
+            assert (misused.status, misused.json()["title"]) == (422, "event.key_reused")
+            assert doors.node.channels.channel("raw.fridges").last_position() == 4
+            too_long = await doors.ask(
+                "POST", "/sources/fridges", batch, {"Idempotency-Key": "k" * 2_000}
+            )
+            assert (too_long.status, too_long.json()["title"]) == (400, "event.bad_key")
+
+    asyncio.run(scenario())
+
+
+def test_a_declared_id_field_names_readings_also_of_a_source_with_an_interpretation(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_text=FRIDGES) as doors:
+            reading = {"n": 7, "fridge": "f1", "t_f": 39.2}
+            for _ in range(2):
+                await doors.ask("POST", "/sources/probes", [reading, reading | {"n": 8}])
+            key = {"Idempotency-Key": "of no matter here"}
+            again = await doors.ask("POST", "/sources/probes", reading | {"t_f": 50}, key)
+            assert again.json() == {"positions": [1], "duplicates": 1}
+            csv = b"n;fridge;t\n1;f1;4,5\n2;f1;4,5\n"
+            for _ in range(2):
+                assert (await doors.ask("POST", "/sources/loggers", csv)).status == 200
+            assert await doors.values("fridge.temperature", 4) == [4.0, 4.0, 4.5, 4.5]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("source", "body", "values"),
+    [
+        ("loggers", b"n;fridge;t\n1;f1;-18,4\n", [-18.4]),
+        ("loggers", b'"n;fridge;t\\n1;f1;-18,4\\n"', [-18.4]),
+        ("boxes", b'<?xml version="1.0"?><box><fridge>f1</fridge><t>-18.4</t></box>', [-18.4]),
+        (
+            "packs",
+            b'[{"bn":"f1:","n":"temperature","u":"Cel","v":4},{"n":"humidity","u":"%RH","v":50}]',
+            [4.0],
+        ),
+        ("packed", b"\x82\xa6fridge\xa2f1\xa1t\xcb\xc0\x32\x66\x66\x66\x66\x66\x66", [-18.4]),
+        ("packed", b'{"fridge": "f1", "t": -18.4}', [-18.4]),
+        ("alone?fridge=f1", b"-18.4", [-18.4]),
+        ("alone?fridge=f1", b" -18.4\r\n", [-18.4]),
+    ],
+)
+def test_a_body_is_read_by_the_format_of_its_source(
+    with_doors: Callable[..., Any], source: str, body: bytes, values: list[float]
+) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_text=FRIDGES) as doors:
+            answer = await doors.ask("POST", f"/sources/{source}", body, {"Content-Type": "x/y"})
+            assert answer.json() == {"positions": [1], "duplicates": 0}
+            assert await doors.values("fridge.temperature", len(values)) == values
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("source", "body"),
+    [
+        ("boxes", b"<box>"),
+        ("packed", b"\xc1"),
+        ("fridges", b"ON"),
+        ("fridges", b""),
+        ("alone", b""),
+    ],
+)
+def test_a_body_that_is_not_in_the_format_of_its_source_is_refused(
+    with_doors: Callable[..., Any], source: str, body: bytes
+) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_text=FRIDGES) as doors:
+            answer = await doors.ask("POST", f"/sources/{source}", body)
+            assert answer.status == 400
+            assert doors.node.channels.channel(f"raw.{source}").last_position() == 0
+
+    asyncio.run(scenario())
+
+
+def test_an_unknown_source_is_not_found_and_the_nearest_name_is_told(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            answer = await doors.ask("POST", "/sources/reader", {"a": 1})
+            assert (answer.status, answer.json()["title"]) == (404, "source.unknown")
+            assert answer.json()["hint"] == "did you mean 'readers'?"
+            assert "raw.reader" not in doors.node.channels.names()
+
+    asyncio.run(scenario())
+
+
+def test_a_site_with_open_sources_stores_and_quarantines_what_it_does_not_know(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_keys="open_sources = true") as doors:
+            answer = await doors.ask("POST", "/sources/reader", {"a": 1})
+            assert answer.status == 200
+            quarantine = doors.node.channels.channel("quarantine")
+            assert await quarantine.wait_after(0, timeout_ms=10_000)
+            (stored,) = await quarantine.read_after(0)
+            assert b"source.unbound" in stored.event.data
 
     asyncio.run(scenario())

@@ -341,7 +341,7 @@ def test_the_answer_page_says_who_asks_what_and_when_on_the_readers_clock(
 
 def test_the_page_and_what_it_shows(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with with_doors(site_keys="open_sources = true") as doors:
             await raised(doors)
             await doors.ask("POST", "/sources/strange", {"a": 1})
             await doors.node.channels.channel("quarantine").wait_after(0, timeout_ms=10_000)

@@ -130,7 +130,7 @@ def test_a_source_that_was_unbound_is_bound_and_released(with_doors: Callable[..
     )
 
     async def scenario() -> None:
-        async with with_doors() as doors:
+        async with with_doors(site_keys="open_sources = true") as doors:
             seconds = doors.node.clock.now_ms() / 1_000
             await doors.ask("POST", "/sources/oldcam", CAMERA | {"ts": seconds})
             await until(

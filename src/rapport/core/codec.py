@@ -180,7 +180,7 @@ def _decode_closely(body: bytes, received_ms: int) -> Event:
             id=read.id,
             type=read.type,
             subject=read.subject or "",
-            time=received_ms if read.time is None else parse_time(read.time),
+            time=received_ms if read.time is None else parse_time(read.time, needs_offset=True),
             data=data,
             headers=_extensions(body) | marks,
         )

@@ -14,6 +14,7 @@ RapportError
     LeaseExpired
     DuplicateName
     StaleVersion
+    KeyReused
   Unavailable
     StoreUnavailable
     ChannelUnavailable
@@ -221,6 +222,13 @@ class StaleVersion(Conflict):
     """Somebody else changed it first."""
 
     code = "state.stale_version"
+
+
+class KeyReused(Conflict):
+    """An idempotency key that came before with another request."""
+
+    code = "event.key_reused"
+    status = 422
 
 
 class Unavailable(RapportError):

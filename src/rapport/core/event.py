@@ -17,6 +17,10 @@ CAUSE = "cause"
 """Header that names the events this one follows from; written by `cause_text`."""
 INTERPRETATION = "interpretation"
 """Header `name@version` of the interpretation that gave the event its meaning."""
+ADDED_FIELDS = "addedfields"
+"""Header of a raw event: fields that its transport knows, such as levels of an MQTT topic, as a
+JSON object. They count as fields of the payload.
+"""
 
 _EMPTY: dict[str, str] = {}
 

@@ -64,6 +64,28 @@ def time_ordered_ids(time_ms: int, chance: bytes) -> list[str]:
     return [whole[at : at + _ID_LETTERS] for at in range(0, len(whole), _ID_LETTERS)]
 
 
+class RowIds:
+    """Names the rows of a file by all that stands in it up to each of them: the same in a copy of
+    the file and in the file after rows were appended, another one for an equal row further down.
+
+    >>> ids, appended = RowIds(), RowIds()
+    >>> first = [ids.next(b"a"), ids.next(b"a")]
+    >>> first[0] != first[1], first == [appended.next(b"a"), appended.next(b"a")]
+    (True, True)
+    """
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=_ID_BYTES)
+        self._number = 0
+
+    def next(self, row: bytes) -> str:
+        """The name of the next row: a digest of the rows up to it, and its number from 1."""
+        self._number += 1
+        self._digest.update(len(row).to_bytes(8, "big"))
+        self._digest.update(row)
+        return f"{self._digest.hexdigest()}:{self._number}"
+
+
 def content_id(*parts: str) -> str:
     """A 128-bit id that depends on nothing but `parts`, so doing a thing twice names it once.
 

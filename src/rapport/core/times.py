@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from rapport.core.errors import InvalidInput
 
@@ -31,6 +31,7 @@ _UNITS_MS = {
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*\Z")
+_END_OF_DAY = re.compile(r"(.{7,10}[T ])24((?::?00(?::?00(?:[.,]0+)?)?)?(?:Z|[+-][0-9:]+)?)")
 _INTEGER = re.compile(r"-?\d{1,19}\Z")
 ENDLESS_DURATION = "time.endless_duration"
 """Code of one that no time can be after."""
@@ -85,8 +86,11 @@ def rough_duration(duration_ms: int) -> str:
     return f"{duration_ms} ms"
 
 
-def parse_time(value: str | int) -> int:
-    """Milliseconds since 1970 UTC of an integer, digits, or ISO 8601 text (no zone = UTC).
+def parse_time(value: str | int, *, needs_offset: bool = False) -> int:
+    """Milliseconds since 1970 UTC of an integer, digits, or ISO 8601 text.
+
+    A text without an offset is in UTC, as people write it for a query; with `needs_offset`, as in
+    envelopes of events, it is refused.
 
     >>> parse_time("1970-01-01T00:00:01Z"), parse_time("1005061")
     (1000, 1005061)
@@ -98,19 +102,44 @@ def parse_time(value: str | int) -> int:
     if text[-1:] != "Z" and _INTEGER.match(text):
         return _in_range(int(text))
     try:
-        moment = datetime.fromisoformat(text)
+        moment = read_iso(text)
     except ValueError:
         raise InvalidInput(
             f"{text[:60]!r} is not a time",
             code="time.bad_time",
             hint="write milliseconds since 1970 or ISO 8601, such as 2026-03-02T09:14:05.210Z",
         ) from None
+    if needs_offset and moment.tzinfo is None:
+        raise InvalidInput(
+            f"{text[:60]!r} says no offset from UTC",
+            code="time.no_zone",
+            hint="write it with its offset, such as 2026-03-02T09:14:05Z",
+        )
     since = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
 
 
+def read_iso(text: str) -> datetime:
+    """ISO 8601 as it stands, with or without an offset; raises ValueError.
+
+    >>> read_iso("2026-03-01T24:00Z").isoformat()
+    '2026-03-02T00:00:00+00:00'
+    """
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        ended = _END_OF_DAY.fullmatch(text)
+        if ended is None:
+            raise
+    try:
+        return datetime.fromisoformat(f"{ended[1]}00{ended[2]}") + timedelta(days=1)
+    except OverflowError:
+        raise ValueError(text) from None
+
+
 def parse_times(values: Sequence[str | int | None], default_ms: int) -> list[int]:
-    """What `parse_time` gives for each, `default_ms` for None; cheaper when all have a zone.
+    """What `parse_time` gives for each with its offset, `default_ms` for None; cheaper when all
+    have one.
 
     >>> parse_times(["1970-01-01T00:00:01Z", "1970-01-01T00:00:02+00:00"], 0)
     [1000, 2000]
@@ -120,7 +149,10 @@ def parse_times(values: Sequence[str | int | None], default_ms: int) -> list[int
         # Whatever is no text, no ISO 8601 or has no zone raises, and is looked at one by one.
         spans = [read(value) - _EPOCH for value in values]  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        return [default_ms if value is None else parse_time(value) for value in values]
+        return [
+            default_ms if value is None else parse_time(value, needs_offset=True)
+            for value in values
+        ]
     return [
         (span.days * 86_400 + span.seconds) * 1_000 + span.microseconds // 1_000 for span in spans
     ]

@@ -3,7 +3,8 @@
 SenML, NGSI and Home Assistant send the unit with the number. It counts more than what somebody
 declared once: the number is turned into the declared unit before anything else looks at it. Where a
 device of SenML or Home Assistant does not say it, nobody knows what it meant, whatever others of
-its kind mean. CSV and XML know only texts; where a number is declared, the text is read as one.
+its kind mean. CSV, XML and single values are only texts; where a number is declared, the text is
+read as one.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from rapport.units.catalogue import BY_NAME
 from rapport.units.numbers import DecimalMark, parse_number
 from rapport.units.quantities import Affine, converter
 
-_OF_TEXTS = ("csv", "xml")
+_OF_TEXTS = ("csv", "xml", "value")
 _SAY_UNITS = ("senml", "homeassistant")
 """Here the unit belongs to the data; NGSI leaves it to the agreed data model as well."""
 _NO_UNIT = "1"
-_TRUTHS = {"true": True, "false": False, "1": True, "0": False}
+TRUTHS = {"true": True, "false": False, "1": True, "0": False, "on": True, "off": False}
+"""How texts say that something is so, in small letters."""
 
 
 def decimal_mark(choice: FormatChoice) -> DecimalMark | None:
@@ -114,7 +116,7 @@ def _read_part(
 
 def _scalar(text: str, kind: str, decimal: DecimalMark, path: str) -> Any:
     if kind == "boolean":
-        return _TRUTHS.get(text.strip().lower(), text)
+        return TRUTHS.get(text.strip().lower(), text)
     if kind not in ("number", "integer"):
         return text
     try:

@@ -22,7 +22,7 @@ class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
 
     Without `interpretation` it speaks root: `time`, `key` and `value` name the fields of its
     payload (the time of the envelope holds when the payload has none). `id` names the field in
-    recorded files; events that come through a door keep the id of their envelope.
+    recorded files; events that come in with an envelope keep its id.
     """
 
     source: str
@@ -38,6 +38,13 @@ class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
     into: str = "events"
     """The channel that takes what was given a meaning."""
     id: str = "id"
+    own_id: str = ""
+    """The field that names a live event, where the site declares one; empty: each arrival is an
+    event of its own.
+    """
+    zone: str = ""
+    """Of local times that say none, by the source or the site; empty: such times are quarantined.
+    """
     time: str = "time"
     key: str = "key"
     value: tuple[str, ...] = ()

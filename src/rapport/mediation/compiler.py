@@ -20,10 +20,10 @@ def generate(resolved: Resolved) -> str:
     interpretation, binding = resolved.interpretation, resolved.binding
     body = [
         *_check_type(interpretation.type),
-        "data = decode_object(raw.data)",
+        "data = decode_object(raw)",
         *_hold_back(resolved.values),
         "",
-        *_time(interpretation.time, decimal_mark(interpretation.format)),
+        *_time(interpretation.time, decimal_mark(interpretation.format), binding.zone),
         "",
         *_identity(interpretation.identity),
         f"subject = subject_of({binding.concept + '/'!r}, key)",
@@ -70,18 +70,20 @@ def _read(variable: str, path: Path) -> list[str]:
     return lines
 
 
-def _time(rule: TimeRule | None, decimal: DecimalMark | None) -> list[str]:
-    """`decimal`: how numbers are written in a format that knows only texts."""
+def _time(rule: TimeRule | None, decimal: DecimalMark | None, zone: str) -> list[str]:
+    """`decimal`: how numbers are written in a format that knows only texts; `zone`: of the source
+    or the site.
+    """
     if rule is None:
         return ["# time: of the envelope", "time = raw.time"]
-    field = shown(rule.field)
+    field, zone = shown(rule.field), rule.zone or zone
     as_text = f", {decimal!r}" if decimal else ""
     call = {
-        "iso8601": f"iso_time(time, {field!r}, {rule.zone!r})",
+        "iso8601": f"iso_time(time, {field!r}, {zone!r})",
         "epoch_s": f"epoch_time(time, {field!r}, 1000.0{as_text})",
         "epoch_ms": f"epoch_time(time, {field!r}, 1.0{as_text})",
-        "root": f"root_time(time, {field!r})",
-    }.get(rule.format, f"pattern_time(time, {field!r}, {rule.format!r}, {rule.zone!r})")
+        "root": f"root_time(time, {field!r}, {zone!r})",
+    }.get(rule.format, f"pattern_time(time, {field!r}, {rule.format!r}, {zone!r})")
     if rule.optional:
         call = f"raw.time if time is MISSING else {call}"
     return [f"# time: {rule.format!r}", *_read("time", rule.field), f"time = {call}"]
@@ -123,6 +125,8 @@ def _otherwise(rule: IdentityRule, field: str) -> list[str]:
 def _value(value: ResolvedValue) -> list[str]:
     rule, variable, field = value.rule, f"v_{value.rule.name}", shown(value.rule.field)
     lines = _read(variable, rule.field)
+    if value.kind == "boolean" and rule.decimal:  # the format knows only texts
+        return [*lines, f"{variable} = truth_or_text({variable}, {field!r})"]
     if value.kind != "number":
         return [*lines, f"{variable} = {_READERS[value.kind]}({variable}, {field!r})"]
     if rule.decimal:

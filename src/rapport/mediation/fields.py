@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -10,8 +11,10 @@ import msgspec
 
 from rapport.core.codec import DATA_ENCODING, DATA_TYPE
 from rapport.core.errors import InvalidInput
-from rapport.core.event import MAX_NAME
+from rapport.core.event import ADDED_FIELDS, MAX_NAME, Event
 from rapport.core.times import parse_time
+from rapport.mediation.as_declared import TRUTHS
+from rapport.mediation.formats.payload import added_fields
 from rapport.mediation.rejection import Rejected
 from rapport.units.numbers import DecimalMark, looks_like_number, parse_number
 from rapport.units.timeformats import from_epoch, from_iso, from_pattern
@@ -21,22 +24,24 @@ MISSING: Any = msgspec.UNSET
 
 _DECODE = msgspec.json.Decoder().decode
 _SHOWN = 60
-_OF_RAW_DATA = frozenset((DATA_TYPE, DATA_ENCODING))
+_DIGITS = re.compile(r"-?\d{1,19}")
+_OF_RAW_DATA = frozenset((DATA_TYPE, DATA_ENCODING, ADDED_FIELDS))
 
 
-def decode_object(raw: bytes) -> dict[str, Any]:
-    """The payload as a JSON object."""
+def decode_object(raw: Event) -> dict[str, Any]:
+    """The payload as a JSON object, with the fields that its transport added."""
     try:
-        data = _DECODE(raw)
+        data = _DECODE(raw.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise Rejected("payload.not_json", f"the payload cannot be read: {error}") from None
     if data.__class__ is not dict:
         raise Rejected(
             "payload.not_an_object",
             f"the payload is {_kind(data)}, not an object",
-            'a payload looks like {"reader": "r7", "tag": "E200-34"}',
+            'a payload looks like {"reader": "r7", "tag": "E200-34"}; one value alone needs an '
+            'interpretation with format = "value"',
         )
-    return data
+    return data if ADDED_FIELDS not in raw.headers else data | added_fields(raw)
 
 
 def number(value: Any, field: str) -> float:
@@ -84,6 +89,16 @@ def truth(value: Any, field: str) -> bool:
     _wrong(value, field, "value.not_a_boolean", "true or false")
 
 
+def truth_or_text(value: Any, field: str) -> bool:
+    """A JSON true or false, or text that says it: `true`, `off`, `1`."""
+    if value.__class__ is not str:
+        return truth(value, field)
+    found = TRUTHS.get(value.strip().lower())
+    if found is None:
+        raise Rejected("value.not_a_boolean", f"{field} is the text {_cut(value)}")
+    return found
+
+
 def name(value: Any, field: str) -> str:
     """What identifies something: text, or a whole number as its digits."""
     if isinstance(value, str) and value:
@@ -106,9 +121,9 @@ def subject(concept_and_slash: str, key: str) -> str:
 
 def kept_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Of a raw event's headers those that are true of its reading too, whose data are JSON: not
-    that they came as CSV, or as octets in base64.
+    that they came as CSV, or as octets in base64, nor which fields were added.
     """
-    if DATA_TYPE not in headers and DATA_ENCODING not in headers:
+    if _OF_RAW_DATA.isdisjoint(headers):
         return headers
     return {name: told for name, told in headers.items() if name not in _OF_RAW_DATA}
 
@@ -129,11 +144,13 @@ def pattern_time(value: Any, field: str, pattern: str, zone: str) -> int:
     return _time(field, from_pattern, text(value, field), pattern, zone)
 
 
-def root_time(value: Any, field: str) -> int:
-    """Integer milliseconds or ISO 8601 text, without an offset in UTC."""
-    if value.__class__ is not str and value.__class__ is not int:
+def root_time(value: Any, field: str, zone: str = "") -> int:
+    """Integer milliseconds, or ISO 8601 text with an offset or in the zone."""
+    if value.__class__ is int or (value.__class__ is str and _DIGITS.fullmatch(value.strip())):
+        return _time(field, parse_time, value)
+    if value.__class__ is not str:
         _wrong(value, field, "time.bad_time", "integer milliseconds or ISO 8601 text")
-    return _time(field, parse_time, value)
+    return _time(field, from_iso, value, zone)
 
 
 def not_finite(field: str) -> NoReturn:

@@ -17,6 +17,7 @@ from rapport.mediation.formats.base import Document, Format
 from rapport.mediation.formats.named import format_named
 from rapport.mediation.interpretation import Interpretation, shown
 from rapport.mediation.memory import SourceMemory
+from rapport.mediation.raw_reading import own_id
 from rapport.mediation.rejection import Rejected, Rejection
 from rapport.mediation.transformer import Transformer
 from rapport.units.numbers import DecimalMark
@@ -38,7 +39,9 @@ class FormattedTransformer:
         self._format: Format = format_named(given.format.name, given.format.options)
         self._build, self._memory = build, memory
         plain = build(self._interpretation)
+        self._own_id = plain.binding.own_id
         self.into, self.may_block = plain.into, plain.may_block
+        self.local_zone = plain.local_zone
         self.knows_only_now = plain.knows_only_now
         self.stamp = given.stamp()
         self._variants: dict[tuple[tuple[str, str], ...], Transformer] = {(): plain}
@@ -68,9 +71,10 @@ class FormattedTransformer:
 
     def _apply_document(self, document: Document, stored: StoredEvent) -> Event | Rejection:
         raw = stored.event
+        declared = own_id(document, self._own_id) if document.id else ""
         alone = msgspec.structs.replace(
             raw,
-            id=f"{raw.id}:{document.id}" if document.id else raw.id,
+            id=declared or (f"{raw.id}:{document.id}" if document.id else raw.id),
             type=document.type or raw.type,
             time=raw.time if document.time is None else document.time,
             data=msgspec.json.encode(document.value),

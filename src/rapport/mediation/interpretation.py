@@ -26,7 +26,7 @@ class TimeRule(msgspec.Struct, frozen=True):
     """Where event time stands and how it is written.
 
     `format`: `iso8601`, `epoch_s`, `epoch_ms`, a `strptime` pattern, or `root` (integer ms or ISO
-    8601, no zone = UTC). `optional`: without the field, the time of the envelope holds.
+    8601). `optional`: without the field, the time of the envelope holds.
     """
 
     field: Path

@@ -18,6 +18,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.holding.quarantine import QUARANTINE, rejection_event
 from rapport.mediation.memory import SourceMemory
+from rapport.mediation.reading_times import RepeatedHours, part_plausible
 from rapport.mediation.rejection import Rejection
 from rapport.store.base import RecordStore
 
@@ -43,6 +44,8 @@ class GivesMeaning(Protocol):
     """The channel that takes the results."""
     knows_only_now: bool
     """Whether events that are given their meaning later may mean something else."""
+    local_zone: str
+    """The zone of times that are written as local ones; empty when they are not."""
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         """Readings and rejections, each in order; never raises."""
@@ -52,7 +55,7 @@ class RejectsAll:
     """Stands in where no meaning can be given: everything is rejected for one reason."""
 
     may_block = knows_only_now = False
-    into = EVENTS
+    into, local_zone = EVENTS, ""
 
     def __init__(self, code: str, message: str, hint: str, stamp: str = "") -> None:
         self.code, self.message, self.hint, self.stamp = code, message[:500], hint[:500], stamp
@@ -117,6 +120,7 @@ class Lane:
         self._unfinished: _Applied | None = None
         self._is_midway = False
         """Whether the memory may hold events of which not all is stored."""
+        self._hours: tuple[str, RepeatedHours] | None = None
         self._thread: ThreadPoolExecutor | None = None
 
     def is_behind(self) -> bool:
@@ -142,8 +146,11 @@ class Lane:
             return 0
         async with self._turn:
             chosen, self._is_midway = self._choose(), True
-            found = await self._apply_all(chosen, self._not_remembered(batch))
-            self._unfinished = _Applied(batch, chosen.into, *found)
+            readings, rejections = await self._apply_all(chosen, self._not_remembered(batch))
+            readings, implausible = part_plausible(
+                self._in_file_order(chosen, readings), batch, chosen.stamp
+            )
+            self._unfinished = _Applied(batch, chosen.into, readings, [*rejections, *implausible])
             return await self._finish(self._unfinished, self._subscription)
 
     async def keep_learned(self) -> bool:
@@ -178,6 +185,12 @@ class Lane:
         self._unfinished, self._is_midway = None, False
         self.counts.read += len(batch)
         return len(batch)
+
+    def _in_file_order(self, chosen: GivesMeaning, readings: list[Event]) -> list[Event]:
+        """Readings with the hour that the order of imported rows says."""
+        if self._hours is None or self._hours[0] != chosen.local_zone:
+            self._hours = (chosen.local_zone, RepeatedHours(chosen.local_zone))
+        return self._hours[1].settle(readings)
 
     def _not_remembered(self, batch: list[StoredEvent]) -> list[StoredEvent]:
         """Without what is in the memory: its readings were stored before that was saved."""

@@ -212,6 +212,11 @@ class MediationReader:
             self._in_use[source] = (now, built)
 
     @property
+    def in_force(self) -> InForce:
+        """What gives events their meaning now."""
+        return self._repository.in_force
+
+    @property
     def bindings(self) -> Mapping[str, SourceBinding]:
         """How sources speak, by name."""
         return self._bindings

@@ -12,6 +12,7 @@ import msgspec
 
 from rapport.core.errors import InterpretationError, InvalidInput, Problem, Severity, UnknownName
 from rapport.kernel.toml import TomlFile
+from rapport.mediation.as_declared import decimal_mark
 from rapport.mediation.binding import SourceBinding, root_interpretation
 from rapport.mediation.interpretation import Interpretation, ValueRule
 from rapport.mediation.plausibility import plausible_unit
@@ -149,10 +150,11 @@ def _check_shape(interpretation: Interpretation, binding: SourceBinding) -> list
 
 def _check_units(interpretation: Interpretation, binding: SourceBinding) -> list[Problem]:
     problems = []
+    are_texts = decimal_mark(interpretation.format) is not None  # then each value has a mark
     for rule in interpretation.values:
         kind = _value_kind(rule, binding)
         if kind != "number":
-            if rule.unit or rule.to or rule.decimal:
+            if rule.unit or rule.to or (rule.decimal and not are_texts):
                 problems.append(
                     _problem(
                         interpretation,

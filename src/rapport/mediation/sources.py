@@ -12,9 +12,10 @@ from rapport.channel.reserved import is_reserved
 from rapport.core.errors import Problem
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
+from rapport.kernel.zones import read_zone
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 
-_KEYS = ("into", "interpretation", "type")
+_KEYS = ("into", "interpretation", "type", "id", "zone")
 _CHANNEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
@@ -28,12 +29,14 @@ def sources_into_channels(file: TomlFile) -> tuple[dict[str, SourceBinding], lis
         before = len(problems)
         fields = Fields(section, problems, known=_KEYS, strict=True)
         into = fields.filled_text("into", example='"orders"')
+        fields.filled_text("id", "", example='"order"')
         _check_channel(fields, into)
         binding = SourceBinding(
             source=name,
             interpretation=fields.filled_text("interpretation", example='"de/orders"'),
             speaks=fields.filled_text("type", ""),
             into=into,
+            zone=read_zone(fields),
         )
         if len(problems) == before:
             found[name] = binding

@@ -45,6 +45,7 @@ class Transformer:
         self.may_block = bool(resolved.interpretation.conversions)
         self.knows_only_now = False
         self.into = resolved.binding.into
+        self.local_zone = local_zone(resolved)
         self._text, self._transform = text, transform
 
     @staticmethod
@@ -92,6 +93,14 @@ class Transformer:
         return readings, rejections
 
 
+def local_zone(resolved: Resolved) -> str:
+    """The zone of times that are written as local ones; empty when they are not."""
+    rule = resolved.interpretation.time
+    if rule is None or rule.format in ("epoch_s", "epoch_ms") or "%z" in rule.format:
+        return ""
+    return rule.zone or resolved.binding.zone
+
+
 _SHARED: Mapping[str, Any] = {
     "__builtins__": {},
     "dict": dict,
@@ -109,6 +118,7 @@ _SHARED: Mapping[str, Any] = {
     "number_or_text": fields.number_or_text,
     "text": fields.text,
     "truth": fields.truth,
+    "truth_or_text": fields.truth_or_text,
     "name": fields.name,
     "subject_of": fields.subject,
     "iso_time": fields.iso_time,

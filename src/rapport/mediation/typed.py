@@ -12,23 +12,30 @@ import msgspec
 
 from rapport.core.errors import InterpretationError, RapportError, UnknownName
 from rapport.core.event import CAUSE, INTERPRETATION, Event, StoredEvent, cause_text
+from rapport.core.release import HISTORY
 from rapport.mediation import fields
 from rapport.mediation.as_declared import as_declared, without_undeclared
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import KEY, TIME, parts_of
 from rapport.mediation.formats.base import Document, Format
 from rapport.mediation.formats.named import format_named
+from rapport.mediation.formats.payload import with_added_fields
 from rapport.mediation.in_force import InForce, stamp_of
 from rapport.mediation.memory import SourceMemory
+from rapport.mediation.model.conversions import Chain
 from rapport.mediation.model.feeding import knows_only_now
 from rapport.mediation.model.memory import Functions
+from rapport.mediation.model.notations import EPOCH_MILLISECONDS, EPOCH_SECONDS, ParseTime
 from rapport.mediation.model.references import feeds_of, functions_needed
 from rapport.mediation.model.scope import Scope
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import Transformer, make_transformer
+from rapport.mediation.raw_reading import own_id
 from rapport.mediation.rejection import Rejected, Rejection
 from rapport.mediation.typed_rows import TypedRows, are_rows_read
+from rapport.units.timeformats import local_times
 
+_NOT_LOCAL = (EPOCH_SECONDS, EPOCH_MILLISECONDS)
 _ENCODE = msgspec.json.Encoder().encode
 
 
@@ -66,12 +73,18 @@ class TypedTransformer:
         self.may_block = bool(functions_needed(interpretations, name))
         self.feeds = feeds_of(interpretations, name)
         self.knows_only_now = any(map(knows_only_now, self._scope.conversions.values()))
+        self.local_zone = self._local_zone()
         self._transformers: dict[str, Transformer] = {}
         self._only = only_type(self._scope)
         self._rows = self._made_rows()
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         """Readings (or events of root) and rejections, each in order."""
+        is_history = any(HISTORY in stored.event.headers for stored in events)
+        with local_times(self._binding.zone, takes_first=is_history):
+            return self._apply_many(events)
+
+    def _apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         found: list[Event] = []
         rejections: list[Rejection] = []
         turned = self._rows.turned(events) if self._rows is not None else repeat(None)
@@ -88,7 +101,9 @@ class TypedTransformer:
         self, stored: StoredEvent, found: list[Event], rejections: list[Rejection]
     ) -> None:
         try:
-            documents = self._format.read(stored.event, self.memory.format)
+            documents = with_added_fields(
+                stored.event, self._format.read(stored.event, self.memory.format)
+            )
         except Exception as error:
             rejections.append(self._rejection(error, stored))
             return
@@ -150,15 +165,17 @@ class TypedTransformer:
     ) -> list[Event]:
         """The value as it stands in a channel: readings of a concept, or the value as it is."""
         raw = stored.event
-        own_id = ":".join(each for each in (raw.id, document.id, part) if each)
+        declared = own_id(document, self._binding.own_id) if document.id else ""
+        names = (declared, part) if declared else (raw.id, document.id, part)
+        id = ":".join(each for each in names if each)
         time = _time_of(document, stored)
         headers = self._headers(stored)
         said = value.get("@type") or result_type
         if said not in self._concepts:
-            return [Event(raw.source, own_id, said, raw.subject, time, _ENCODE(value), headers)]
+            return [Event(raw.source, id, said, raw.subject, time, _ENCODE(value), headers)]
         if value.get(TIME) is not None:
-            time = fields.root_time(value[TIME], TIME)
-        return list(self._readings(said, value, Event(raw.source, own_id, "", "", time), headers))
+            time = fields.root_time(value[TIME], TIME, self._binding.zone)
+        return list(self._readings(said, value, Event(raw.source, id, "", "", time), headers))
 
     def _headers(self, stored: StoredEvent) -> dict[str, str]:
         raw = stored.event
@@ -220,6 +237,18 @@ class TypedTransformer:
         known = self._scope.types.complex_names
         error = UnknownName("type", said, known, code="type.unexpected")
         raise Rejected(error.code, error.message, error.hint or 'say type = "..." of the source')
+
+    def _local_zone(self) -> str:
+        """The zone of local times whose order in a file says which of two is meant; empty when
+        none are, or they are of several zones.
+        """
+        zones = set()
+        for conversion in self._scope.conversions.values():
+            steps = conversion.how.steps if isinstance(conversion.how, Chain) else (conversion,)
+            for how in (step.how for step in steps):
+                if isinstance(how, ParseTime) and how.format not in _NOT_LOCAL and not how.fold:
+                    zones.add(how.zone or self._binding.zone)
+        return zones.pop() if len(zones) == 1 else ""
 
     def _is_mapped(self, type_name: str) -> bool:
         return self._scope.mapping_of(type_name, "in") is not None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from rapport.core.codec import DATA_ENCODING, DATA_TYPE
 from rapport.core.errors import InterpretationError
-from rapport.core.event import Event, StoredEvent
+from rapport.core.event import ADDED_FIELDS, Event, StoredEvent
 from rapport.mediation.formats.base import MAX_BYTES
 from rapport.mediation.interpretation import FormatChoice
 from rapport.mediation.model.surroundings import Surroundings
@@ -20,6 +20,7 @@ from rapport.mediation.model.types import Types
 from rapport.mediation.rejection import Rejected
 from rapport.mediation.usual import Usual
 
+_NOT_PLAIN = frozenset((DATA_TYPE, DATA_ENCODING, ADDED_FIELDS))
 _ENOUGH = 4
 """Fewer events of one type cost as much together as one by one."""
 
@@ -74,7 +75,7 @@ class TypedRows:
         for number, stored in enumerate(events):
             event = stored.event
             headers = event.headers
-            if DATA_TYPE in headers or DATA_ENCODING in headers or len(event.data) > MAX_BYTES:
+            if not _NOT_PLAIN.isdisjoint(headers) or len(event.data) > MAX_BYTES:
                 continue
             row = rows.get(event.type)
             if row is None:

@@ -30,6 +30,7 @@ from rapport.communication.history.index import LedgerIndex
 from rapport.communication.history.ledger import Ledger, LedgerRow, MessageRow
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
+from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.conditions import Conditions
 from rapport.kernel.ending import Ending, end_each
@@ -39,7 +40,9 @@ from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 from rapport.mediation.holding.release import Releasing
+from rapport.mediation.interpretation import FormatChoice
 from rapport.mediation.outgoing.outgoing import Outgoing
+from rapport.mediation.raw_reading import RawReading, raw_reading
 from rapport.mediation.reader import MediationReader
 from rapport.node.care import ChannelCare
 from rapport.node.context import NodeContext
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     from rapport.node.ensemble import NodeEnsemble
 
 _log = get_logger(__name__)
+_NO_SOURCES = "declare it in site.toml: [sources.NAME], or allow any: [site] open_sources = true"
 
 
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +116,8 @@ class Node:
         """Faults with which the node still works."""
         self.channels = parts.channels
         self.rights = parts.rights
+        self.ids = Ids(parts.clock, Chance.from_machine())
+        """Names what comes in without a name of its own."""
         self.links, self.bridges = parts.links, parts.bridges
         self.pushing = parts.pushing
         self.admission = parts.admission
@@ -265,12 +271,24 @@ class Node:
         async with self._quota.begin(identity, channel):
             return await self.links.receiver.take_in(channel, sender, events)
 
-    def id_field(self, source: str) -> str | None:
-        """The payload field with the event id, for sources that speak root; None when there is
-        none.
+    def reading_of(self, source: str) -> RawReading:
+        """How what a source sends is read at the edge; raises UnknownName for a source that the
+        site does not declare, unless it allows open sources.
         """
-        binding = self.meanings.bindings.get(source)
-        return binding.id if binding is not None and not binding.interpretation else None
+        bindings = self.meanings.bindings
+        binding = bindings.get(source)
+        if binding is not None:
+            return raw_reading(binding, self._parts.mediation.in_force)
+        if self.site.open_sources:
+            return RawReading(FormatChoice())
+        raise UnknownName("source", source, list(bindings), code="source.unknown", hint=_NO_SOURCES)
+
+    def declared_id(self, raw: Event) -> str:
+        """The id that the payload of a source's raw event says; empty where none is declared."""
+        binding = self.meanings.bindings.get(raw.source)
+        if binding is None or not binding.own_id:
+            return ""
+        return raw_reading(binding, self._parts.mediation.in_force).declared_id(raw)
 
     def web_input(self, name: str) -> WebhookInput:
         """The input by HTTP of that name; raises UnknownName."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -196,7 +196,13 @@ def make_node(
             secret=_push_secret(site),
         ),
         links=_links(site, opened, clock, lambda name, events: node[0].append(name, events)),
-        bridges=_bridges(site, opened, clock, lambda name, events: node[0].append(name, events)),
+        bridges=_bridges(
+            site,
+            opened,
+            clock,
+            lambda name, events: node[0].append(name, events),
+            lambda event: node[0].declared_id(event),
+        ),
         pipeline=_pipeline(site, settings, clock),
         context=context,
         ensemble=_ensemble(
@@ -325,14 +331,22 @@ async def _bury_refused(
     await bury(channels, channel, f"link:{sender}", StoredEvent(0, 0, event), error, attempts=1)
 
 
-def _bridges(site: Site, channels: LoggedChannels, clock: Clock, append: Append) -> Bridges:
+def _bridges(
+    site: Site,
+    channels: LoggedChannels,
+    clock: Clock,
+    append: Append,
+    declared_id: Callable[[Event], str],
+) -> Bridges:
     declared, problems = bridges_from_site(site.file)
     if any(problem.severity == "error" for problem in problems):
         raise SiteError(problems)
     running = []
     for bridge in declared:
         password = read_secret(bridge.password, site.directory) if bridge.password else ""
-        running.append(RunningBridge(bridge, password, site.name, channels, append, clock))
+        running.append(
+            RunningBridge(bridge, password, site.name, channels, append, clock, declared_id)
+        )
     return Bridges(running)
 
 

@@ -102,6 +102,8 @@ class PushSource(msgspec.Struct, frozen=True, kw_only=True):
     """Its last value is unknown so long after it was given; 0: it holds until the next."""
     uncertainty_ms: int = 0
     """How far its clock may be wrong, either way."""
+    zone: str = ""
+    """Of local times that say none, by the source or the site."""
     further: tuple[str, ...] = ()
     """More attributes that it gives; only through a typed interpretation."""
     speaks: str = ""

@@ -5,6 +5,8 @@ Policy and mediation are siblings and do not know each other; the site translate
 
 from __future__ import annotations
 
+import msgspec
+
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute, Concepts
@@ -13,9 +15,14 @@ from rapport.policy.ontology import Ontology, PushSource
 
 
 def source_bindings(ontology: Ontology, file: TomlFile | None = None) -> dict[str, SourceBinding]:
-    """All sources by name; with the site's file also those that speak of no concept."""
+    """All sources by name; with the site's file also those that speak of no concept, and what it
+    declares of ids and zones.
+    """
     found = {name: _binding(source, ontology) for name, source in ontology.sources.items()}
-    return found | (sources_into_channels(file)[0] if file is not None else {})
+    if file is None:
+        return found
+    whole = found | sources_into_channels(file)[0]
+    return {name: _as_declared(binding, file) for name, binding in whole.items()}
 
 
 def concepts_of(ontology: Ontology) -> Concepts:
@@ -27,6 +34,16 @@ def concepts_of(ontology: Ontology) -> Concepts:
         }
         for concept, attributes in ontology.concepts.items()
     }
+
+
+def _as_declared(binding: SourceBinding, file: TomlFile) -> SourceBinding:
+    source, site = file.section("sources").section(binding.source), file.section("site")
+    own_id, zone = source.values.get("id"), site.values.get("zone")
+    return msgspec.structs.replace(
+        binding,
+        own_id=own_id if isinstance(own_id, str) else "",
+        zone=binding.zone or (zone if isinstance(zone, str) else ""),
+    )
 
 
 def _binding(source: PushSource, ontology: Ontology) -> SourceBinding:
@@ -44,4 +61,5 @@ def _binding(source: PushSource, ontology: Ontology) -> SourceBinding:
         key=source.key,
         value=source.value,
         units=(unit,) if unit else (),
+        zone=source.zone,
     )

@@ -20,8 +20,9 @@ import pyarrow.parquet
 from rapport.core.codec import decode_cloudevent
 from rapport.core.errors import InvalidInput, Problem, RapportError, SiteError
 from rapport.core.event import Event, StoredEvent
-from rapport.core.times import parse_time
+from rapport.core.release import HISTORY
 from rapport.kernel.toml import TomlFile
+from rapport.mediation.fields import root_time
 from rapport.mediation.formats.csv_dialect import split_row
 from rapport.mediation.formats.csv_options import SNIFFED
 from rapport.mediation.formats.files import values_of
@@ -38,6 +39,7 @@ _READ = msgspec.json.Decoder(dict[str, Any])
 _LONGEST_LINE = 16 * 1024 * 1024
 _OWN_LINE = re.compile(r"^line \d+")
 _JSON = ("json", "ngsi", "senml")
+_RECORDED = {HISTORY: "true"}
 
 
 class Naming(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,12 +52,20 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     id: str = ""
     time: str = ""
+    zone: str = ""
+    """Of local times that say none."""
 
 
 def naming_of(file: TomlFile, source: str) -> Naming:
     """What the site file says about a source's fields."""
     said = file.section("sources").section(source).values
-    return Naming(source=source, id=str(said.get("id", "")), time=str(said.get("time", "")))
+    zone = said.get("zone") or file.section("site").values.get("zone", "")
+    return Naming(
+        source=source,
+        id=str(said.get("id", "")),
+        time=str(said.get("time", "")),
+        zone=str(zone),
+    )
 
 
 class RawFile:
@@ -149,10 +159,10 @@ class RawFile:
             try:
                 said = _READ.decode(data)
                 id = _id_of(said.get(naming.id)) or id
-                time = _time_of(said.get(naming.time))
+                time = _time_of(said.get(naming.time), naming.zone)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 time = NO_TIME  # no object: the interpretation will say so
-        return Event(naming.source, id, f"{naming.source}.raw", "", time, data)
+        return Event(naming.source, id, f"{naming.source}.raw", "", time, data, _RECORDED)
 
     def _recorded_event(self, data: bytes) -> Event | None:
         """A whole event as `rapport read --json` writes it; None when it is a row after all."""
@@ -217,10 +227,8 @@ def _id_of(said: Any) -> str:
     return str(said) if isinstance(said, int) and not isinstance(said, bool) else ""
 
 
-def _time_of(said: Any) -> int:
-    if said is None or isinstance(said, bool) or not isinstance(said, str | int):
-        return NO_TIME
+def _time_of(said: Any, zone: str) -> int:
     try:
-        return parse_time(said)
-    except InvalidInput:
+        return root_time(said, "time", zone)
+    except Rejected:
         return NO_TIME

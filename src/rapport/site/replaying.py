@@ -23,6 +23,7 @@ from rapport.mediation.meaning import Meaning, build_meaning
 from rapport.mediation.model.conversions import Chain, Conversion
 from rapport.mediation.model.feeding import fed_by
 from rapport.mediation.model.finding import ContextLookup
+from rapport.mediation.reading_times import RepeatedHours, repeated_after_ms
 from rapport.mediation.resolve import resolve
 from rapport.policy.readings import FARTHEST_MS, readings_schema, split_events
 from rapport.policy.recorded.files import as_readings, in_batches
@@ -105,6 +106,7 @@ class _Reading:
         self._naming = naming_of(site.file, item.source.name)
         self._site, self._item, self._in_force = site, item, in_force
         self._meaning, self._report = meaning, report
+        self._hours = RepeatedHours(meaning.local_zone)
         choice = in_force.format_of(item.source.interpretation)
         self._file = RawFile(item.path, choice, self._naming)
         self._found: list[Problem] = []
@@ -129,7 +131,7 @@ class _Reading:
 
     def _by_rows(self, raws: list[StoredEvent]) -> pa.RecordBatch:
         events, rejections = self._meaning.apply_many(raws)
-        path = self._item.path
+        events, path = self._hours.settle(events), self._item.path
         self._found.extend(
             _problem(path, one.position, one.code, one.message, one.hint) for one in rejections
         )
@@ -139,7 +141,10 @@ class _Reading:
 
     def _convert(self, raws: list[StoredEvent]) -> list[Event] | None:
         events, rejections = self._meaning.apply_many(raws)
-        return None if rejections else events
+        zone = self._meaning.local_zone
+        if rejections or (zone and any(repeated_after_ms(one.time, zone) for one in events)):
+            return None  # of an hour that comes twice, the order of rows says which it is
+        return events
 
     def _quick(self) -> QuickFile | None:
         """The file by columns, where its interpretation and what it holds allow that."""
@@ -147,7 +152,7 @@ class _Reading:
         layout = self._file.csv_layout()
         if interpretation is None or layout is None or self._naming.id:
             return None
-        binding = source_bindings(self._site.ontology)[self._item.source.name]
+        binding = source_bindings(self._site.ontology, self._site.file)[self._item.source.name]
         resolved = resolve(interpretation, binding)
         if not is_columnar(resolved, layout.options) or not is_plain(self._item.path):
             return None
@@ -186,7 +191,7 @@ class _Built:
 
 def _built(site: Site, source: str, in_force: InForce) -> _Built:
     conversions = WorkerConversions(SystemClock(), [str(site.directory.resolve())])
-    binding = source_bindings(site.ontology)[source]
+    binding = source_bindings(site.ontology, site.file)[source]
     meaning = build_meaning(binding, in_force, lookups=site.tables, conversions=conversions)
     return _Built(meaning, conversions)
 

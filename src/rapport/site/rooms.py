@@ -3,7 +3,7 @@ CH-10]"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from rapport.channel.access.admission import check_access as check_access_table
 from rapport.channel.backends.memory import open_memory
@@ -28,6 +28,7 @@ from rapport.core.web_addresses import address_parts, is_loopback, is_unspecifie
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import load_settings
+from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.meaning import build_meaning
 from rapport.mediation.resolve import check_bindings
 from rapport.mediation.sources import sources_into_channels
@@ -76,7 +77,29 @@ def check_interpretations(parts: SiteParts) -> list[Problem]:
 def check_channels(parts: SiteParts) -> list[Problem]:
     """Every rule for channels, every link and every bridge can be followed."""
     readers = (channels_from_site, links_from_site, bridges_from_site)
-    return [problem for read in readers for problem in read(parts.file)[1]]
+    problems = [problem for read in readers for problem in read(parts.file)[1]]
+    return [*problems, *_unknown_mqtt_sources(parts)]
+
+
+def _unknown_mqtt_sources(parts: SiteParts) -> Iterator[Problem]:
+    """Messages for a source that the site does not declare are quarantined: a warning."""
+    sources = parts.file.section("sources").values
+    if parts.file.section("site").values.get("open_sources") is True:
+        return
+    for bridge in bridges_from_site(parts.file)[0]:
+        for incoming in bridge.incoming:
+            is_raw = incoming.channel == f"{RAW_PREFIX}{incoming.source}"
+            if is_raw and incoming.source and incoming.source not in sources:
+                error = UnknownName(
+                    "source", incoming.source, list(sources), hint="declare it: [sources.NAME]"
+                )
+                yield parts.file.problem(
+                    ("mqtt", bridge.name, "in"),
+                    "mqtt.unknown_source",
+                    f"{error.message}: its messages are quarantined",
+                    hint=error.hint,
+                    severity="warning",
+                )
 
 
 def check_interceptors(parts: SiteParts) -> list[Problem]:

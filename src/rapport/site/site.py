@@ -15,6 +15,7 @@ import msgspec
 from rapport.core.errors import Problem, RapportError, SiteError
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
+from rapport.kernel.zones import read_zone
 from rapport.policy.compiler.compile import Compiled
 from rapport.policy.declare import ontology_from_site
 from rapport.policy.derived import DerivedColumns
@@ -39,7 +40,7 @@ from rapport.tables.tables import Tables
 SITE_FILE = "site.toml"
 DEFAULT_LATENESS_MS = 2_000
 _LONGEST_LATENESS_MS = 7 * 86_400_000
-_SITE_KEYS = ("name", "lateness", "zone", "act_within")
+_SITE_KEYS = ("name", "lateness", "zone", "act_within", "open_sources")
 _FOLLOWING_FROM_ONTOLOGY = ("tables.unknown_concept", "tables.unknown_attribute")
 
 
@@ -60,6 +61,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Where log, records and replay state lie."""
     on_spark: tuple[str, ...] = ()
     """Policies that do not run in the node; `*` means all."""
+    open_sources: bool = False
+    """Whether readings of sources that the site does not declare are stored, and quarantined."""
     problems: tuple[Problem, ...] = ()
     """Warnings and hints."""
     faults: tuple[Problem, ...] = ()
@@ -119,6 +122,8 @@ def _read(
     fields = Fields(file.section("site"), problems, known=_SITE_KEYS)
     name = fields.text("name", directory.resolve().name)
     lateness_ms = _lateness(fields)
+    read_zone(fields)  # read by those who parse times; checked here
+    open_sources = fields.flag("open_sources")
     ontology, faults = ontology_from_site(file, trusted=trusted)
     sound = not has_errors(faults)
     problems += faults
@@ -157,6 +162,7 @@ def _read(
         actions=dict(file.section("actions").values),
         data_directory=data,
         on_spark=on_spark_of(file),
+        open_sources=open_sources,
         problems=tuple(problem for problem in problems if problem.severity != "error"),
         faults=tuple(faults),
     )

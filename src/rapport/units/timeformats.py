@@ -1,20 +1,26 @@
 """Times as devices write them, to milliseconds UTC: epoch, ISO 8601, local time. [ME-13]
 
 A local time that the clocks jump over is refused always. Of one that comes twice, when the clocks
-go back, `fold` says which is meant: the first, the second, or neither (refused).
+go back, `fold` says which is meant: the first, the second, or neither (refused). `24:00` is the
+beginning of the next day.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 import numpy.typing as npt
 
 from rapport.core.errors import InvalidInput, nearest_names
+from rapport.core.times import read_iso
 
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
@@ -24,6 +30,28 @@ Fold = Literal["", "first", "second"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIKELY_FIRST_MS, _LIKELY_LAST_MS = 946_684_800_000, 4_102_444_800_000  # 2000 to 2100
+
+
+class LocalTimes(NamedTuple):
+    """What holds for local times that declare nothing of their own."""
+
+    zone: str = ""
+    takes_first: bool = False
+    """Of a time that comes twice the first is taken; the order of a file's rows then decides."""
+
+
+_UNDECLARED = LocalTimes()
+_LOCAL: ContextVar[LocalTimes] = ContextVar("local_times", default=_UNDECLARED)
+
+
+@contextmanager
+def local_times(zone: str, *, takes_first: bool = False) -> Iterator[None]:
+    """Local times without a zone of their own are of this one while the block runs."""
+    before = _LOCAL.set(LocalTimes(zone, takes_first))
+    try:
+        yield
+    finally:
+        _LOCAL.reset(before)
 
 
 def from_epoch(value: float, unit_ms: float) -> int:
@@ -57,7 +85,7 @@ def from_iso(text: str, zone: str = "", fold: Fold = "first") -> int:
     (1772442845210, 1782864000000)
     """
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = read_iso(text.strip())
     except ValueError:
         raise _not_a_time(text, "ISO 8601, such as 2026-03-02T09:14:05.210Z") from None
     return _to_ms(moment, text, zone, fold)
@@ -72,8 +100,36 @@ def from_pattern(text: str, pattern: str, zone: str = "", fold: Fold = "first") 
     try:
         moment = datetime.strptime(text.strip(), pattern)  # noqa: DTZ007 - the zone follows
     except ValueError:
-        raise _not_a_time(text, f"the pattern {pattern}") from None
+        ended = _end_of_day(text.strip(), pattern)
+        if ended is None:
+            raise _not_a_time(text, f"the pattern {pattern}") from None
+        moment = ended
     return _to_ms(moment, text, zone, fold)
+
+
+def _end_of_day(text: str, pattern: str) -> datetime | None:
+    """The moment of a text whose hour is 24, with nothing after it; None when it is none.
+
+    Only an hour can be what makes a text with 24 in it no time, and one with 00 there a time.
+    """
+    if "%H" not in pattern:
+        return None
+    for found in re.finditer("24", text):
+        begun = f"{text[: found.start()]}00{text[found.end() :]}"
+        try:
+            moment = datetime.strptime(begun, pattern)  # noqa: DTZ007 - the zone follows
+        except ValueError:
+            continue
+        if (moment.hour, moment.minute, moment.second, moment.microsecond) == (0, 0, 0, 0):
+            return _next_day(moment)
+    return None
+
+
+def _next_day(moment: datetime) -> datetime | None:
+    try:
+        return moment + timedelta(days=1)
+    except OverflowError:
+        return None
 
 
 def to_iso(time_ms: int, zone: str = "") -> str:
@@ -125,15 +181,18 @@ def zone_named(name: str) -> ZoneInfo:
 
 def _to_ms(moment: datetime, text: str, zone: str, fold: Fold) -> int:
     if moment.tzinfo is None:
+        local_times = _LOCAL.get()
+        zone = zone or local_times.zone
         if not zone:
             raise InvalidInput(
                 f"{text[:40]!r} says no offset from UTC",
                 code="time.no_zone",
-                hint='declare the zone of local times, such as zone = "Europe/Berlin"',
+                hint='declare the zone of local times, such as zone = "Europe/Berlin": where the '
+                "time is declared, in [sources.NAME], or in [site]",
             )
         local = moment.replace(tzinfo=zone_named(zone), fold=1 if fold == "second" else 0)
         moment = _existing(local, text, zone)
-        if not fold:
+        if not fold and not local_times.takes_first:
             _refuse_twice(local, text, zone)
     since: timedelta = moment - _EPOCH
     time_ms = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000

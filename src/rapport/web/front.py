@@ -31,7 +31,7 @@ from rapport.web.problems import http_error_response, problem_response, unexpect
 from rapport.web.publishing import publish_events, publish_readings
 
 Connection = ASGIConnection[Any, Any, Any, Any]
-Take = Callable[[Node, str, str, Mapping[str, str], bytes], Awaitable[bytes]]
+Take = Callable[[Node, str, str, Mapping[str, str], bytes, str], Awaitable[bytes]]
 
 
 class _Door(msgspec.Struct, frozen=True):
@@ -43,15 +43,15 @@ class _Door(msgspec.Struct, frozen=True):
     take: Take
 
 
-async def _take_readings(
-    node: Node, identity: str, source: str, _headers: Mapping[str, str], body: bytes
+async def _take_events(
+    node: Node, identity: str, channel: str, headers: Mapping[str, str], body: bytes, _query: str
 ) -> bytes:
-    return await publish_readings(node, identity, source, body)
+    return await publish_events(node, identity, channel, headers, body)
 
 
 _DOORS = {
-    ("channels", "events"): _Door(events.publish, "", publish_events),
-    ("sources", ""): _Door(events.take_readings, "raw.", _take_readings),
+    ("channels", "events"): _Door(events.publish, "", _take_events),
+    ("sources", ""): _Door(events.take_readings, "raw.", publish_readings),
 }
 _LOOKED_AT = frozenset({"", "healthz", "readyz", "metrics", "static", "schema"})
 """Doors that watchers ask by HEAD, too: answered as by GET, the server leaves the body out."""
@@ -106,7 +106,8 @@ class Front:
             body = await self._read_body(headers, receive)
             if body is None:
                 return  # the caller has gone
-            answer = await door.take(self._node, identity, name, headers, body)
+            query = scope.get("query_string", b"").decode("latin-1")
+            answer = await door.take(self._node, identity, name, headers, body, query)
         except Exception as error:
             scope.setdefault("state", {})
             await self._refuse(Request(scope, receive, send), error)

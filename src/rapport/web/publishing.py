@@ -1,5 +1,5 @@
-"""What a door does with events that came over HTTP, whichever server code carried them: CloudEvents
-in all modes, and a device's own words. [CH-12]
+"""Events that came in over HTTP, whichever server code carried them: CloudEvents in all modes, and
+readings of a source in its own format. [CH-12, ME-13]
 
 Called by the routes of the framework and by the front that passes it by; so both give the same
 answers.
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
+from rapport.channel.channel import Appended
 from rapport.channel.reserved import is_reserved
 from rapport.channel.sequences.numbers import counted_in
 from rapport.core.codec import (
@@ -24,13 +25,16 @@ from rapport.core.codec import (
     is_xml_type,
     octets_event_parts,
 )
-from rapport.core.errors import InvalidInput, NotAllowed, TooLarge
-from rapport.core.event import Event, check_envelope
+from rapport.core.errors import InvalidInput, KeyReused, NotAllowed, TooLarge
+from rapport.core.event import ADDED_FIELDS, MAX_NAME, Event, check_envelope
 from rapport.core.ids import content_id
 from rapport.core.time_columns import parse_many_times
 from rapport.core.times import parse_time
 from rapport.core.usual_events import are_bare
 from rapport.core.xml import check_xml
+from rapport.mediation.formats.objects import unpack
+from rapport.mediation.interpretation import FormatChoice
+from rapport.mediation.rejection import Rejected
 from rapport.node.node import Node
 
 BATCH_TYPE, EVENT_TYPE = "application/cloudevents-batch+json", "application/cloudevents+json"
@@ -38,6 +42,16 @@ _CHARSET = re.compile(r";\s*charset=\"?([^\s;\"]+)", re.I)
 _XML_ENCODING = re.compile(r"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([^\"']+)")
 _VERSION = "1.0"
 _OF_DATA = (DATA_ENCODING, DATA_TYPE, "data", "data_base64")
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_KEY = "idempotency-key"
+_OTHER_TYPES = {
+    "csv": "text/csv",
+    "xml": "application/xml",
+    "msgpack": "application/msgpack",
+    "value": "text/plain",
+}
+"""The media type of each format that is not JSON."""
+_ONE_VALUE = 'the source is read as JSON; an interpretation may say format = "value", "csv", "xml"'
 _ATTRIBUTES = ("id", "source", "type", "subject", "time", "specversion")
 
 
@@ -60,25 +74,38 @@ async def publish_events(
     return await append_events(node, channel, counted_in(channel, events), identity=identity)
 
 
-async def publish_readings(node: Node, identity: str, source: str, body: bytes) -> bytes:
-    """Appends a device's own JSON to the source's raw channel; gives the JSON answer."""
-    payloads = _read_payloads(body)
+async def publish_readings(
+    node: Node, identity: str, source: str, headers: Mapping[str, str], body: bytes, query: str = ""
+) -> bytes:
+    """Appends what a device sent, in the format of its source, to the source's raw channel; gives
+    the JSON answer. Parameters of the query are fields of each reading.
+
+    Each reading is an event of its own, also when it equals the one before. A repeated request is
+    stored once where the site declares the source's `id`, or the request has an Idempotency-Key.
+    Raises UnknownName for a source that the site does not have, KeyReused for a key that came with
+    another body.
+    """
+    reading = node.reading_of(source)
+    payloads = read_payloads(body, reading.format, headers.get("content-type", ""))
     check_batch(node, len(payloads))
-    now_ms, id_field = node.clock.now_ms(), node.id_field(source)
-    events = [
-        Event(
-            source=source,
-            id=_device_id(payload, id_field, source),
-            type=f"{source}.raw",
-            subject="",
-            time=now_ms,
-            data=bytes(payload),
-        )
-        for payload in payloads
-    ]
-    for event in events:
-        check_envelope(event)
-    return await append_events(node, f"raw.{source}", events, identity=identity)
+    key, now_ms = _idempotency_key(headers), node.clock.now_ms()
+    added = _added_fields(query)
+    if key:  # with the number of readings: then all of a request are known, or none
+        named = (_KEY, identity, source, key, str(len(payloads)))
+        ids = [content_id(*named, str(index)) for index in range(len(payloads))]
+    else:
+        ids = node.ids.many(len(payloads))
+    events = []
+    for (data, kind), id in zip(payloads, ids, strict=True):
+        event = Event(source, id, f"{source}.raw", "", now_ms, data, kind | added)
+        declared = reading.declared_id(event)
+        events.append(msgspec.structs.replace(event, id=declared) if declared else event)
+        check_envelope(events[-1])
+    channel = f"raw.{source}"
+    appended = await node.append(channel, events, identity=identity)
+    if key and appended.duplicates and not reading.own_id:
+        await _check_same_request(node, channel, events, appended)
+    return _answer(appended)
 
 
 async def append_events(
@@ -86,7 +113,10 @@ async def append_events(
 ) -> bytes:
     """Appends and gives the JSON answer: positions and how many were known already."""
     check_batch(node, len(events))
-    appended = await node.append(channel, events, identity=identity)
+    return _answer(await node.append(channel, events, identity=identity))
+
+
+def _answer(appended: Appended) -> bytes:
     return msgspec.json.encode({"positions": appended.positions, "duplicates": appended.duplicates})
 
 
@@ -98,6 +128,40 @@ def check_batch(node: Node, count: int) -> None:
             code="event.batch_too_large",
             hint="send them in several requests",
         )
+
+
+def _added_fields(query: str) -> dict[str, str]:
+    """The header of the fields that the address says."""
+    said = dict(parse_qsl(query, keep_blank_values=True)) if query else {}
+    return {ADDED_FIELDS: msgspec.json.encode(said).decode()} if said else {}
+
+
+def _idempotency_key(headers: Mapping[str, str]) -> str:
+    """The key of the request, with or without the quotes of a structured field; empty without."""
+    key = headers.get(_KEY, "").strip()
+    if len(key) > 1 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    if len(key) > MAX_NAME:
+        raise InvalidInput(
+            f"the Idempotency-Key has more than {MAX_NAME} characters",
+            code="event.bad_key",
+            hint="such as a UUID, a new one for each request",
+        )
+    return key
+
+
+async def _check_same_request(
+    node: Node, channel: str, events: Sequence[Event], appended: Appended
+) -> None:
+    """Raises KeyReused when a known key stands for other readings than before."""
+    for event, position in zip(events, appended.positions, strict=True):
+        found = await node.channels.channel(channel).read_after(position - 1, limit=1)
+        first = found[0] if position and found and found[0].position == position else None
+        if first is not None and first.event.id == event.id and first.event.data != event.data:
+            raise KeyReused(
+                "the Idempotency-Key came before with another body",
+                hint="send a repetition as it was, and anything else under a new key",
+            )
 
 
 def read_cloudevents(headers: Mapping[str, str], body: bytes, now_ms: int) -> Sequence[Event]:
@@ -158,7 +222,7 @@ def _read_binary(headers: Mapping[str, str], body: bytes, now_ms: int) -> Event:
         id=given["id"],
         type=given["type"],
         subject=given.get("subject", ""),
-        time=parse_time(given["time"]) if "time" in given else now_ms,
+        time=parse_time(given["time"], needs_offset=True) if "time" in given else now_ms,
         data=data,
         headers={name: value for name, value in given.items() if name not in _ATTRIBUTES} | marks,
     )
@@ -210,26 +274,63 @@ def _text_of(body: bytes, media_type: str) -> str | None:
         return None
 
 
-def _read_payloads(body: bytes) -> list[msgspec.Raw]:
-    check_json(body)  # the whole of it: parts that are kept as they came are not looked into
-    if body.lstrip()[:1] == b"[":
-        return msgspec.json.decode(body, type=list[msgspec.Raw])
-    return [msgspec.Raw(body.strip())]
+def read_payloads(
+    body: bytes, choice: FormatChoice, media_type: str
+) -> list[tuple[bytes, dict[str, str]]]:
+    """The readings of a request as data and headers of events: the elements of a JSON list, else
+    the body as a whole; what a format says of it is read when it gets its meaning.
+
+    Raises InvalidInput for a body that is not in the format: JSON, XML or MessagePack.
+    """
+    if not body.strip():
+        raise InvalidInput("the body is empty", code="event.bad_data")
+    if choice.name not in _OTHER_TYPES:
+        check_json(body, hint=_ONE_VALUE)
+        whole = choice.name == "senml"  # its records belong together
+        return [(data, {}) for data in _json_parts(body, whole=whole)]
+    if body.lstrip()[:1] in (b"{", b"[", b'"') and _is_json(body):
+        # Texts as they travel in JSON, and objects that were read before, as import does.
+        return [(data, {}) for data in _json_parts(body, whole=False)]
+    if choice.name == "msgpack":
+        _check_msgpack(body)
+    return [_binary_data(_media_type(choice, media_type), body)]
 
 
-def check_json(body: bytes) -> None:
+def _json_parts(body: bytes, *, whole: bool) -> list[bytes]:
+    if whole or body.lstrip()[:1] != b"[":
+        return [body.strip()]
+    return [bytes(part) for part in msgspec.json.decode(body, type=list[msgspec.Raw])]
+
+
+def _media_type(choice: FormatChoice, said: str) -> str:
+    """That of the format, with the encoding that the interpretation or else the request says."""
+    encoding = choice.options.get("encoding")
+    told = _CHARSET.search(said)
+    charset = str(encoding) if encoding else told[1] if told else ""
+    kind = _OTHER_TYPES[choice.name]
+    return f"{kind}; charset={charset}" if charset else kind
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except _NOT_JSON:
+        return False
+    return True
+
+
+def check_json(body: bytes, *, hint: str = "") -> None:
     """Raises InvalidInput unless the body is JSON."""
     try:
         msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"the body is not JSON: {error}", code="event.bad_data") from None
+    except _NOT_JSON as error:
+        raise InvalidInput(
+            f"the body is not JSON: {error}", code="event.bad_data", hint=hint
+        ) from None
 
 
-def _device_id(payload: msgspec.Raw, id_field: str | None, source: str) -> str:
-    """The id the device gives, or one made from what it said: sent twice is stored once."""
-    if id_field is not None:
-        value = msgspec.json.decode(payload)
-        given = value.get(id_field) if isinstance(value, dict) else None
-        if isinstance(given, (str, int)) and not isinstance(given, bool) and str(given):
-            return str(given)
-    return content_id(source, bytes(payload).decode("utf-8", "replace"))
+def _check_msgpack(body: bytes) -> None:
+    try:
+        unpack(body)
+    except Rejected as fault:
+        raise InvalidInput(fault.message, code="event.bad_data", hint=fault.hint) from None

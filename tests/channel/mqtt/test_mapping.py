@@ -17,7 +17,14 @@ from rapport.channel.mqtt.mapping import (
     to_event,
     topic_of,
 )
-from rapport.channel.mqtt.topics import check_filter, clean_level, matches
+from rapport.channel.mqtt.topics import (
+    check_filter,
+    check_subscription,
+    clean_level,
+    filter_of,
+    matches,
+    named_levels,
+)
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent, check_envelope
 from rapport.kernel.toml import TomlFile
@@ -73,9 +80,23 @@ def test_a_retained_state_is_news_when_it_is_not_what_the_topic_said_last() -> N
     assert told(b"OFF", off, "5", retained=True).id == "3"
 
 
-def test_equal_messages_are_two_events_but_a_retained_one_is_one() -> None:
+def test_equal_messages_are_two_events_also_a_retained_one_of_which_nothing_is_known() -> None:
     assert event_of(b"ON").id == "fresh"
-    assert event_of(b"ON", retained=True).id == event_of(b"ON", retained=True).id != "fresh"
+    assert event_of(b"ON", retained=True).id == "fresh"
+
+
+def test_named_levels_of_a_topic_are_fields_and_wildcards_for_the_broker() -> None:
+    assert filter_of("zigbee2mqtt/{device}/+/{part}/#") == "zigbee2mqtt/+/+/+/#"
+    assert named_levels("z/{device}/+/{part}/#", "z/d1/x/p2/more") == {"device": "d1", "part": "p2"}
+    packet = Packet(topic="z/d1", payload=b"21.5", number=1)
+    event = to_event(
+        packet, bridge="b", source="s", fresh_id="1", now_ms=5, fields={"device": "d1"}
+    )
+    assert (event.data, event.headers["addedfields"]) == (b"21.5", '{"device":"d1"}')
+    for wrong in ("a/{x}/{x}", "a/x{y}", "a/{}", "a/{b c}", "a/{b", "#/{b}"):
+        with pytest.raises(InvalidInput) as caught:
+            check_subscription(wrong)
+        assert caught.value.code == "mqtt.bad_topic"
 
 
 @pytest.mark.parametrize(

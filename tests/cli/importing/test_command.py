@@ -268,3 +268,48 @@ def test_rows_are_history_and_nobody_is_notified_unless_that_is_asked_for(
     assert f"imported as history: policies evaluate it when the node has read it; {told}" in (
         capsys.readouterr().err
     )
+
+
+CSV_SITE = """
+[site]
+name = "x"
+[concepts.tank.attributes]
+level = "number"
+[sources.tanks]
+concept = "tank"
+attribute = "level"
+key = "tank"
+value = "level"
+[sources.numbered]
+concept = "tank"
+attribute = "level"
+id = "n"
+key = "tank"
+value = "level"
+"""
+
+
+def test_rows_are_named_by_file_and_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Equal rows are two readings, a copy adds nothing, an appended file only its new rows."""
+    (tmp_path / "site.toml").write_text(CSV_SITE)
+    file, copy, other = (tmp_path / name for name in ("a.csv", "elsewhere.csv", "b.csv"))
+    equal = "n,tank,level\n1,t1,5\n1,t1,5\n"
+    file.write_text(equal)
+    copy.write_bytes(equal.replace("\n", "\r\n").encode())
+    other.write_text("n,tank,level\n2,t2,7\n1,t1,5\n")
+
+    def imported(path: Path, source: str = "tanks") -> int:
+        capsys.readouterr()
+        words = ["import", str(path), "--source", source, "--site", str(tmp_path)]
+        assert run([*words, "--format", "csv"]) == 0
+        published: int = json.loads(capsys.readouterr().out)["published"]
+        return published
+
+    assert imported(file) == 2
+    assert imported(file) == imported(copy) == 0
+    file.write_text(equal + "1,t1,5\n1,t1,6\n")
+    assert imported(file) == 2
+    assert imported(other) == 2  # another file: its equal row is a reading of its own
+    assert len(raw_events(tmp_path, "tanks")) == 6
+    assert imported(file, "numbered") == 1  # here the site says what names a row
+    assert imported(other, "numbered") == 1

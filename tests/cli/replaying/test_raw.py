@@ -18,6 +18,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.cli.main import run
 from rapport.core.errors import Problem, SiteError, Unsupported
 from rapport.core.event import Event
+from rapport.core.times import parse_time
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
@@ -341,7 +342,8 @@ def test_readings_are_those_that_mediation_makes_live(
     raws = raw_events(site / item.source.events, item.source.name)
 
     async def live() -> list[dict[str, object]]:
-        channels, clock = open_memory(ManualClock(10**13)), ManualClock(10**13)
+        # Of a node whose clock is not set yet: it compares no time with the arrival.
+        channels, clock = open_memory(ManualClock(5)), ManualClock(5)
         bindings = source_bindings(loaded.ontology).values()
         reader = MediationReader(
             channels, bindings, Repository(in_force), clock, lookups=loaded.tables
@@ -396,3 +398,62 @@ def test_stopping_and_going_on_notices_a_changed_interpretation(
     make_site(CSV_FORM.replace('"degF"', '"K"'))
     assert run(["replay", "--site", str(site), "--resume"]) != 0
     assert "replay.changed" in capsys.readouterr().err
+
+
+LOCAL_FORM = """
+[sources.weather]
+concept = "station"
+attribute = "temperature"
+interpretation = "local"
+events = "local.csv"
+[interpretations.local]
+format = "csv"
+time = { field = "when", format = "iso8601" }
+identity = { field = "station" }
+value = { field = "t", unit = "degC" }
+"""
+LOCAL_TYPED_FORM = """
+[sources.weather]
+concept = "station"
+attribute = "temperature"
+interpretation = "local"
+events = "local.csv"
+[interpretations.local]
+format = "csv"
+[interpretations.local.types.Row]
+when = "text"
+station = "text"
+t = "degC"
+[interpretations.local.conversions]
+moment = { from = "text", to = "Time", parse-time = { format = "iso8601" } }
+[[interpretations.local.mappings]]
+from = "Row"
+to = "station"
+direction = "in"
+rename = { when = "time", station = "key", t = "temperature" }
+[[interpretations.local.rules]]
+match = "Row.when"
+convert = "moment"
+"""
+
+
+@pytest.mark.parametrize("form", [LOCAL_FORM, LOCAL_TYPED_FORM])
+def test_rows_in_local_time_pass_the_repeated_hour_in_the_order_of_the_file(
+    make_site: Callable[[str], Path], form: str
+) -> None:
+    """By the zone of the site, with 24:00 at the end of a day; hourly rows of two stations."""
+    site = make_site('\n[site]\nzone = "Europe/Berlin"\n' + form)
+    hours = ["2026-10-24T24:00", *(f"2026-10-25T{hour}" for hour in ("01:00", "02:00", "02:00"))]
+    rows = [f"{hour},{name},20" for hour in [*hours, "2026-10-25T03:00"] for name in ("a", "b")]
+    (site / "local.csv").write_text("when,station,t\n" + "\n".join(rows) + "\n")
+    problems: list[Problem] = []
+    (item,) = recordings_in_site(load_site(site))
+    assert item.read is not None
+    times = [
+        time
+        for batch in item.read(1_000, problems.append)
+        for time in batch.column("time").to_pylist()
+    ]
+    start = parse_time("2026-10-24T22:00Z")
+    assert times == [start + hour * 3_600_000 for hour in range(5) for _ in range(2)]
+    assert problems == []

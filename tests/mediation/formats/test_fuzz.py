@@ -21,6 +21,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "xml": [{}, {"path": "a/*", "above": True}],
     "senml": [{}, {"split": "/"}],
     "ngsi": [{}, {"form": "key-values"}],
+    "value": [{}, {"field": "state", "encoding": "latin-1", "decimal": "comma"}],
 }
 GOOD: dict[str, bytes] = {
     "json": b'[{"a": 1, "b": [true, null]}, {"c": "x"}]',
@@ -32,6 +33,7 @@ GOOD: dict[str, bytes] = {
     b'"observedAt":"2026-01-01T00:00:00Z"},"l":[{"value":1,"datasetId":"d"}]}',
     "homeassistant": b'{"~":"a","stat_t":"~/s","unit_of_meas":"C","val_tpl":"{{ value_json.x }}",'
     b'"dev":{"ids":["n"],"cns":[["mac","1"]]},"avty":[{"t":"~/a"}]}',
+    "value": b"-18.4",
 }
 TOPICS = ("homeassistant/sensor/n/o/config", "homeassistant/device/n/config", "a/s")
 

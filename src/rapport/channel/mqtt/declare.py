@@ -5,7 +5,7 @@
 broker = "mqtt://127.0.0.1:1883"      # mqtts:// with TLS
 user = "rapport"
 password = "file:hall.secret"
-in = [{ topic = "sensors/+/temperature", source = "thermometers" }]
+in = [{ topic = "sensors/{room}/temperature", source = "thermometers" }]
 out = [{ channel = "alarms", topic = "rapport/{type}/{subject}", query = "type <> 'test'" }]
 ```
 """
@@ -17,7 +17,7 @@ import string
 import msgspec
 
 from rapport.channel.checking import check_channel_name
-from rapport.channel.mqtt.topics import check_filter
+from rapport.channel.mqtt.topics import check_subscription, filter_of
 from rapport.channel.query.kinds import make_query
 from rapport.channel.reserved import is_reserved
 from rapport.core.errors import InvalidInput, Problem
@@ -32,11 +32,19 @@ PAYLOADS = ("data", "cloudevent")
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages of a topic filter become events of a source, in `raw.SOURCE` or another channel."""
+    """Messages of a topic filter become events of a source, in `raw.SOURCE` or another channel.
+
+    Levels of the topic in braces, `{device}`, are fields of the payload.
+    """
 
     topic: str
     source: str
     channel: str
+
+    @property
+    def filter(self) -> str:
+        """What the broker is asked for."""
+        return filter_of(self.topic)
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +146,7 @@ def _incoming(fields: Fields) -> Incoming:
     channel = fields.text("channel", f"raw.{source}")
     try:
         if topic:
-            check_filter(topic)
+            check_subscription(topic)
         if source:
             check_channel_name(channel)
     except InvalidInput as error:

@@ -8,15 +8,14 @@ broker retains has no flag when it comes again: it is compared with the last eve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from rapport.channel.mqtt.declare import Outgoing
 from rapport.channel.mqtt.topics import clean_level
 from rapport.core.codec import encode_cloudevent
-from rapport.core.event import MAX_NAME, Event, StoredEvent
-from rapport.core.ids import content_id
+from rapport.core.event import ADDED_FIELDS, MAX_NAME, Event, StoredEvent
 
 BRIDGE = "mqttbridge"
 """Header: the bridge an event came in by, so that the same bridge never sends it out again."""
@@ -45,20 +44,19 @@ def to_event(
     fresh_id: str,
     now_ms: int,
     last: Event | None = None,
+    fields: Mapping[str, str] | None = None,
 ) -> Event:
-    """The event of a message; `last` is the last one of its topic, where it is known. A retained
-    one is a state: like the last it is the same event, so that it is stored once; unlike it, it is
-    news.
+    """The event of a message; `fields` are those that its topic says.
+
+    `last` is the last one of its topic, where it is known. A retained one is a state: like the last
+    it is the same event, so that it is stored once; unlike it, it is news.
     """
     data, kind = _data(packet.payload)
-    if packet.retained and last is not None:
-        identity = last.id if last.data == data else fresh_id
-    elif packet.retained:
-        text = packet.payload.decode("utf-8", "surrogateescape")
-        identity = content_id(source, packet.topic, text)
-    else:
-        identity = fresh_id
+    is_last = packet.retained and last is not None and last.data == data
+    identity = last.id if is_last and last is not None else fresh_id
     headers = {BRIDGE: bridge, PACKET: str(packet.number), TOPIC: packet.topic, **kind}
+    if fields:
+        headers[ADDED_FIELDS] = msgspec.json.encode(fields).decode()
     subject = packet.topic if packet.topic.isprintable() else ""
     return Event(
         source=source,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from rapport.core.errors import InvalidInput
 
 LONGEST_TOPIC = 65_535
 LONGEST_ADDRESS = 1_000
 """Bytes of a topic that is somebody's address: people write less than brokers take."""
+_NAMED_LEVEL = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,99})\}", re.ASCII)
 
 
 def check_filter(text: str) -> None:
@@ -28,6 +31,44 @@ def check_filter(text: str) -> None:
             code="mqtt.bad_topic",
             hint="such as sensors/+/temperature or sensors/#",
         )
+
+
+def check_subscription(text: str) -> None:
+    """Raises InvalidInput unless it is a topic filter in which a level may be named in braces.
+
+    >>> check_subscription("zigbee2mqtt/{device}/temperature")
+    """
+    names = [level for level in text.split("/") if _NAMED_LEVEL.fullmatch(level)]
+    if len(set(names)) < len(names) or set("{}") & set(filter_of(text)):
+        raise InvalidInput(
+            f"{text[:80]!r} is not a topic filter",
+            code="mqtt.bad_topic",
+            hint="a name in braces stands for one whole level, each once: sensors/{device}/state",
+        )
+    check_filter(filter_of(text))
+
+
+def filter_of(subscription: str) -> str:
+    """The filter that a broker is given: named levels are wildcards there.
+
+    >>> filter_of("tele/{device}/SENSOR")
+    'tele/+/SENSOR'
+    """
+    levels = subscription.split("/")
+    return "/".join("+" if _NAMED_LEVEL.fullmatch(level) else level for level in levels)
+
+
+def named_levels(subscription: str, topic: str) -> dict[str, str]:
+    """What the named levels of a subscription are in a topic that it covers.
+
+    >>> named_levels("tele/{device}/SENSOR", "tele/kitchen/SENSOR")
+    {'device': 'kitchen'}
+    """
+    found = {}
+    for level, said in zip(subscription.split("/"), topic.split("/"), strict=False):
+        if name := _NAMED_LEVEL.fullmatch(level):
+            found[name[1]] = said
+    return found
 
 
 def is_topic(text: str) -> bool:

@@ -104,7 +104,7 @@ def _read_time(found: dict[str, XmlNode], otherwise: int) -> int:
     if "timestampInMs" in found:
         return parse_time(number_of(found["timestampInMs"], otherwise))
     text = text_of(found.get("timestamp")).strip()
-    return parse_time(text) if text else otherwise
+    return parse_time(text, needs_offset=True) if text else otherwise
 
 
 def _read_content(node: XmlNode | None) -> tuple[bytes, str]:

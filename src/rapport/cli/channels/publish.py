@@ -15,10 +15,9 @@ from cyclopts import Parameter
 from rapport.cli.files import cannot_read
 from rapport.cli.requests import request_bodies
 from rapport.cli.standard_input import STDIN, may_be_stdin, tell_typing
-from rapport.cli.terminal import show_problem, stderr, write_json
+from rapport.cli.terminal import stderr, write_json
 from rapport.cli.where import HERE, Where
-from rapport.core.errors import InvalidInput, Problem, nearest_names
-from rapport.kernel.toml import TomlFile
+from rapport.core.errors import InvalidInput
 
 
 def publish(
@@ -39,8 +38,6 @@ def publish(
         )
     lines = _read_lines(file)
     remote = where.remote()
-    if source is not None and where.url is None:  # else the sources are another site's
-        _tell_if_unknown(source, where.directory)
     name = quote(source or channel or "", safe="")
     path = f"/sources/{name}" if source else f"/channels/{name}/events"
     sent = duplicates = 0
@@ -50,26 +47,6 @@ def publish(
     write_json({"published": sent - duplicates, "duplicates": duplicates})
     if duplicates:
         stderr().print(f"{duplicates} of {sent} had been published before")
-
-
-def _tell_if_unknown(source: str, site: Path) -> None:
-    """Warns of a source that the site does not declare. It is no error: what it sends is kept, and
-    can be given its meaning once it is declared; more often the name is misspelt.
-    """
-    known = TomlFile.load(site / "site.toml").section("sources").values
-    if source in known:
-        return
-    near = nearest_names(source, known, limit=1)
-    show_problem(
-        Problem(
-            severity="warning",
-            code="source.unbound",
-            message=f"the site declares no source named {source!r}: what it sends is held back",
-            hint=f"did you mean {near[0]!r}?"
-            if near
-            else "declare it in site.toml, [sources.NAME], then: rapport mediate release",
-        )
-    )
 
 
 def _typed() -> bytes:

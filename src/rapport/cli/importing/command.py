@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +22,10 @@ from rapport.cli.terminal import stderr, write_json
 from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
+from rapport.core.ids import RowIds
 from rapport.core.release import history_marks
 from rapport.kernel.clock import SystemClock
+from rapport.kernel.toml import TomlFile
 
 _BATCH = 1_000
 
@@ -47,9 +48,10 @@ def import_file(
     """Publish the rows of a file as history of a source, or guess what they mean.
 
     Through the node when it runs, else into the site's store. Rows that were imported before are
-    not stored again. Policies evaluate the rows in order of time, together with what the log holds
-    of that time; live policies are not affected. What they find is marked as history, and nobody
-    is notified unless --notify is given.
+    not stored again: a copy of the file adds nothing, an appended file its new rows. Policies
+    evaluate the rows in order of time, together with what the log holds of that time; live policies
+    are not affected. What they find is marked as history, and nobody is notified unless --notify is
+    given.
     """
     options = dict(map(_option, option or []))
     if guess:
@@ -67,7 +69,9 @@ def import_file(
     with at_rest(file) as kept:
         chosen, options = format_of(kept, where.directory, source, format, options)
         _check_rows(kept, chosen, options)
-        events = _events(kept, source, chosen, options, history_marks(notify=notify))
+        id_field = _id_field(where.directory, source)
+        marks = history_marks(notify=notify)
+        events = _events(kept, source, chosen, options, id_field, marks)
         with _progress(file) as told, open_target(where, source) as send:
             while batch := list(islice(events, _BATCH)):
                 duplicates += send(batch)
@@ -81,8 +85,8 @@ def import_file(
 
 
 def _check_rows(file: Path, name: str, options: dict[str, Any]) -> None:
-    """Reads all of it once: a file is imported as a whole or not at all. Once it is mended it is
-    another file, and its rows would be other events.
+    """Reads all of it once: a file is imported as a whole or not at all. Once a row is mended, it
+    and those after it are other events.
     """
     from rapport.mediation.formats.files import values_of
 
@@ -92,25 +96,37 @@ def _check_rows(file: Path, name: str, options: dict[str, Any]) -> None:
 
 
 def _events(
-    file: Path, source: str, name: str, options: dict[str, Any], marks: dict[str, str]
+    file: Path,
+    source: str,
+    name: str,
+    options: dict[str, Any],
+    id_field: str,
+    marks: dict[str, str],
 ) -> Iterator[Event]:
-    """One event for each row, named by what the file holds and its place in it."""
+    """One event for each row, named by what the file holds up to it, or by the `id_field`."""
     from rapport.mediation.formats.files import values_of
+    from rapport.mediation.raw_reading import field_id
 
+    now_ms, ids = SystemClock().now_ms(), RowIds()
     with opened(file) as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    now_ms = SystemClock().now_ms()
-    with opened(file) as stream:
-        for number, value in enumerate(values_of(stream, name, options), start=1):
+        for value in values_of(stream, name, options):
+            data = msgspec.json.encode(value)
+            id = ids.next(data)
             yield Event(
                 source=source,
-                id=f"{digest}:{number}",
+                id=field_id(value, id_field) or id,
                 type=f"{source}.raw",
                 subject="",
                 time=now_ms,
-                data=msgspec.json.encode(value),
+                data=data,
                 headers=marks,
             )
+
+
+def _id_field(site: Path, source: str) -> str:
+    """The field that names the rows of a source, where the site declares one."""
+    said = TomlFile.load(site / "site.toml").section("sources").section(source).values.get("id")
+    return said if isinstance(said, str) else ""
 
 
 def _option(text: str) -> tuple[str, Any]:

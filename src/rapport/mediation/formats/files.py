@@ -47,6 +47,8 @@ def values_of(
             yield from (document.value for document in documents_of(unpack(_whole(file))))
         elif name == "homeassistant":
             raise Unsupported("importing Home Assistant messages from a file")
+        elif name == "value":
+            raise Unsupported("importing single values from a file", hint="import it as CSV")
         else:
             yield from _json_values(file, is_pack=name == _SENML)
     except Rejected as refused:

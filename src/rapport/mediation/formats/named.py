@@ -14,7 +14,12 @@ from rapport.mediation.formats.base import Format, read_options
 from rapport.mediation.formats.csv_rows import CsvFormat
 from rapport.mediation.formats.homeassistant import HomeAssistantFormat
 from rapport.mediation.formats.ngsi import NgsiFormat
-from rapport.mediation.formats.objects import JsonFormat, MsgpackFormat, NoOptions
+from rapport.mediation.formats.objects import (
+    JsonFormat,
+    MsgpackFormat,
+    NoOptions,
+    ValueFormat,
+)
 from rapport.mediation.formats.senml import SenmlFormat
 from rapport.mediation.formats.writing import (
     Written,
@@ -47,6 +52,7 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any]], Format]] = {
     "senml": SenmlFormat,
     "ngsi": NgsiFormat,
     "homeassistant": HomeAssistantFormat,
+    "value": ValueFormat,
 }
 _WRITERS: dict[str, Callable[[Any, Mapping[str, Any]], Written]] = {
     JSON: write_json,

@@ -1,17 +1,30 @@
-"""Payloads that are plain values already: JSON and MessagePack. [ME-13]"""
+"""Payloads that are plain values already: JSON, MessagePack, and one value alone. [ME-13]"""
 
 from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from rapport.core.event import Event
-from rapport.mediation.formats.base import Document, check_count, check_depth
-from rapport.mediation.formats.payload import json_of, octets_of, ready_object
+from rapport.mediation.formats.base import (
+    Document,
+    bad_option,
+    check_count,
+    check_depth,
+    read_options,
+)
+from rapport.mediation.formats.payload import (
+    ENCODINGS,
+    json_of,
+    octets_of,
+    ready_object,
+    text_of,
+)
 from rapport.mediation.rejection import Rejected
 
 _UNPACK = msgspec.msgpack.Decoder().decode
@@ -44,6 +57,45 @@ class MsgpackFormat:
         """See Format."""
         ready = ready_object(event)
         return documents_of(ready if ready is not None else unpack(octets_of(event)))
+
+
+class ValueOptions(msgspec.Struct, frozen=True):
+    """What a payload that is one value must be told."""
+
+    field: str = "value"
+    """The name that the value gets."""
+    encoding: str = "utf-8"
+    decimal: str = "point"
+
+
+class ValueFormat:
+    """One value alone, as simple devices publish it: `-18.4`, `ON`. It becomes a document with one
+    field; as in CSV it is a text, read as a number where one is declared.
+    """
+
+    name = "value"
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = read_options(ValueOptions, self.name, options)
+        if self._options.decimal not in ("point", "comma"):
+            raise bad_option(self.name, "decimal is point or comma")
+        if not self._options.field:
+            raise bad_option(self.name, "field is empty", 'such as field = "value"')
+        if not ENCODINGS.fullmatch(self._options.encoding):
+            raise bad_option(self.name, "the encoding is not known", 'such as encoding = "latin-1"')
+
+    def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
+        """See Format."""
+        if event.data[:1] in (b"{", b"["):
+            raise Rejected(
+                "payload.not_a_value",
+                "the payload is an object or a list, not one value",
+                'leave out format = "value": JSON needs no format',
+            )
+        text = text_of(event, self._options.encoding).strip()
+        if text in ("", "null"):
+            raise Rejected("payload.empty", "the payload is empty")
+        return [Document({self._options.field: text})]
 
 
 def unpack(raw: bytes) -> Any:
@@ -99,5 +151,6 @@ def _no_object(what: str) -> Rejected:
     return Rejected(
         "payload.not_an_object",
         f"{what} is not an object",
-        'a payload looks like {"reader": "r7", "tag": "E200-34"}, or is a list of such',
+        'a payload looks like {"reader": "r7", "tag": "E200-34"}, or is a list of such; '
+        'one value alone needs an interpretation with format = "value"',
     )

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from rapport.core.codec import DATA_ENCODING, DATA_TYPE
-from rapport.core.event import Event
-from rapport.mediation.formats.base import MAX_BYTES, MAX_DEPTH, check_depth
+from rapport.core.event import ADDED_FIELDS, Event
+from rapport.mediation.formats.base import MAX_BYTES, MAX_DEPTH, Document, check_depth
 from rapport.mediation.rejection import Rejected
 
 ENCODINGS = re.compile(
@@ -70,6 +70,27 @@ def ready_object(event: Event) -> dict[str, Any] | None:
         return None
     value = json_of(event)
     return value if isinstance(value, dict) else None
+
+
+def added_fields(event: Event) -> dict[str, Any]:
+    """The fields that the transport of an event knows; none without the header."""
+    said = event.headers.get(ADDED_FIELDS)
+    found = decode_json(said) if said is not None else {}
+    if not isinstance(found, dict):
+        raise Rejected("payload.bad_fields", f"the header {ADDED_FIELDS} is not an object")
+    return found
+
+
+def with_added_fields(event: Event, documents: list[Document]) -> list[Document]:
+    """The documents, each with the fields that the transport of the event added; these count more
+    than fields of the same name.
+    """
+    added = added_fields(event)
+    if not added:
+        return documents
+    return [
+        msgspec.structs.replace(document, value=document.value | added) for document in documents
+    ]
 
 
 def decode_json(raw: bytes | str) -> Any:

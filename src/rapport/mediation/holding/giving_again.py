@@ -20,6 +20,7 @@ from rapport.core.release import CORRECTS, RELEASED, BatchDone, unmarked
 from rapport.core.signature import without_raw_signature
 from rapport.core.times import format_time
 from rapport.mediation.lane import EVENTS, GivesMeaning, SignReading
+from rapport.mediation.reading_times import part_plausible
 from rapport.mediation.rejection import Rejection
 
 FindReading = Callable[[str, str], Awaitable[Event | None]]
@@ -97,9 +98,14 @@ class GivingAgain:
         return [
             (stored, [], [_gone(stored)])
             if stored.event.type == GONE
-            else (stored, *self._meaning.apply_many([stored]))
+            else (stored, *self._apply_alone(stored))
             for stored in raws
         ]
+
+    def _apply_alone(self, stored: StoredEvent) -> tuple[list[Event], list[Rejection]]:
+        readings, rejections = self._meaning.apply_many([stored])
+        kept, implausible = part_plausible(readings, [stored], self._meaning.stamp)
+        return kept, [*rejections, *implausible]
 
     async def _take(
         self, reading: Event, stored: StoredEvent, given: Given, is_held: bool

@@ -6,19 +6,22 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
+
 from rapport.channel.channel import Appended, Channels
 from rapport.channel.dead.letters import bury
 from rapport.channel.mqtt.client import Arrived, BrokerClient
 from rapport.channel.mqtt.declare import Bridge, Incoming, Outgoing
 from rapport.channel.mqtt.mapping import (
     BRIDGE,
+    Packet,
     is_redelivery,
     last_of_topics,
     payload_of,
     to_event,
     topic_of,
 )
-from rapport.channel.mqtt.topics import matches
+from rapport.channel.mqtt.topics import matches, named_levels
 from rapport.channel.query.kinds import make_query
 from rapport.channel.stretches import events_between
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
@@ -35,6 +38,8 @@ RECENT = 2_000
 """Latest events compared with a packet that may be a repetition; more than any broker has under
 way for one client.
 """
+MOST_TOPICS = 100_000
+"""Topics of a channel whose last event is known."""
 _PAUSE_MS = 1_000
 
 Append = Callable[[str, Sequence[Event]], Awaitable[Appended]]
@@ -51,13 +56,17 @@ class RunningBridge:
         channels: Channels,
         append: Append,
         clock: Clock,
+        declared_id: Callable[[Event], str] = lambda _event: "",
     ) -> None:
-        self.bridge, self._password = bridge, password
+        """`declared_id`: the id that the payload of a raw event says, empty for none."""
+        self.bridge, self._password, self._declared_id = bridge, password, declared_id
         self._client_id = bridge.client or f"rapport-{site}-{bridge.name}"
         self._channels, self._append, self._clock = channels, append, clock
         self._ids = Ids(clock, Chance.from_machine())
         self._tasks = Tasks(clock)
         self._client: BrokerClient | None = None
+        self._lasts: dict[str, dict[str, Event]] = {}
+        """By channel the last event of each topic, as far as known."""
         self.taken = self.repeated = self.refused = self.published = 0
 
     @property
@@ -67,7 +76,7 @@ class RunningBridge:
 
     def start(self) -> None:
         """Connects in the background, for ever."""
-        topics = [one.topic for one in self.bridge.incoming]
+        topics = list(dict.fromkeys(one.filter for one in self.bridge.incoming))
         self._client = BrokerClient(self.bridge.broker, self._password, self._client_id, topics)
         self._client.start()
         if self.bridge.incoming:
@@ -105,32 +114,21 @@ class RunningBridge:
     async def _store(self, arrived: list[Arrived], recent: dict[str, deque[StoredEvent]]) -> None:
         """On disk when it returns; tries again until it is, for the broker waits."""
         groups: dict[str, list[Event]] = {}
-        last: dict[str, dict[str, Event]] = {}
-        if any(one.packet.retained for one in arrived):
-            name = self.bridge.name
-            last = {channel: last_of_topics(seen, name) for channel, seen in recent.items()}
         for one in arrived:
-            incoming = self._meant_by(one.packet.topic)
-            if incoming is None:
+            receivers = self._receivers(one.packet.topic)
+            if not receivers:
                 self.refused += 1
                 _log.warning("topic not asked for", bridge=self.bridge.name)
-            elif is_redelivery(one.packet, recent[incoming.channel], self.bridge.name):
-                self.repeated += 1
-            else:
-                lasts = last.setdefault(incoming.channel, {})
-                event = to_event(
-                    one.packet,
-                    bridge=self.bridge.name,
-                    source=incoming.source,
-                    fresh_id=self._ids.new(),
-                    now_ms=self._clock.now_ms(),
-                    last=lasts.get(one.packet.topic),
-                )
-                lasts[one.packet.topic] = event
+            for incoming in receivers:
+                if is_redelivery(one.packet, recent[incoming.channel], self.bridge.name):
+                    self.repeated += 1
+                    continue
+                event = self._event(one.packet, incoming, recent[incoming.channel])
                 groups.setdefault(incoming.channel, []).append(event)
+                # At once: after a broken connection a packet may come again in the same batch.
+                recent[incoming.channel].append(StoredEvent(0, 0, event))
         for channel, events in groups.items():
             await self._append_surely(channel, events)
-            recent[channel].extend(StoredEvent(0, 0, event) for event in events)
 
     async def _append_surely(self, channel: str, events: list[Event]) -> None:
         while True:
@@ -168,8 +166,36 @@ class RunningBridge:
                 _log.warning("message waits", bridge=self.bridge.name, why=trouble.message)
                 await self._clock.sleep(_PAUSE_MS)
 
-    def _meant_by(self, topic: str) -> Incoming | None:
-        return next((one for one in self.bridge.incoming if matches(one.topic, topic)), None)
+    def _event(self, packet: Packet, incoming: Incoming, recent: Sequence[StoredEvent]) -> Event:
+        """The event of a packet, which is the last of its topic from now on."""
+        lasts = self._lasts.get(incoming.channel)
+        if lasts is None:
+            lasts = self._lasts[incoming.channel] = last_of_topics(recent, self.bridge.name)
+        event = to_event(
+            packet,
+            bridge=self.bridge.name,
+            source=incoming.source,
+            fresh_id=self._ids.new(),
+            now_ms=self._clock.now_ms(),
+            last=lasts.get(packet.topic),
+            fields=named_levels(incoming.topic, packet.topic),
+        )
+        if declared := self._declared_id(event):
+            event = msgspec.structs.replace(event, id=declared)
+        lasts.pop(packet.topic, None)
+        lasts[packet.topic] = event
+        while len(lasts) > MOST_TOPICS:
+            del lasts[next(iter(lasts))]
+        return event
+
+    def _receivers(self, topic: str) -> list[Incoming]:
+        """The first declared that covers the topic, and others of the same filter: several sources
+        may read different fields of one message.
+        """
+        first = next((one for one in self.bridge.incoming if matches(one.filter, topic)), None)
+        if first is None:
+            return []
+        return [one for one in self.bridge.incoming if one.filter == first.filter]
 
     async def _recent(self, channel: str) -> deque[StoredEvent]:
         source = self._channels.channel(channel)

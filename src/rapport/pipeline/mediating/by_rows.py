@@ -17,6 +17,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.lane import GivesMeaning
 from rapport.mediation.memory import SourceMemory
+from rapport.mediation.reading_times import RepeatedHours
 from rapport.pipeline.mediating.meanings import Meanings, meaning_of, unpacked
 from rapport.pipeline.mediating.outcome_rows import NAMES, OUTCOME, RAW_COLUMNS
 from rapport.pipeline.mediating.outcomes import Outcome, of_reading, of_rejection
@@ -56,8 +57,9 @@ class ByRows:
         """For `mapInArrow`: from rows of channels to rows of outcomes with their raw event."""
         meanings, shared = _unpacked(self._digest, self._packed)
         built: dict[str, GivesMeaning] = {} if self._in_order else shared
+        hours: dict[str, RepeatedHours] | None = {} if self._in_order else None
         for batch in batches:
-            outcomes = _outcomes(meanings, built, _rows(batch))
+            outcomes = _outcomes(meanings, built, _rows(batch), hours)
             places = [place for place, found in enumerate(outcomes) for _ in found]
             raw = batch.select(list(RAW_COLUMNS))
             if places != list(range(len(batch))):
@@ -124,10 +126,13 @@ def _columns(outcomes: list[Outcome]) -> list[pa.Array]:
 
 
 def _outcomes(
-    meanings: Meanings, built: dict[str, GivesMeaning], rows: list[Row]
+    meanings: Meanings,
+    built: dict[str, GivesMeaning],
+    rows: list[Row],
+    hours: dict[str, RepeatedHours] | None = None,
 ) -> list[list[Outcome]]:
     """Of each row what becomes of it; rows next to each other of one source go together, in order,
-    so that what conversions remember is right.
+    so that what conversions remember is right. `hours`: by source, of rows in a file's order.
     """
     found: list[list[Outcome]] = [[] for _ in rows]
     begin = 0
@@ -137,7 +142,10 @@ def _outcomes(
         source = rows[begin][0].removeprefix(RAW_PREFIX)
         if source not in built:
             built[source] = meaning_of(meanings, source, SourceMemory(source))
-        _of_source(meanings, source, built[source], rows[begin:end], found[begin:end])
+        own = None
+        if hours is not None:
+            own = hours.setdefault(source, RepeatedHours(built[source].local_zone))
+        _of_source(meanings, source, built[source], rows[begin:end], found[begin:end], own)
         begin = end
     return found
 
@@ -148,10 +156,13 @@ def _of_source(
     meaning: GivesMeaning,
     rows: list[Row],
     found: list[list[Outcome]],
+    hours: RepeatedHours | None,
 ) -> None:
     """Positions may repeat or be anything, so the place among the rows stands in for them."""
     events = [StoredEvent(place, 0, event) for place, (_, event) in enumerate(rows)]
     readings, rejections = meaning.apply_many(events)
+    if hours is not None:
+        readings = hours.settle(readings)
     streams = meanings.ontology.streams()
     for reading in readings:
         kind = streams.get(reading.type)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rapport.core.codec import DATA_ENCODING, DATA_TYPE
+from rapport.core.event import ADDED_FIELDS
 from rapport.pipeline.mediating.nodes import (
     NativePlan,
     Node,
@@ -156,8 +157,10 @@ def doubts_of_payload(plan: NativePlan, payload: Column) -> list[Column]:
         found.append(~kind.isin(*plan.event_types))
     if plan.other_types:
         found.append(kind.isin(*plan.other_types))
+    headers = functions.col("headers")
+    added = functions.map_contains_key(headers, ADDED_FIELDS)
+    found.append(functions.coalesce(added, functions.lit(False)))
     if plan.plain:
-        headers = functions.col("headers")
         found += [
             functions.coalesce(functions.map_contains_key(headers, name), functions.lit(False))
             for name in _AS_TEXT

@@ -61,7 +61,7 @@ def mediated_files(
     why = why_with_others(meanings, source)
     if why:
         raise Unsupported(f"mediating {source!r}: {why},", "Spark")
-    naming = Naming(source=source, id=id, time=time)
+    naming = Naming(source=source, id=id, time=time, zone=meanings.bindings[source].zone)
     plain = [path for path in paths if _is_plain(path, naming)]
     others = [path for path in paths if path not in plain]
     found = [

@@ -58,9 +58,9 @@ class TimeColumns:
         return self._f.when(fits, self._from_local(local, node.zone))
 
     def moment(self, text: Column) -> Column:
-        """Whole milliseconds, or ISO 8601 that is in UTC unless it says otherwise."""
+        """Whole milliseconds, or ISO 8601 that says its offset."""
         whole = self._f.when(text.rlike(_WHOLE), text.try_cast("bigint"))
-        return self._f.coalesce(whole, self._iso(text, "UTC"))
+        return self._f.coalesce(whole, self._iso(text, ""))
 
     def _iso(self, text: Column, zone: str) -> Column:
         shape = self._shape(text)

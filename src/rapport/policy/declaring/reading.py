@@ -25,6 +25,8 @@ class Reading:
 
     def __init__(self, file: TomlFile, trusted: bool) -> None:
         self.file, self.trusted = file, trusted
+        zone = file.section("site").values.get("zone")
+        self.site_zone = zone if isinstance(zone, str) else ""
         self.problems: list[Problem] = []
         self.faulted: set[End] = set()
         """Attributes whose declaration was refused; what names them is not refused once more."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from rapport.core.schema import PARTS, AttributeType
 from rapport.kernel.fields import Fields
+from rapport.kernel.zones import read_zone
 from rapport.policy.declaring.reading import Reading
 from rapport.policy.ontology import PushSource
 
@@ -23,6 +24,7 @@ _KEYS = (
     "period",
     "stale_after",
     "clock_uncertainty",
+    "zone",
 )
 
 
@@ -84,6 +86,7 @@ def _source(reading: Reading, name: str, fields: Fields) -> PushSource:
         period_ms=fields.duration_ms("period", 0, least=1),
         stale_after_ms=fields.duration_ms("stale_after", 0, least=1),
         uncertainty_ms=fields.duration_ms("clock_uncertainty", 0),
+        zone=read_zone(fields) or reading.site_zone,
     )
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from rapport.core.schema import PARTS, AttributeType
 from rapport.core.times import parse_time
 from rapport.policy.ontology import PushSource
 from rapport.policy.readings import FARTHEST_MS, part_type
+from rapport.units.timeformats import from_iso
 
 Report = Callable[[Problem], None]
 _YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
 _SHOWN = 40
+_DIGITS = re.compile(r"-?\d{1,19}")
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -31,11 +34,13 @@ class Wanted(msgspec.Struct, frozen=True):
     key: str
     value: tuple[str, ...]
     kind: AttributeType
+    zone: str = ""
+    """Of local times; empty: a recorded file without an offset is in UTC."""
 
     @staticmethod
     def of(source: PushSource, kind: AttributeType) -> Wanted:
         """What must be read for a source."""
-        return Wanted(source.id, source.time, source.key, source.value, kind)
+        return Wanted(source.id, source.time, source.key, source.value, kind, source.zone)
 
     def fields(self) -> tuple[str, ...]:
         """The names of the fields: time, id, key, parts."""
@@ -57,7 +62,7 @@ class Cell(InvalidInput):
 
 def row_values(wanted: Wanted, cells: Sequence[Any]) -> tuple[Any, ...]:
     """Time, id, key and parts from the raw cells of one row, in that order; raises Cell."""
-    time = _time(wanted.time, cells[0])
+    time = _time(wanted.time, cells[0], wanted.zone)
     id, key = _name(wanted.id, cells[1]), _name(wanted.key, cells[2])
     parts = (
         _part(wanted.kind, field, cell) for field, cell in zip(wanted.value, cells[3:], strict=True)
@@ -109,13 +114,14 @@ def nothing_in(path: Path) -> SiteError:
     return SiteError([problem])
 
 
-def _time(field: str, cell: Any) -> int:
+def _time(field: str, cell: Any, zone: str) -> int:
     if cell is None or cell == "":
         raise Cell(field, "the time is missing", "events.missing_value")
     if isinstance(cell, float) and cell.is_integer():
         cell = int(cell)
     try:
-        time = parse_time(cell)
+        is_local = zone and isinstance(cell, str) and not _DIGITS.fullmatch(cell.strip())
+        time = from_iso(cell, zone) if is_local else parse_time(cell)
     except InvalidInput as error:
         raise Cell(field, error.message, "events.bad_time", error.hint) from None
     if not -FARTHEST_MS < time < FARTHEST_MS:

@@ -76,8 +76,9 @@ def prepare_site(
 ) -> Path:
     """Copies the scenario's site and fills in where the people of this play are reached.
 
-    With `gate_is_watched` the reader at the gate promises to be heard, as in the play; whoever
-    sends only a few readings of his own would find them undecided.
+    With `gate_is_watched` the reader at the gate promises to be heard, and sources that the site
+    does not declare are stored, as in the play; whoever sends only a few readings of his own would
+    find them undecided.
     """
     shutil.copytree(SITE, directory, dirs_exist_ok=True)
     file = directory / "site.toml"
@@ -87,6 +88,7 @@ def prepare_site(
     text = text.replace('answer_within = "60s"', f'answer_within = "{answer_within}"')
     if gate_is_watched:
         text = text.replace('# period = "3s"', 'period = "3s"')
+        text = text.replace("# open_sources = true", "open_sources = true")
     file.write_text(text, encoding="utf-8")
     return directory
 

@@ -44,6 +44,7 @@ columns = { area = ["x1", "y1", "x2", "y2"] }
 [sources.badges]
 concept = "person"
 attribute = "position"
+id = "id"
 key = "who"
 value = ["x", "y"]
 [policies]

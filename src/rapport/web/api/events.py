@@ -1,8 +1,8 @@
-"""The channel's HTTP doors: publish one or many CloudEvents, request a batch, and the device door.
-[CH-12]
+"""The channel's HTTP input: publish one or many CloudEvents, read a batch, and post readings of a
+source. [CH-12]
 
-A device that knows nothing of CloudEvents posts its own JSON to `/sources/NAME`; it lands untouched
-in `raw.NAME`. Every door answers only after the events are on disk.
+A device that knows nothing of CloudEvents posts what it has to `/sources/NAME`, in the format of
+the source; it lands untouched in `raw.NAME`. Answers come only after the events are on disk.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ async def publish(
 async def take_readings(
     request: Request[Any, Any, Any], source: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Takes a device's own JSON, one object or an array, as it is; mediation gives it a meaning
-    later.
+    """Takes readings of a declared source in its format, as they are; mediation gives them a
+    meaning later. With an Idempotency-Key a repeated request is stored once.
     """
     identity = allow(request, node, "publish", f"raw.{source}")
-    answer = await publish_readings(node, identity, source, await request.body())
+    answer = await publish_readings(
+        node, identity, source, request.headers, await request.body(), request.url.query
+    )
     return Response(answer, media_type="application/json")
 
 

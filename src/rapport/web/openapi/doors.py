@@ -59,6 +59,17 @@ _CHANGE_BODIES: dict[str, Members] = {
     JSON: reference(Wanted),
     **{f"application/{kind}": {"type": "string"} for kind in ("toml", "yaml", "xml")},
 }
+_READINGS = ("application/xml", "application/msgpack", "text/csv", "text/plain")
+"""Besides JSON; the interpretation of the source says which."""
+_IDEMPOTENCY_KEY: tuple[Members, ...] = (
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "maxLength": 256},
+        "description": "names the request; repeated under the same key it is stored once",
+    },
+)
 _BINARY = tuple(
     {
         "name": f"ce-{name}",
@@ -202,9 +213,10 @@ DOORS: dict[tuple[str, str], Told] = {
         media=("text/event-stream; charset=utf-8",),
     ),
     ("post", "/sources/{source}"): Told(
-        summary="Take a device's own JSON; answered when it is on disk",
+        summary="Take readings of a source in its own format; answered when they are on disk",
         tag="sources",
-        bodies={JSON: _ANY},
+        bodies={JSON: _ANY, **dict.fromkeys(_READINGS, _ANY)},
+        parameters=_IDEMPOTENCY_KEY,
         example={"reader": "r1", "tag": "E200-01", "dx": 1.0, "dy": 2.0},
         answer=reference(Published),
     ),
