@@ -20,8 +20,10 @@ from rapport.channel.requesting.batch import Batch, check_request
 from rapport.core.codec import decode_block, encode_block, encode_cloudevent
 from rapport.core.errors import RapportError
 from rapport.core.event import Event, StoredEvent
+from rapport.mediation.interpretation import FormatChoice
+from rapport.mediation.raw_reading import RawReading
 from rapport.web.live.frames import as_request, check_subscribe, read_frame
-from rapport.web.publishing import _device_id, _read_payloads, read_cloudevents
+from rapport.web.publishing import read_cloudevents, read_payloads
 
 pytestmark = pytest.mark.slow
 
@@ -116,20 +118,25 @@ def test_events_in_any_mode_are_read_or_refused(body: bytes, headers: dict[str, 
         check_storable(events)
 
 
-@given(body=BODIES, id_field=st.none() | st.sampled_from(["id", "x"]))
-@example(body=NESTED, id_field=None)
-@example(body=NOT_UTF8, id_field="id")
-@example(body=b"[" + NOT_UTF8 + b"]", id_field="id")
-@example(body=LONE, id_field="id")
-@example(body=b"[" + LONE + b"]", id_field="id")
-@example(body=b'[{"a":' + NESTED, id_field="id")
-@example(body=b"[1e999, {}]", id_field="id")
-def test_what_a_device_says_is_read_or_refused(body: bytes, id_field: str | None) -> None:
-    payloads = read_or_refuse(_read_payloads, body)
-    for payload in payloads or ():
-        id = read_or_refuse(_device_id, payload, id_field, "source")
+FORMATS = ["json", "senml", "ngsi", "csv", "xml", "msgpack", "value"]
+
+
+@given(body=BODIES, id_field=st.sampled_from(["", "id", "x"]), format=st.sampled_from(FORMATS))
+@example(body=NESTED, id_field="", format="json")
+@example(body=NOT_UTF8, id_field="id", format="json")
+@example(body=b"[" + NOT_UTF8 + b"]", id_field="id", format="json")
+@example(body=LONE, id_field="id", format="json")
+@example(body=b"[" + LONE + b"]", id_field="id", format="json")
+@example(body=b'[{"a":' + NESTED, id_field="id", format="json")
+@example(body=b"[1e999, {}]", id_field="id", format="json")
+def test_what_a_device_says_is_read_or_refused(body: bytes, id_field: str, format: str) -> None:
+    reading = RawReading(FormatChoice(name=format), id_field)
+    payloads = read_or_refuse(read_payloads, body, reading.format, "")
+    for data, headers in payloads or ():
+        raw = Event("source", "arrival", "t", "", 0, data, headers)
+        id = read_or_refuse(reading.declared_id, raw)
         if id is not None:
-            check_storable([Event("source", id, "t", "", 0, bytes(payload))])
+            check_storable([Event("source", id or "arrival", "t", "", 0, data, headers)])
 
 
 REQUESTS = st.dictionaries(

@@ -539,7 +539,7 @@ MESSAGE = Message(type="NOTE", subtype="", sender=Identifier("peer", "ana"), id=
         ([], 0),
         (MESSAGE, 1),
         ((MESSAGE,), 1),
-        (iter([MESSAGE]), 1),
+        pytest.param(iter([MESSAGE]), 1, id="an iterator"),
         ({MESSAGE.id: 1}, -1),
         ("hi", -1),
         (7, -1),
