@@ -133,6 +133,7 @@ class Assembly:
             clock,
             report=self._report,
             is_decided=self._is_decided,
+            recall=self._recall_decision,
             may_go=self._may_go,
             settings=self._sending,
             shared=engines is not None,
@@ -372,6 +373,9 @@ class Assembly:
 
     def _is_decided(self, message: str, peer: str) -> bool:
         return self.engine.is_decided(message, peer)
+
+    def _recall_decision(self, message: str, peer: str) -> bool | None:
+        return self.engine.recall_decision(message, peer)
 
     def _may_go(self, delivery: Delivery, now_ms: int) -> bool:
         return self._still_allowed(delivery, now_ms)

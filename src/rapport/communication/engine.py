@@ -221,6 +221,10 @@ class CommunicationEngine:
         """
         return self._decided.has(message, peer)
 
+    def recall_decision(self, message: str, peer: str = "") -> bool | None:
+        """As `is_decided`, from memory; None when that takes a look into the records."""
+        return self._decided.recall(message, peer)
+
     @asynccontextmanager
     async def between_batches(self) -> AsyncIterator[None]:
         """Nothing is taken while the block runs, and every detection that was there before has

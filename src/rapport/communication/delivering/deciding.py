@@ -67,6 +67,16 @@ class Decided:
             return True
         return bool(peer) and self._has_answered(message, member_key(message, peer))
 
+    def recall(self, message: str, peer: str = "") -> bool | None:
+        """As `has`, from memory alone; None when that takes a look into the records."""
+        if message in self._closed or (peer and member_key(message, peer) in self._closed):
+            return True
+        if message in self.plain:
+            return False
+        if message not in self._open or message in self._answered:
+            return None
+        return False
+
     def _look_up(self, message: str) -> bool:
         kept = self._records.get(CASES, message)
         if kept is not None and is_closed(kept):

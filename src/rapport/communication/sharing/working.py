@@ -245,6 +245,10 @@ class Sharing:
         if others:
             await self._to_control(others)
 
+    def recall_decision(self, _message: str, _peer: str = "") -> bool | None:
+        """Nothing can be known from memory: another process may have decided it."""
+        return None
+
     def is_decided(self, message: str, peer: str = "") -> bool:
         """Whether nothing more is to be sent of a message, to anybody or to this peer; always
         looked up, as another process may have decided it. Three reads of records.

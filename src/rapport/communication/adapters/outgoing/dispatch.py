@@ -82,6 +82,11 @@ def never_decided(_message: str, _peer: str) -> bool:
     return False
 
 
+def cannot_recall(_message: str, _peer: str) -> bool | None:
+    """Nothing is in memory."""
+    return None
+
+
 def always(_delivery: Delivery, _now_ms: int) -> bool:
     """Everything may be sent at any time."""
     return True
@@ -114,18 +119,22 @@ class Dispatch:
         settings: DispatchSettings = DEFAULT_SETTINGS,
         report: Report | None = None,
         is_decided: Callable[[str, str], bool] = never_decided,
+        recall: Callable[[str, str], bool | None] = cannot_recall,
         may_go: MayGo = always,
         gate: Gate = at_once,
     ) -> None:
         """`report` takes outcomes; None = append them to `control`. `is_decided(message, peer)`
-        says that nothing more is to be sent of it to the peer; asked right before sending. `may_go`
-        is asked of what had to wait, behind a slow medium or while nothing ran. `gate` is passed
-        before every call, and before it is marked as begun.
+        says that nothing more is to be sent of it to the peer; asked right before sending, in a
+        thread unless `recall` knows it from memory. `may_go` is asked of what had to wait, behind a
+        slow medium or while nothing ran. `gate` is passed before every call, and before it is
+        marked as begun.
         """
         self.adapter = adapter
         self.channel, self.reader = f"output.{adapter.name}", f"adapter.{adapter.name}"
         self._channels, self._records, self._clock = channels, records, clock
         self._settings, self._is_decided, self._may_go = settings, is_decided, may_go
+        # Without anything that decides nothing has to be looked up.
+        self._recall = never_decided if is_decided is never_decided else recall
         self._gate = gate
         self._report = report or report_to_control(channels, clock)
         self._sending = Sending(adapter, clock, deadline_ms=settings.deadline_ms)
@@ -347,7 +356,8 @@ class Dispatch:
         """
         await self._gate()
         await self._say_unknown(taken)
-        wanted, unwanted = self._sort_out(taken, await self._put_off(taken))
+        decided = await self._decided(taken)
+        wanted, unwanted = self._sort_out(taken, await self._put_off(taken), decided)
         if unwanted:
             self._book.end(list(unwanted.values()), list(unwanted))
         if not wanted:
@@ -389,20 +399,42 @@ class Dispatch:
 
         return await run_aside(ask)
 
+    async def _decided(self, taken: Sequence[Waiting]) -> Collection[int]:
+        """The positions of what needs no sending any more. Answered from memory where that knows
+        it; records are read in a thread.
+        """
+        found: set[int] = set()
+        unknown: list[tuple[int, str, str]] = []
+        for entry in taken:
+            delivery = entry.delivery
+            if delivery.plain:
+                continue  # decided by nothing but itself
+            # One to an additional receiver is decided by its own case.
+            case = delivery.case or delivery.message
+            known = self._recall(case, delivery.peer)
+            if known:
+                found.add(entry.position)
+            elif known is None:
+                unknown.append((entry.position, case, delivery.peer))
+        if unknown:
+
+            def look_up() -> list[int]:
+                return [at for at, case, peer in unknown if self._is_decided(case, peer)]
+
+            found.update(await run_aside(look_up))
+        return found
+
     def _sort_out(
-        self, taken: Sequence[Waiting], put_off: Collection[int]
+        self, taken: Sequence[Waiting], put_off: Collection[int], decided: Collection[int]
     ) -> tuple[list[Waiting], dict[int, OutcomeData]]:
         """What is to be sent, and by position what became of that which is not."""
-        now_ms, is_decided = self._clock.now_ms(), self._is_decided
+        now_ms = self._clock.now_ms()
         suspects = self.breakers.suspects
         wanted: list[Waiting] = []
         unwanted: dict[int, OutcomeData] = {}
         for entry in taken:
             delivery = entry.delivery
-            # A plain one is decided by nothing but itself; one to an additional receiver by its
-            # own case.
-            case = delivery.case or delivery.message
-            if not delivery.plain and is_decided(case, delivery.peer):
+            if entry.position in decided:
                 unwanted[entry.position] = dropped_data(delivery, entry.position)
             elif fault := _fault(entry, now_ms):
                 unwanted[entry.position] = outcome_data(delivery, fault, entry.position)
@@ -452,7 +484,8 @@ class Dispatch:
         except InvalidInput as error:
             return error.message
         await self._gate()
-        _, unwanted = self._sort_out([entry], await self._put_off([entry]))
+        decided = await self._decided([entry])
+        _, unwanted = self._sort_out([entry], await self._put_off([entry]), decided)
         data = list(unwanted.values())
         if not unwanted:
             (outcome,) = await self._send([entry.delivery])

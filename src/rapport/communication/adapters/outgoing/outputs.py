@@ -19,7 +19,13 @@ from rapport.channel.channel import Channels
 from rapport.communication.adapters.absent import AbsentAdapter, ElsewhereAdapter
 from rapport.communication.adapters.base import OutputAdapter, check_method, declared
 from rapport.communication.adapters.outgoing.breakers import CircuitStatus
-from rapport.communication.adapters.outgoing.dispatch import Dispatch, MayGo, always, never_decided
+from rapport.communication.adapters.outgoing.dispatch import (
+    Dispatch,
+    MayGo,
+    always,
+    cannot_recall,
+    never_decided,
+)
 from rapport.communication.adapters.outgoing.dispatch_settings import (
     DEFAULT_SETTINGS,
     DispatchSettings,
@@ -97,6 +103,7 @@ class Outputs:
         *,
         report: Report | None = None,
         is_decided: Callable[[str, str], bool] = never_decided,
+        recall: Callable[[str, str], bool | None] = cannot_recall,
         may_go: MayGo = always,
         settings: Mapping[str, DispatchSettings] = NO_SETTINGS,
         idle_ms: int = IDLE_MS,
@@ -115,6 +122,7 @@ class Outputs:
             clock=clock,
             report=report,
             is_decided=is_decided,
+            recall=recall,
             may_go=may_go,
         )
         self._served: dict[str, _Served] = {}
