@@ -19,14 +19,19 @@ _NODE = "8484"
 
 
 def follow_page(
-    page: Path, directory: Path, *, ports: Sequence[str] = (), seconds: float = 180
+    page: Path,
+    directory: Path,
+    *,
+    ports: Sequence[str] = (),
+    seconds: float = 180,
+    fewest: int = 10,
 ) -> None:
     """Runs all `sh` blocks of a page in one shell and compares what each prints with the `text`
     block behind it, `…` standing for anything within a line. The node's port, and `ports`, are
     others than on the page. Raises AssertionError with what was printed instead.
     """
     blocks = _BLOCK.findall(page.read_text(encoding="utf-8"))
-    assert len(blocks) > 10, f"{page.name} has too few blocks"
+    assert len(blocks) > fewest, f"{page.name} has too few blocks"
     carry_out(_script([commands for commands, _said in blocks], ports), directory, seconds)
     for number, (commands, said) in enumerate(blocks):
         told = (directory / f"told{number}").read_text(encoding="utf-8")
