@@ -1,5 +1,5 @@
-"""The first minutes with a new site: a reading of last March on a fresh node is explained as what it
-was, from the log, from the lake, and from the lake behind a log that let it go. [PO-11, UX-8,
+"""The first minutes with a new site: a reading of last March on a fresh node is explained as what
+it was, from the log, from the lake, and from the lake behind a log that let it go. [PO-11, UX-8,
 CH-16]
 """
 
