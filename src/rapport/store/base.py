@@ -91,6 +91,14 @@ class DamagedLogs(Protocol):
         """Every damage known by now, as errors naming file and offset; looks for missing files."""
 
 
+@runtime_checkable
+class LimitedPieces(Protocol):
+    """A store whose pieces can be made smaller, so that retention by size cuts finely."""
+
+    def limit_pieces(self, limit_of: Callable[[str], int]) -> None:
+        """`limit_of` gives the most bytes of a piece of a log; 0 = as large as any."""
+
+
 class PiecedLogStore(LogStore, Protocol):
     """A LogStore that knows its pieces, so that retention can choose among them.
 

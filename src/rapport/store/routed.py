@@ -10,7 +10,15 @@ from typing import Any, Protocol, cast
 
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Block, DamagedLogs, LogPiece, LogStore, PiecedLogStore, RecordStore
+from rapport.store.base import (
+    Block,
+    DamagedLogs,
+    LimitedPieces,
+    LogPiece,
+    LogStore,
+    PiecedLogStore,
+    RecordStore,
+)
 from rapport.store.fields.spots import Spot
 from rapport.store.segments.reading import PlacedBlock
 from rapport.store.side_logs import owner_of
@@ -190,6 +198,12 @@ class RoutedLogStore(RoutedLogReader):
     def close_piece(self, log: str) -> None:
         """See PiecedLogStore."""
         self._pieced(log).close_piece(log)
+
+    def limit_pieces(self, limit_of: Callable[[str], int]) -> None:
+        """See LimitedPieces."""
+        for store in self._stores.values():
+            if isinstance(store, LimitedPieces):
+                store.limit_pieces(limit_of)
 
     def find_damage(self) -> list[Corrupt]:
         """See DamagedLogs."""

@@ -28,7 +28,7 @@ def test_a_burst_is_cut_to_its_limit_by_one_sweep_without_new_events(tmp_path: P
             ]
             await burst.append(events)
         (swept,) = await channels.sweeper.sweep_all()
-        assert swept.kept_bytes <= 100_000
+        assert 30_000 <= swept.kept_bytes <= 100_000  # the newest stay, in pieces of 64 KiB
         assert swept.trimmed > 0
         assert burst.last_position() == 1_000
         await channels.close()

@@ -23,11 +23,12 @@ from rapport.channel.logged.decoded import DecodedBlocks
 from rapport.channel.logged.seen import DEDUPE_WINDOW
 from rapport.channel.logged.writer import Writer, as_channel_error, closed_error
 from rapport.channel.query.kinds import Query
+from rapport.channel.retention.rules import FINENESS
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.believed_time import BelievedTime
 from rapport.kernel.clock import Clock
-from rapport.store.base import Change, LogStore, RecordStore
+from rapport.store.base import Change, LimitedPieces, LogStore, RecordStore
 from rapport.store.fields.index import FieldIndex
 from rapport.store.history import HistoryIndex
 
@@ -127,6 +128,9 @@ class Shared:
             self.finder = beside if own is None else MixedFinder(own, beside, is_own)
             self.after_trim.append(self.field_feed.prune)
 
+    def _piece_limit(self, name: str) -> int:
+        return (self.rules_for(name).keep_bytes or 0) // FINENESS
+
     def use_rules(self, declared: ChannelsDeclared) -> None:
         """From now on channels follow these rules; fields that are newly declared as indexed are
         indexed in the background. Raises InvalidInput for a field that cannot be.
@@ -135,6 +139,8 @@ class Shared:
             for text in rule.index or ():
                 index_path(text)
         self.rules, self._rules, self._indexed = declared, {}, {}
+        if isinstance(self.parts.log, LimitedPieces):
+            self.parts.log.limit_pieces(self._piece_limit)
         if self.field_feed is not None:
             self.field_feed.rules_changed()
         if self._fields_background is not None:

@@ -5,7 +5,7 @@ Made of a shelf of segments and the one that grows; here positions meet files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
@@ -32,7 +32,12 @@ class SegmentLog:
     """A log open for writing by this process. Appends come from one thread, reads from any."""
 
     def __init__(
-        self, name: str, directory: Path, files: Files, segment_bytes: int, pool: WritePool
+        self,
+        name: str,
+        directory: Path,
+        files: Files,
+        segment_bytes: Callable[[], int],
+        pool: WritePool,
     ) -> None:
         self.name, self._pool = name, pool
         self._files, self._segment_bytes = files, segment_bytes
@@ -85,10 +90,11 @@ class SegmentLog:
             return
         group = _encode(placed)
         try:
-            if self._growing.index.end >= self._segment_bytes:
+            segment_bytes = self._segment_bytes()
+            if self._growing.index.end >= segment_bytes:
                 self._roll()
             self._is_saved = False
-            self._growing.write(group, self._segment_bytes)
+            self._growing.write(group, segment_bytes)
         except OSError as error:
             raise disk_refused(f"cannot append to log {self.name!r}", error) from error
         self._show(placed)

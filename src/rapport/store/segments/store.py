@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from rapport.core.errors import Corrupt, RapportError
@@ -28,8 +29,13 @@ from rapport.store.segments.reading import (
 _log = get_logger(__name__)
 
 SEGMENT_BYTES = 64 * 1024 * 1024
+_LEAST_SEGMENT = 64 * 1024
 _LOGS_AT_ONCE = 200
 """Whose files are looked for at once, so that thousands of logs cost little."""
+
+
+def _no_limit(_log: str) -> int:
+    return 0
 
 
 class SegmentLogStore:
@@ -52,6 +58,7 @@ class SegmentLogStore:
         self._files: Files = files or DiskFiles()
         self._root = directory / LOGS
         self._segment_bytes = segment_bytes
+        self._limit_of: Callable[[str], int] = _no_limit
         self._guard = threading.Lock()
         self._open: dict[str, SegmentLog] = {}
         self._pool = WritePool(most_open)
@@ -176,6 +183,16 @@ class SegmentLogStore:
             logs = list(self._open.values())
         return [fault.as_error() for log in logs for fault in log.faults.values()]
 
+    def limit_pieces(self, limit_of: Callable[[str], int]) -> None:
+        """See LimitedPieces."""
+        self._limit_of = limit_of
+
+    def _segment_bytes_of(self, log: str) -> int:
+        limit = self._limit_of(log)
+        return (
+            min(self._segment_bytes, max(limit, _LEAST_SEGMENT)) if limit else self._segment_bytes
+        )
+
     def find_damage(self) -> list[Corrupt]:
         """See DamagedLogs; looks at a bounded number of logs each time, in turn."""
         with self._guard:
@@ -243,7 +260,8 @@ class SegmentLogStore:
                 self._files.make_directory(directory)
                 self._files.sync_directory(self._root)
                 self._durable_names.add(file_name)
-            return SegmentLog(name, directory, self._files, self._segment_bytes, self._pool)
+            segment_bytes = partial(self._segment_bytes_of, name)
+            return SegmentLog(name, directory, self._files, segment_bytes, self._pool)
         except OSError as error:
             if is_new:
                 self._remove_directory(directory)
