@@ -188,10 +188,8 @@ class SegmentLogStore:
         self._limit_of = limit_of
 
     def _segment_bytes_of(self, log: str) -> int:
-        limit = self._limit_of(log)
-        return (
-            min(self._segment_bytes, max(limit, _LEAST_SEGMENT)) if limit else self._segment_bytes
-        )
+        limit, usual = self._limit_of(log), self._segment_bytes
+        return min(usual, max(limit, _LEAST_SEGMENT)) if limit else usual
 
     def find_damage(self) -> list[Corrupt]:
         """See DamagedLogs; looks at a bounded number of logs each time, in turn."""
