@@ -300,6 +300,18 @@ def test_a_set_whose_messages_are_damaged_afterwards_is_gone_and_names_them(tmp_
     asyncio.run(scenario())
 
 
+def test_workers_that_lease_messages_are_told_of_a_gap_once(tmp_path: Path) -> None:
+    async def look(channels: LoggedChannels) -> None:
+        request = Request(query="", take=True, lease_ms=60_000, max_messages=10)
+        found = [await channels.source.request("c", request, identity="me") for _ in range(4)]
+        given = [one.position for batch in found for one in batch.events]
+        named = [gap for batch in found for gap in batch.gaps]
+        assert named == [Gap(5, 5, "damaged"), Gap(EVENTS, EVENTS, "damaged")]
+        assert covered(given, named) == [*range(1, EVENTS + 1)]
+
+    in_a_log(tmp_path, lambda log: (flip(log, 5), flip(log, EVENTS)), look)
+
+
 # --- export ---------------------------------------------------------------------------------------
 
 

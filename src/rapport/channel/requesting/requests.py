@@ -160,6 +160,7 @@ class MessageSource:
             ttl_ms=batch_ttl(work.events, self._channels.ttl_of(name), self._clock.now_ms()),
             handback=request.handback,
             lease_ms=min(request.lease_ms, LONGEST_LEASE_MS),
+            gaps=work.gaps,
             deliveries=tuple(
                 LeasedDelivery(id=delivery_id(stored.position, lease.lease), tries=lease.tries)
                 for stored, lease in zip(given, leases, strict=True)
