@@ -177,6 +177,7 @@ def test_the_command_line_names_gaps_on_stderr_and_prints_events_alone(
     assert [json.loads(line)["gap"] for line in told.err.splitlines()] == [LOST, TAIL]
 
     run(["read", "mine", "--site", site, "--limit", "5"])
-    assert capfd.readouterr().err == ""
+    assert "cannot be read" not in capfd.readouterr().err
     run(["read", "mine", "--site", site, "--after", "10", "--limit", "5"])
-    assert capfd.readouterr().err == "positions 12 to 12 cannot be read: damaged\n"
+    told = capfd.readouterr()
+    assert "positions 12 to 12 cannot be read: damaged" in told.err.splitlines()
