@@ -130,3 +130,37 @@ def test_a_link_that_failed_unexpectedly_serves_its_channels_again() -> None:
         assert link.status["send", "alarms"].forwarded == 2
 
     asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_what_the_neighbour_cannot_read_is_counted_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        folder = _site(tmp_path / "there", SITE.format(name="there"))
+        settings = NodeSettings(port=0)
+        node = make_node(load_site(folder), settings, SystemClock())
+        await node.start()
+        for number in range(10):
+            await node.channels.channel("alarms").append([_event(number, 20 + number)])
+        await node.stop()
+        (log,) = folder.rglob("logs/alarms/*.log")
+        damaged = b"x" * 24
+        log.write_bytes(log.read_bytes().replace(b'"%b"' % damaged, b'"y%b"' % damaged[1:]))
+        node = make_node(load_site(folder), settings, SystemClock())
+        async with serving(node) as url:
+            await node.start()
+            link = f'[links.there]\nurl = "{url}"\nreceive = ["alarms"]\n'
+            here = _site(tmp_path / "here", SITE.format(name="here") + link)
+            async with running(here) as receiver:
+                arrived = receiver.channels.channel("alarms")
+                async with asyncio.timeout(30):
+                    while arrived.last_position() < 9:
+                        await arrived.wait_after(arrived.last_position(), timeout_ms=200)
+                    # The same set is asked for again until there is more: it names its gap again.
+                    await node.channels.channel("alarms").append([_event(10, 1)])
+                    while arrived.last_position() < 10:
+                        await arrived.wait_after(arrived.last_position(), timeout_ms=200)
+                (status,) = [one for one in receiver.links.status() if one.channel == "alarms"]
+                assert status.counts.unreadable == 1
+            await node.stop()
+
+    asyncio.run(scenario())

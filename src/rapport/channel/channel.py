@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from rapport.core.event import BareStored, Event, StoredEvent
+from rapport.core.event import BareStored, Event, Gap, StoredEvent
 from rapport.core.packed_events import Carried
 
 
@@ -56,6 +56,21 @@ class BareReading(Protocol):
         """Like `read_after`, without headers; empty when they matter, or are in memory anyway:
         then read whole ones.
         """
+
+
+@runtime_checkable
+class GapReading(Protocol):
+    """A channel that tells what of a stretch it could not read."""
+
+    def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
+        """The positions after `after` and up to `through` that should be there and could not be
+        read, in order. To be asked after reading them.
+        """
+
+
+def gaps_between(channel: Channel, after: int, through: int) -> Sequence[Gap]:
+    """The gaps of a stretch that was read from a channel; none from one that cannot tell."""
+    return channel.gaps_between(after, through) if isinstance(channel, GapReading) else ()
 
 
 class PackedStretch(msgspec.Struct, frozen=True, gc=False):

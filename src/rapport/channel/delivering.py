@@ -14,9 +14,9 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from rapport.channel.channel import Channel, Channels
+from rapport.channel.channel import Channel, Channels, gaps_between
 from rapport.channel.query.kinds import TEMPLATE, Query
-from rapport.core.event import StoredEvent
+from rapport.core.event import Gap, StoredEvent
 
 Deliver = Callable[[Sequence[StoredEvent]], Sequence[StoredEvent]]
 _EVERYTHING = (TEMPLATE, "{}")
@@ -140,3 +140,7 @@ class SeenChannel:
                 return [*given]
             position = stored[-1].position
         return []
+
+    def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
+        """See GapReading."""
+        return gaps_between(self._channel, after, through)

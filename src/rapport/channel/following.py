@@ -16,7 +16,7 @@ from rapport.channel.finding.scanning import Scanner
 from rapport.channel.query.kinds import Query
 from rapport.channel.requesting.batch import Limits
 from rapport.channel.requesting.selection import Chosen
-from rapport.core.event import StoredEvent
+from rapport.core.event import Gap, StoredEvent
 
 WriteToken = Callable[[Chosen], str]
 GiveOut = Callable[[Chosen], Awaitable[bool]]
@@ -24,10 +24,14 @@ GiveOut = Callable[[Chosen], Awaitable[bool]]
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """A set to be handed over; `gone` when messages of a token's set are no longer there."""
+    """A set to be handed over; `gone` when messages of a token's set are no longer there, `gaps`
+    when something between the set before and this one's end cannot be read. It has messages, gaps
+    or both.
+    """
 
     chosen: Chosen
     gone: bool = False
+    gaps: tuple[Gap, ...] = ()
 
 
 class Following:
@@ -65,7 +69,7 @@ class Following:
         return self._first is None and last is not None and self.reach >= last
 
     async def next_set(self, *, wait_ms: int | None = None) -> Followed | None:
-        """The next set with messages, waiting for one up to `wait_ms` (None = for ever).
+        """The next set with messages or gaps, waiting for one up to `wait_ms` (None = for ever).
 
         None when the time passed, the doors close, or nothing can come any more (`is_over`).
         """
@@ -76,9 +80,10 @@ class Following:
             chosen = await self._scanner.choose(self.query, self.limits, self.reach)
             if chosen.events and not await self._give_out(chosen):
                 continue  # then there are fewer to choose from
+            gaps = self._scanner.gaps(self.query, self.reach, chosen.reach)
             self.reach = chosen.reach
-            if chosen.events:
-                return Followed(chosen)
+            if chosen.events or gaps:
+                return Followed(chosen, gaps=gaps)
             if chosen.at_end and not await self._wait(chosen, wait_ms):
                 return None
         return None

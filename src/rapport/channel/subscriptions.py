@@ -19,8 +19,8 @@ CURSORS = "cursors"
 Apply = Callable[[Sequence[Change]], Awaitable[None]]
 Deliver = Callable[[list[StoredEvent]], list[StoredEvent]]
 """What interceptors leave of a batch."""
-TellSkipped = Callable[[int, int], None]
-"""(position before, how many): what a reader passed over."""
+TellSkipped = Callable[[int, int, int], None]
+"""(position before, position reached, how many): what a reader passed over."""
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
@@ -138,7 +138,7 @@ class LoggedSubscription:
         if skipped > 0:
             self.skipped += skipped
             if self._tell_skipped is not None:
-                self._tell_skipped(self._handed_out, skipped)
+                self._tell_skipped(self._handed_out, batch[-1].position, skipped)
 
     async def commit(
         self, position: int, state: bytes | None = None, *, changes: Sequence[Change] = ()

@@ -16,6 +16,8 @@ from rapport.core.errors import Problem, RapportError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rapport.core.event import Gap
+
 _HARMLESS = "\n\u200c\u200d"
 """Line breaks, and what joins letters and emoji."""
 
@@ -44,6 +46,15 @@ def write_bytes(raw: bytes) -> None:
     """Bytes on stdout as they are."""
     sys.stdout.buffer.write(raw)
     sys.stdout.flush()
+
+
+def write_gaps(gaps: Sequence[Gap], *, as_json: bool) -> None:
+    """What a channel could not give, a line each on stderr: stdout has events and nothing else."""
+    for gap in gaps:
+        line = f"positions {gap.first} to {gap.last} cannot be read: {gap.reason}"
+        if as_json:
+            line = msgspec.json.encode({"gap": gap}).decode()
+        stderr().print(line, highlight=False, soft_wrap=True)
 
 
 def visible(text: str) -> str:

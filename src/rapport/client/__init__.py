@@ -17,7 +17,7 @@ from rapport.channel.agents.listener_settings import ListenerSettings, ListenerS
 from rapport.channel.agents.outbox_reading import RejectedEvent
 from rapport.channel.agents.publisher import Publisher, PublisherSettings, Status
 from rapport.channel.agents.window import Reason
-from rapport.core.event import Event
+from rapport.core.event import Event, Gap
 
 __all__ = [
     "AsyncListener",
@@ -26,6 +26,7 @@ __all__ = [
     "DirectSource",
     "Event",
     "FailedEvent",
+    "Gap",
     "LeasedEvent",
     "LeasedListener",
     "Listener",

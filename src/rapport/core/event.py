@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -106,6 +107,27 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     position: int
     received: int
     event: Event
+
+
+class Gap(msgspec.Struct, frozen=True, gc=False):
+    """Positions of a channel, from `first` to `last`, whose events should be there and cannot be
+    read; `reason` is `damaged` or `missing`. What retention let go, or what is past its time to
+    live, is no gap.
+    """
+
+    first: int
+    last: int
+    reason: str
+
+
+def clip_gaps(gaps: Iterable[Gap], first: int, last: int | None = None) -> list[Gap]:
+    """The parts of gaps that lie from `first` to `last` (None: to their end)."""
+    found = []
+    for gap in gaps:
+        begin, end = max(gap.first, first), gap.last if last is None else min(gap.last, last)
+        if begin <= end:
+            found.append(Gap(begin, end, gap.reason))
+    return found
 
 
 def make_event(

@@ -20,6 +20,7 @@ from rapport.store.base import (
     RecordStore,
 )
 from rapport.store.fields.spots import Spot
+from rapport.store.gaps import MISSING
 from rapport.store.segments.reading import PlacedBlock
 from rapport.store.side_logs import owner_of
 
@@ -121,6 +122,11 @@ class RoutedLogReader:
     def first_position(self, log: str) -> int:
         """See LogStore."""
         return self._store(log).first_position(log)
+
+    def gap_reason(self, log: str, position: int) -> str:
+        """Why a position that should be there cannot be read; see LogGaps."""
+        explain = getattr(self._store(log), "gap_reason", None)
+        return MISSING if explain is None else str(explain(log, position))
 
     def logs(self) -> list[str]:
         """See LogStore; a copy left behind by a move is not one."""

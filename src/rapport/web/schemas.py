@@ -13,7 +13,7 @@ import msgspec
 from rapport.channel.requesting.batch import LeasedDelivery, Request
 from rapport.channel.requesting.message_leases import Answers, Settled
 from rapport.core.errors import Problem
-from rapport.core.event import MAX_NAME
+from rapport.core.event import MAX_NAME, Gap
 from rapport.mediation.changing.considering import Done
 from rapport.mediation.changing.shown import Overview, Shown, ShownChange
 from rapport.mediation.changing.wanting import Wanted
@@ -69,6 +69,8 @@ class Page(msgspec.Struct, kw_only=True):
     channel: str
     events: list[StoredCloudEvent]
     next: int
+    gaps: list[Gap] = []
+    """Positions up to `next` that could not be read; left out when there are none."""
 
 
 class BatchShown(msgspec.Struct, kw_only=True):
@@ -84,6 +86,10 @@ class BatchShown(msgspec.Struct, kw_only=True):
     handback: str = ""
     lease_ms: int = 0
     deliveries: list[LeasedDelivery] = []
+    gaps: list[Gap] = []
+    """Positions that could not be read, up to where the next set begins; left out when there are
+    none.
+    """
 
 
 class ProblemDetails(msgspec.Struct, kw_only=True):
@@ -109,6 +115,13 @@ class BatchFrame(msgspec.Struct, kw_only=True):
     gone: bool = False
 
 
+class GapFrame(msgspec.Struct, kw_only=True):
+    """Positions that could not be read; comes before the batch of the stretch they lie in."""
+
+    id: str
+    gap: Gap
+
+
 class ErrorFrame(msgspec.Struct, kw_only=True):
     """What went wrong; `ref` names the frame it answers, `id` the subscription that ended."""
 
@@ -132,7 +145,7 @@ class AnswerFrame(msgspec.Struct, kw_only=True):
 STRUCTS = (
     *(CloudEvent, StoredCloudEvent, Published, Page, Request, BatchShown, ProblemDetails),
     *(Answers, Settled),
-    *(Subscribe, ClientFrame, BatchFrame, ErrorFrame, AnswerFrame),
+    *(Subscribe, ClientFrame, BatchFrame, Gap, GapFrame, ErrorFrame, AnswerFrame),
     *(Wanted, Done, Overview, Shown, ShownChange),
 )
 

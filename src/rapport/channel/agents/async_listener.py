@@ -16,6 +16,7 @@ from rapport.channel.agents.listener import Listener
 from rapport.channel.agents.listener_cache import ReceivedEvent
 from rapport.channel.agents.listener_place import FailedEvent
 from rapport.channel.agents.listener_settings import ListenerStatus
+from rapport.core.event import Gap
 
 
 class AsyncListener:
@@ -97,6 +98,10 @@ class AsyncListener:
     def status(self) -> ListenerStatus:
         """See Listener; looks at no disk."""
         return self._listener.status()
+
+    def gaps(self) -> list[Gap]:
+        """See Listener."""
+        return self._listener.gaps()
 
     async def failed(self) -> list[FailedEvent]:
         """See Listener."""

@@ -12,7 +12,7 @@ from rapport.channel.requesting.batch import Batch, LeasedDelivery, Request
 from rapport.channel.requesting.message_leases import Answers
 from rapport.core.codec import decode_cloudevent, stored_cloudevent
 from rapport.core.errors import InvalidInput, RapportError
-from rapport.core.event import StoredEvent
+from rapport.core.event import Gap, StoredEvent
 from rapport.core.json_objects import ObjectDecoder
 
 _OWN = ("position", "received", "handback")
@@ -45,6 +45,7 @@ class _Shown(msgspec.Struct, kw_only=True):
     handback: str = ""
     lease_ms: int = 0
     deliveries: tuple[LeasedDelivery, ...] = ()
+    gaps: list[Gap] = []
 
 
 class _Placed(msgspec.Struct):
@@ -87,7 +88,7 @@ def write_request(request: Request) -> bytes:
 def write_batch(channel: str, batch: Batch) -> bytes:
     """A batch as a JSON object; each event carries position, arrival and handback."""
     own: dict[str, Any] = {"handback": batch.handback} if batch.handback else {}
-    shown = {
+    shown: dict[str, Any] = {
         "channel": channel,
         "events": [show_event(item, **own) for item in batch.events],
         "current_token": batch.current_token,
@@ -99,6 +100,8 @@ def write_batch(channel: str, batch: Batch) -> bytes:
     }
     if batch.lease_ms:
         shown |= {"lease_ms": batch.lease_ms, "deliveries": batch.deliveries}
+    if batch.gaps:
+        shown["gaps"] = batch.gaps
     return msgspec.json.encode(shown)
 
 
@@ -125,6 +128,7 @@ def read_batch(body: bytes) -> Batch:
         handback=shown.handback,
         lease_ms=shown.lease_ms,
         deliveries=shown.deliveries,
+        gaps=tuple(shown.gaps),
     )
 
 

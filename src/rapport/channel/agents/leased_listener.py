@@ -159,6 +159,13 @@ class LeasedListener:
             answer = self._asks.request(asked)
         if isinstance(answer, Got):
             self.trouble = None
+            for gap in answer.batch.gaps:
+                _log.warning(
+                    "the source could not read events",
+                    first=gap.first,
+                    last=gap.last,
+                    reason=gap.reason,
+                )
             return _leased_events(answer.batch)
         self.trouble = answer.reason
         if isinstance(answer, Barred):

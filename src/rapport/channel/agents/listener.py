@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rapport.channel.agents.leased_listener import LeasedListener
 from rapport.channel.agents.listener_cache import ReceivedEvent
-from rapport.channel.agents.listener_fetcher import Fetcher, Source
+from rapport.channel.agents.listener_fetcher import Fetcher, OnGap, Source
 from rapport.channel.agents.listener_opening import (
     make_listening,
     open_place,
@@ -30,6 +30,7 @@ from rapport.channel.agents.listener_settings import (
 from rapport.channel.agents.listener_state import StandsAt
 from rapport.channel.agents.source_door import SourceDoor
 from rapport.core.errors import InvalidInput, LeaseExpired, StoreUnavailable, Unavailable
+from rapport.core.event import Gap
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, SystemClock
 
@@ -69,12 +70,14 @@ class Listener:
         from_start: bool = True,
         acknowledging: Acknowledging = "automatic",
         on_failure: OnFailure | None = None,
+        on_gap: OnGap | None = None,
         settings: ListenerSettings | None = None,
         clock: Clock | None = None,
         source: Source | None = None,
     ) -> None:
         """`source` stands in for the node's door: anything that answers requests. With an
-        `interpretation` the query is in its words, and so are the events.
+        `interpretation` the query is in its words, and so are the events. `on_gap(gap)` is called
+        in the background thread for positions that the source could not read; else they are logged.
         """
         self._settings = chosen = settings or ListenerSettings()
         check_settings(chosen)
@@ -104,7 +107,7 @@ class Listener:
         self._source = door
         self._switching = threading.Lock()
         self._pusher: Pusher | None = None
-        self._fetcher = Fetcher(self._reception, door, opening, Chance.from_machine())
+        self._fetcher = Fetcher(self._reception, door, opening, Chance.from_machine(), on_gap)
 
     @staticmethod
     def leased(
@@ -232,6 +235,7 @@ class Listener:
                 next_try_in_ms=max(pause - now_ms, 0) if pause is not None else 0,
                 lease_left_ms=max(until - now_ms, 0) if until is not None else None,
                 remote_lease_minutes=state.remote_minutes,
+                unreadable=state.unreadable,
             )
 
     def failed(self) -> list[FailedEvent]:
@@ -239,6 +243,14 @@ class Listener:
         is a directory, else the last thousand.
         """
         return self._reception.failed()
+
+    def gaps(self) -> list[Gap]:
+        """Positions of the channel that the source could not read since this listener was opened,
+        each once, oldest first; the last thousand stretches. Events around them are handed over as
+        usual.
+        """
+        with self._reception.bell:
+            return list(self._reception.state.gaps)
 
     def wake(self) -> None:
         """Has a `pull_unless` that waits look again."""

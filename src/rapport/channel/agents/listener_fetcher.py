@@ -6,6 +6,7 @@ A thin shell: what to do is decided by `Listening`, what an answer means by `Sou
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -14,6 +15,7 @@ from rapport.channel.agents.listener_reception import Reception
 from rapport.channel.agents.listener_state import Answer, Ask, Expired, Full
 from rapport.channel.agents.window import Barred, Failed, Pause, Reason
 from rapport.channel.requesting.batch import Request
+from rapport.core.event import Gap, clip_gaps
 from rapport.kernel.chance import Chance
 from rapport.kernel.telemetry import get_logger
 
@@ -21,6 +23,9 @@ _log = get_logger(__name__)
 
 _JOIN_SECONDS = 5.0
 _STUMBLE_MS = 1_000
+
+OnGap = Callable[[Gap], None]
+"""Receives each stretch of positions that the source could not read, once."""
 
 
 class Source(Protocol):
@@ -45,11 +50,17 @@ class Fetcher:
     """Asks one source until it is told to end."""
 
     def __init__(
-        self, reception: Reception, source: Source, opening: Request, chance: Chance
+        self,
+        reception: Reception,
+        source: Source,
+        opening: Request,
+        chance: Chance,
+        on_gap: OnGap | None = None,
     ) -> None:
         """`opening` is the request that begins; later ones share its limits and its lease."""
         self._reception, self._source = reception, source
         self._opening, self._chance = opening, chance
+        self._on_gap, self._gaps_until = on_gap, 0
         self._thread = threading.Thread(target=self._run, name="rapport-listener", daemon=True)
         self._thread.start()
 
@@ -101,9 +112,24 @@ class Fetcher:
         )
         with reception.bell:
             has_open = bool(reception.state.cache.open_token())
+            gaps = clip_gaps(reception.state.gaps, self._gaps_until + 1)
+        for gap in gaps:
+            self._gaps_until = gap.last
+            self._report_gap(gap)
         if not has_open:
             # Progress through what does not match; the rest is kept as it is acknowledged.
             reception.save_if_possible()
+
+    def _report_gap(self, gap: Gap) -> None:
+        try:
+            if self._on_gap is not None:
+                self._on_gap(gap)
+                return
+        except Exception as error:  # it may not keep events from coming
+            _log.warning("on_gap failed", why=repr(error))
+        _log.warning(
+            "the source could not read events", first=gap.first, last=gap.last, reason=gap.reason
+        )
 
     def _as_request(self, ask: Ask) -> Request:
         opening = self._opening

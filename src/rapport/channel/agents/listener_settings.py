@@ -73,6 +73,8 @@ class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What is left of the local lease; None = it lasts as long as the listener."""
     remote_lease_minutes: int
     """The remote lease as it was granted last."""
+    unreadable: int = 0
+    """Positions that the source could not read; `Listener.gaps` names them."""
 
 
 def check_settings(settings: ListenerSettings) -> None:

@@ -7,6 +7,9 @@ alive by asking. One request is under way at a time.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+
 import msgspec
 
 from rapport.channel.agents.listener_cache import Cache
@@ -21,9 +24,11 @@ from rapport.channel.agents.window import (
     pause_ms,
 )
 from rapport.channel.requesting.batch import DEFAULT_LEASE_MINUTES, Batch
+from rapport.core.event import Gap, clip_gaps
 
 _MINUTE_MS = 60_000
 _LONGEST_IDLE_PAUSE_MS = 5_000
+_MOST_GAPS = 1_000
 
 
 class Got(msgspec.Struct, frozen=True):
@@ -97,6 +102,11 @@ class Listening:
         self.resume_at_ms: int | None = None
         self.gone = self.begun_again = 0
         """Sets of which something was gone; sessions that ran out and were begun again."""
+        self.gaps: deque[Gap] = deque(maxlen=_MOST_GAPS)
+        """Positions that the source could not read, oldest first."""
+        self.unreadable = 0
+        """How many positions these were, also those no longer listed."""
+        self._gaps_until = stands_at.position
         self._batch_events, self._wait_ms = batch_events, wait_ms
         self._first_pause, self._longest_pause = first_pause_ms, longest_pause_ms
         self._renew_at_ms: int | None = None
@@ -184,6 +194,7 @@ class Listening:
         self._renew_at_ms = now_ms + batch.lease_minutes * _MINUTE_MS // 2
         if ask.keeps_alive:
             return
+        self._take_in_gaps(batch.gaps)
         if not ask.seen:
             self.gone += batch.gone
             self.cache.put(batch.current_token, batch.events, batch.handback)
@@ -194,6 +205,13 @@ class Listening:
             self._rest_if_hasty(ask, now_ms, chance)
         else:
             self._idle = 0
+
+    def _take_in_gaps(self, gaps: Sequence[Gap]) -> None:
+        """Notes gaps once: a set that is asked for again tells of them again."""
+        for gap in clip_gaps(gaps, self._gaps_until + 1):
+            self.gaps.append(gap)
+            self.unreadable += gap.last - gap.first + 1
+            self._gaps_until = gap.last
 
     def _rest_if_hasty(self, ask: Ask, now_ms: int, chance: float) -> None:
         """A source that says "nothing new" without having waited is not asked in a circle."""

@@ -10,10 +10,10 @@ from typing import Literal
 import msgspec
 
 from rapport.channel.backends.lake import LakeChannels
-from rapport.channel.channel import Appended, Channel, Channels, Subscription
+from rapport.channel.channel import Appended, Channel, Channels, Subscription, gaps_between
 from rapport.channel.finding.by_time import BACKWARDS_MS, oldest, position_before
 from rapport.core.errors import Corrupt, Unsupported
-from rapport.core.event import Event, StoredEvent
+from rapport.core.event import Event, Gap, StoredEvent
 
 Where = Literal["log", "lake"]
 
@@ -145,6 +145,10 @@ class LogAndLakeChannel:
         found = [one for one in kept if one.position < first]
         self._both.note(self.name, "lake", found)
         return found
+
+    def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
+        """See GapReading; those of the log."""
+        return gaps_between(self._log, after, through)
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
         """See Channel."""

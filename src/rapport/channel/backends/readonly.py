@@ -14,9 +14,11 @@ from rapport.channel.finding.history_feed import HistoryFeed
 from rapport.channel.retention.ttl import living
 from rapport.channel.subscriptions import LoggedSubscription
 from rapport.core.codec import decode_block
-from rapport.core.errors import UnknownName, Unsupported
-from rapport.core.event import Event, StoredEvent
+from rapport.core.errors import Corrupt, UnknownName, Unsupported
+from rapport.core.event import Event, Gap, StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.store.base import Block
+from rapport.store.gaps import LogGaps
 from rapport.store.history_sqlite import SqliteHistory
 from rapport.store.routed import LogReader
 from rapport.store.segments.tailing import SegmentLogReader
@@ -105,6 +107,7 @@ class ReadOnlyChannel:
 
     def __init__(self, name: str, log: LogReader, clock: Clock, ttl_ms: int = -1) -> None:
         self.name, self._log, self._clock, self._ttl_ms = name, log, clock, ttl_ms
+        self._gaps = LogGaps(log, name)
         self._passed = (0, 0)
         """After the first position and up to the second all are past their time."""
 
@@ -129,13 +132,27 @@ class ReadOnlyChannel:
         return []
 
     def _read(self, position: int, limit: int) -> list[StoredEvent]:
-        found: list[StoredEvent] = []
-        for block in self._log.read_after(self.name, position, max_records=limit):
-            for offset, event in enumerate(decode_block(block.body)):
-                place = block.first + offset
-                if place > position and len(found) < limit:
-                    found.append(StoredEvent(place, block.received, event))
+        """The next events; past blocks that cannot be read, which are noted as gaps."""
+        last, found = self._log.last_position(self.name), list[StoredEvent]()
+        while not found and position < last:
+            blocks = self._log.read_after(self.name, position, max_records=limit)
+            through, readable = blocks[-1].last if blocks else last, list[Block]()
+            for block in blocks:
+                try:
+                    events = decode_block(block.body)
+                except Corrupt:
+                    continue
+                readable.append(block)
+                for place, event in enumerate(events, start=block.first):
+                    if place > position and len(found) < limit:
+                        found.append(StoredEvent(place, block.received, event))
+            self._gaps.note(position, through, readable)
+            position = through
         return found
+
+    def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
+        """See GapReading."""
+        return self._gaps.between(after, through)
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
         """See Channel; looks ten times a second."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.channel import Channel, Channels
+from rapport.channel.channel import Channel, Channels, gaps_between
 from rapport.channel.export.files import write_parts
 from rapport.channel.export.manifest import (
     ChannelProgress,
@@ -24,7 +24,7 @@ from rapport.channel.export.manifest import (
     write_manifest,
 )
 from rapport.core.errors import Conflict
-from rapport.core.event import StoredEvent
+from rapport.core.event import Gap, StoredEvent
 from rapport.kernel.telemetry import get_logger
 
 _log = get_logger(__name__)
@@ -42,6 +42,8 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     positions: dict[str, int]
     passed_over: int = 0
     """Positions at which nothing could be read: let go, past their time to live, or damaged."""
+    unreadable: int = 0
+    """Those of them that are damaged or missing; the manifest names them."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +87,7 @@ class _Export:
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self._directory, self.manifest = directory, manifest
-        self._rows = self._files = self._passed_over = 0
+        self._rows = self._files = self._passed_over = self._unreadable = 0
 
     async def take(self, channel: Channel, end: int, limits: Limits) -> None:
         """Exports a channel up to a position, and what was announced before a crash in any case."""
@@ -96,8 +98,9 @@ class _Export:
                 last, stored = await _next_rows(channel, progress, progress.pending, no_limits)
             else:
                 last, stored = await _next_rows(channel, progress, end, limits)
-            self._count(channel.name, last - progress.exported, stored)
-            await _to_its_end(asyncio.to_thread(self._write, channel.name, last, stored))
+            gaps = gaps_between(channel, progress.exported, last)
+            self._count(channel.name, last - progress.exported, stored, gaps)
+            await _to_its_end(asyncio.to_thread(self._write, channel.name, last, stored, gaps))
 
     def result(self) -> Exported:
         """What was done."""
@@ -106,16 +109,33 @@ class _Export:
             files=self._files,
             positions={name: one.exported for name, one in self.manifest.channels.items()},
             passed_over=self._passed_over,
+            unreadable=self._unreadable,
         )
 
-    def _count(self, channel: str, positions: int, stored: Sequence[StoredEvent]) -> None:
+    def _count(
+        self, channel: str, positions: int, stored: Sequence[StoredEvent], gaps: Sequence[Gap]
+    ) -> None:
         self._rows += len(stored)
+        unreadable = sum(gap.last - gap.first + 1 for gap in gaps)
         passed_over = positions - len(stored)
-        if passed_over:
-            self._passed_over += passed_over
-            _log.warning("not in the log any more", channel=channel, events=passed_over)
+        self._passed_over += passed_over
+        self._unreadable += unreadable
+        if passed_over > unreadable:
+            _log.warning(
+                "not in the log any more", channel=channel, events=passed_over - unreadable
+            )
+        for gap in gaps:
+            _log.warning(
+                "unreadable events are not in the lake",
+                channel=channel,
+                first=gap.first,
+                last=gap.last,
+                reason=gap.reason,
+            )
 
-    def _write(self, channel: str, last: int, stored: Sequence[StoredEvent]) -> None:
+    def _write(
+        self, channel: str, last: int, stored: Sequence[StoredEvent], gaps: Sequence[Gap]
+    ) -> None:
         """Announces, writes and confirms."""
         progress = self.manifest.channels[channel]
         first, progress.pending = progress.exported + 1, last
@@ -125,6 +145,9 @@ class _Export:
         progress.exported, progress.pending = last, 0
         if progress.rows is not None:
             progress.rows += len(stored)
+        if gaps:
+            known = [] if progress.gaps is msgspec.UNSET else progress.gaps
+            progress.gaps = [*known, *gaps]
         write_manifest(self._directory, self.manifest)
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from rapport.channel.export.files import make_directory, replaced_file
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
+from rapport.core.event import Gap
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -28,6 +29,8 @@ class ChannelProgress(msgspec.Struct):
     pending: int = 0
     rows: int | None = None
     """Events written up to there; None in a lake that was begun before they were counted."""
+    gaps: list[Gap] | msgspec.UnsetType = msgspec.UNSET
+    """Positions up to there that the log could not give; left out when there are none."""
 
 
 class Manifest(msgspec.Struct):

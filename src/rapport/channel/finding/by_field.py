@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -86,12 +87,21 @@ class FieldFinder:
             return found  # they are large: others will be asked for later
         first = self._log_store.first_position(log)
         certain = [place for place in positions[read:] if place >= first]
-        return Found(found.events, edge, certain, decided=decided)
+        return Found(found.events, edge, certain, decided=decided, unread=found.unread)
 
     def _read(self, log: str, positions: Sequence[int], through: int) -> Found:
         """The events at positions, as far as some megabytes reach; at least one."""
         first = self._log_store.first_position(log)
         kept = [position for position in positions if position >= first]
+        found = self._read_kept(log, kept, through)
+        read = {stored.position for stored in found.events or ()}
+        wanted = kept[: bisect_right(kept, found.through)]
+        if len(read) == len(wanted):
+            return found
+        unread = [position for position in wanted if position not in read]
+        return msgspec.structs.replace(found, unread=unread)
+
+    def _read_kept(self, log: str, kept: Sequence[int], through: int) -> Found:
         spots = self._index.spots(log, kept)
         if len(spots) != len(kept):
             return self._read_blocks(log, kept, through)

@@ -60,6 +60,8 @@ class Found(msgspec.Struct, frozen=True):
     """
     decided: bool = False
     """Whether the index alone says that all `events` match: the query need not be tried on them."""
+    unread: Sequence[int] = ()
+    """Positions up to `through` that the index knows and the log did not give."""
 
 
 class Finder(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
-from rapport.channel.channel import Channel
+from rapport.channel.channel import Channel, gaps_between
 from rapport.channel.delivering import Delivery
 from rapport.channel.finding.paging import Page, Pages, fetch
 from rapport.channel.finding.unusual import LARGEST_USUAL
@@ -15,7 +15,7 @@ from rapport.channel.query.kinds import Query
 from rapport.channel.requesting.batch import Limits
 from rapport.channel.requesting.selection import Chosen, IsTaken, Selection, matching
 from rapport.channel.requesting.taking import Taken
-from rapport.core.event import StoredEvent
+from rapport.core.event import Gap, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 
@@ -87,6 +87,12 @@ class Scanner:
             if not selection.is_full:
                 selection.skip_to(min(self._skip(selection.reach), last))
         return selection.chosen(at_end=True)
+
+    def gaps(self, query: Query, after: int, through: int) -> tuple[Gap, ...]:
+        """What could not be read of a range that was looked through for a query."""
+        bounds = query.bounds
+        last = through if bounds.last is None else min(through, bounds.last)
+        return tuple(gaps_between(self._channel, max(after, bounds.after), last))
 
     async def choose_or_wait(
         self, query: Query, limits: Limits, after: int, wait_ms: int

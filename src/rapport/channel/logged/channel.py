@@ -24,11 +24,12 @@ from rapport.channel.sequences.keeping import SequenceKeeping
 from rapport.channel.waiting import Bell
 from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, StoreUnavailable
-from rapport.core.event import BareStored, Event, StoredEvent
+from rapport.core.event import BareStored, Event, Gap, StoredEvent
 from rapport.core.packed_events import HeldEvents, PackedEvents
 from rapport.core.release import HISTORY
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import READ_BYTES, Block, Overtaken
+from rapport.store.gaps import LogGaps
 
 _log = get_logger(__name__)
 
@@ -53,6 +54,7 @@ class LoggedChannel:
         self._seen: SeenWindow | None = None
         self._sequences = SequenceKeeping(name, self._parts, self.position_of)
         self._unreadable = (0, 0)
+        self._gaps = LogGaps(self._parts.log, name)
         self._bare_left: Sequence[BareStored] = ()
 
     async def append(self, events: Sequence[Event]) -> Appended:
@@ -96,6 +98,10 @@ class LoggedChannel:
             position = found[-1].position
             self._unreadable = (start, position)
         return []
+
+    def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
+        """See GapReading."""
+        return self._gaps.between(after, through)
 
     def read_packed_after(self, position: int, *, limit: int) -> PackedStretch | None:
         """See PackedReading."""
@@ -143,7 +149,11 @@ class LoggedChannel:
             read = None  # whether an event still lives is not in the index
         asked = partial(finder.find, self.name, query, after=position, until=until, limit=limit)
         found = await self._shared.off_loop(partial(asked, read=read))
-        if found is None or not found.events:
+        if found is None:
+            return None
+        if found.unread:
+            await self._shared.off_loop(partial(self._note_unread, found.unread))
+        if not found.events:
             return found
         return msgspec.structs.replace(found, events=self._living(found.events))
 
@@ -154,6 +164,12 @@ class LoggedChannel:
             return None
         found = await self._shared.off_loop(partial(finder.fetch, self.name, positions))
         return self._living(found)
+
+    def _note_unread(self, positions: Sequence[int]) -> None:
+        """Looks at positions that an index knows and the log did not give."""
+        for position in positions:
+            if not self._gaps.between(position - 1, position):
+                self._from_log(position - 1, 1)
 
     def _living(self, events: list[StoredEvent]) -> list[StoredEvent]:
         return living(events, self._shared.ttl_of(self.name), self._shared.time.now_ms())
@@ -257,7 +273,9 @@ class LoggedChannel:
         self._sequences.save(self._known)
         self._parts.log.trim(self.name, before)
         self._bare_left = ()
-        self._shared.decoded.drop_before(self.name, self.first_position())
+        first = self.first_position()
+        self._gaps.forget_before(first)
+        self._shared.decoded.drop_before(self.name, first)
 
     def event_at(self, position: int) -> StoredEvent | None:
         """The event at a position; None when it is trimmed or damaged."""
@@ -334,15 +352,17 @@ class LoggedChannel:
         place, size = position, 0
         while len(found) < limit and size < READ_BYTES // 2 and place < last:
             blocks = self._parts.log.read_after(self.name, place, max_records=limit - len(found))
-            if not blocks:
-                break
+            through, readable = blocks[-1].last if blocks else last, blocks
             for block in blocks:
                 decoded = self._decode(block)
-                if decoded is not None:
+                if decoded is None:
+                    readable = [one for one in readable if one is not block]
+                else:
                     part = decoded.after(position, limit - len(found))
                     found += part
                     size += sum([len(stored.event.data) for stored in part])
-            place = blocks[-1].last
+            self._gaps.note(place, through, readable)
+            place = through
         if not found:
             self._unreadable = (position, last)
         return found
@@ -356,6 +376,8 @@ class LoggedChannel:
             found = left
         else:
             blocks = self._parts.log.read_after(self.name, position, max_records=limit)
+            if blocks:
+                self._gaps.note(position, blocks[-1].last, blocks)
             whole = (
                 place
                 for place, one in enumerate(blocks)

@@ -173,9 +173,18 @@ class LoggedChannels:
         return self._shared.skipped
 
     def _note_skipped(
-        self, source: LoggedChannel, reader: str, position: int, skipped: int
+        self, source: LoggedChannel, reader: str, position: int, reached: int, skipped: int
     ) -> None:
         self._shared.skipped[source.name, reader] += skipped
+        for gap in source.gaps_between(position, reached):
+            _log.warning(
+                "reader passed over unreadable events",
+                channel=source.name,
+                reader=reader,
+                first=gap.first,
+                last=gap.last,
+                reason=gap.reason,
+            )
         if position + 1 < source.first_position():
             _log.warning("reader came too late", channel=source.name, reader=reader, lost=skipped)
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.core.event import StoredEvent
+from rapport.core.event import Gap, StoredEvent
 
 DEFAULT_MESSAGES = 100
 """Messages per batch when the request leaves it to the source."""
@@ -107,6 +107,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """How long the messages are leased; 0 = they are not."""
     deliveries: tuple[LeasedDelivery, ...] = ()
     """Of a leased take, one per message in their order; such a batch has no tokens."""
+    gaps: tuple[Gap, ...] = ()
+    """What could not be read between the set before this one and the set that follows."""
 
 
 class Limits(msgspec.Struct, frozen=True):

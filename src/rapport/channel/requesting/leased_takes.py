@@ -36,7 +36,7 @@ from rapport.channel.requesting.selection import Chosen, matching
 from rapport.channel.requesting.takers import SourceChannels, Taker
 from rapport.channel.requesting.taking import Taken, runs_of
 from rapport.core.errors import InvalidInput
-from rapport.core.event import StoredEvent
+from rapport.core.event import Gap, StoredEvent
 from rapport.kernel.tasks import first_of
 
 READER = "take"
@@ -54,6 +54,8 @@ class LeasedWork(msgspec.Struct, frozen=True):
 
     events: tuple[StoredEvent, ...]
     leases: dict[int, MessageLease]
+    gaps: tuple[Gap, ...] = ()
+    """What could not be read behind what was looked at before."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -113,7 +115,7 @@ class LeasedTakes:
                 work, reached = await self._lease_next(asked)
             left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
             is_closing = closing is not None and closing.is_set()
-            if work.events or left_ms <= 0 or is_closing:
+            if work.events or work.gaps or left_ms <= 0 or is_closing:
                 return work
             await self._wait(asked, reached, left_ms, returned)
 
@@ -153,8 +155,10 @@ class LeasedTakes:
                 max_tries=asked.request.max_tries,
             )
             if await self._taker.lease(asked.name, leases):
+                floor = self._floors.get(asked.floor_key, 0)
                 self._move_floor(asked.floor_key, fresh.reach)
-                return LeasedWork(events, leases), fresh
+                gaps = asked.scanner.gaps(asked.query, floor, fresh.reach)
+                return LeasedWork(events, leases, gaps), fresh
 
     async def _come_back(
         self, asked: _Asked, taken: Taken, limits: Limits, now_ms: int

@@ -160,6 +160,7 @@ class MessageSource:
             ttl_ms=batch_ttl(work.events, self._channels.ttl_of(name), self._clock.now_ms()),
             handback=request.handback,
             lease_ms=min(request.lease_ms, LONGEST_LEASE_MS),
+            gaps=work.gaps,
             deliveries=tuple(
                 LeasedDelivery(id=delivery_id(stored.position, lease.lease), tries=lease.tries)
                 for stored, lease in zip(given, leases, strict=True)
@@ -245,7 +246,8 @@ class MessageSource:
             return asked, None
         events = await self._events_of(asked, place)
         chosen = Chosen(events or (), place.after, place.through, place.reach, at_end=True)
-        return asked, Followed(chosen, gone=events is None)
+        gaps = scanner.gaps(query, place.after, place.reach)
+        return asked, Followed(chosen, gone=events is None, gaps=gaps)
 
     async def _give_out(self, asked: Asked, chosen: Chosen, listening: Listening) -> bool:
         """What is given out once leaves with a stream's set, too; see GiveOut. Those who listened
@@ -295,7 +297,8 @@ class MessageSource:
             name, identity, session, query, limits, request, scanner, lease, request.handback, start
         )
         chosen, token = await self._first_set(asked)
-        return await self._answer(asked, chosen.events, token, chosen.reach, wait_ms=0)
+        looked = (asked.start, chosen.reach)
+        return await self._answer(asked, chosen.events, token, looked, wait_ms=0)
 
     async def _first_set(self, asked: Asked) -> tuple[Chosen, str]:
         """The first set, waiting for a match; taken when that was asked for."""
@@ -351,9 +354,11 @@ class MessageSource:
         )
         events = await self._events_of(asked, place)
         if events is None:
-            return await self._answer(asked, (), request.token, place.after, wait_ms=0, gone=True)
+            looked = (place.after, place.after)
+            return await self._answer(asked, (), request.token, looked, wait_ms=0, gone=True)
         wait_ms = 0 if events else min(request.wait_ms, LONGEST_WAIT_MS)
-        return await self._answer(asked, events, request.token, place.reach, wait_ms=wait_ms)
+        looked = (place.after, place.reach)
+        return await self._answer(asked, events, request.token, looked, wait_ms=wait_ms)
 
     async def _events_of(self, asked: Asked, place: Place) -> tuple[StoredEvent, ...] | None:
         """The messages of a token, taken when that was asked for; None when some are gone."""
@@ -411,12 +416,15 @@ class MessageSource:
         asked: Asked,
         events: tuple[StoredEvent, ...],
         token: str,
-        reach: int,
+        looked: tuple[int, int],
         *,
         wait_ms: int,
         gone: bool = False,
     ) -> Batch:
-        """The batch, with the token of the set after `reach` when there is one."""
+        """The batch, with the token of the set that follows when there is one. `looked`: after
+        which position the set begins, and how far was looked for it.
+        """
+        since, reach = looked
         # An index may name messages that were damaged meanwhile: what comes instead of a set that
         # is gone is read.
         look = asked.scanner.choose_or_wait if gone else asked.scanner.foresee_or_choose
@@ -432,6 +440,7 @@ class MessageSource:
             ttl_ms=batch_ttl(events, self._channels.ttl_of(asked.name), self._clock.now_ms()),
             gone=gone,
             handback=asked.handback,
+            gaps=asked.scanner.gaps(asked.query, since, following.after),
         )
 
     async def _shown(

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rapport.cli.terminal import write_json, write_table
 from rapport.cli.where import HERE, Where
 
-_COUNTS = ("stored", "known", "forwarded", "refused", "gone")
+_COUNTS = ("stored", "known", "forwarded", "refused", "gone", "unreadable")
 _COLUMNS = ("link", "way", "channel", *_COUNTS, "trouble")
 
 

@@ -15,7 +15,7 @@ from rapport.channel.agents.listener_cache import ReceivedEvent
 from rapport.channel.agents.window import Reason
 from rapport.cli.remote import Remote, TokenFileOption, read_token
 from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import stderr, visible, write_bytes
+from rapport.cli.terminal import stderr, visible, write_bytes, write_gaps
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_time
@@ -70,6 +70,7 @@ def listen(
         from_start=from_start,
         handback=handback,
         acknowledging="explicit",
+        on_gap=lambda gap: write_gaps((gap,), as_json=json),
     )
     try:
         _print_all(listener, count, as_json=json, start="" if url else _start(site))

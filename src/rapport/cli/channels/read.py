@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,12 @@ from cyclopts import Parameter
 
 from rapport.cli.names import unknown
 from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import stderr, stdout, write_json, write_table
+from rapport.cli.terminal import stderr, stdout, write_gaps, write_json, write_table
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
     from rapport.channel.backends.readonly import ReadOnlyChannels
-    from rapport.core.event import StoredEvent
+    from rapport.core.event import Gap, StoredEvent
 
 
 def read(
@@ -38,6 +39,7 @@ def read(
     if channel is not None and explain_query:
         stdout().print(_plan(site_directory(site), channel, explain_query), soft_wrap=True)
         return
+    from rapport.channel.channel import gaps_between
     from rapport.channel.stretches import pages_of
     from rapport.cli.local import as_delivered, read_channels
     from rapport.core.codec import to_cloudevent
@@ -45,7 +47,7 @@ def read(
     async def counts(channels: ReadOnlyChannels) -> list[tuple[str, int]]:
         return [(name, channels.channel(name).last_position()) for name in channels.names()]
 
-    async def events(channels: ReadOnlyChannels) -> list[StoredEvent]:
+    async def events(channels: ReadOnlyChannels) -> tuple[list[StoredEvent], Sequence[Gap]]:
         if channel not in (filled := channels.names()):
             if not _may_come(directory, str(channel)):
                 raise unknown(
@@ -57,13 +59,17 @@ def read(
             stderr().print(_nothing_yet(channels, str(channel)), soft_wrap=True, markup=False)
         chosen = channels.channel(str(channel))
         stored = [one async for page in pages_of(chosen, after, limit=limit) for one in page]
-        if stored and (left := chosen.last_position() - stored[-1].position):
+        is_cut = len(stored) >= limit > 0
+        reached = stored[-1].position if is_cut else chosen.last_position()
+        gaps = gaps_between(chosen, after, reached)
+        if is_cut and (left := chosen.last_position() - stored[-1].position):
             place = stored[-1].position
             stderr().print(f"{left:,} more: rapport read {channel} --after {place}", markup=False)
         found = as_delivered(directory, channels, str(channel), stored)
         if not interpretation:
-            return found
-        return await _in_words(directory, channels, str(channel), found, interpretation)
+            return found, gaps
+        said = await _in_words(directory, channels, str(channel), found, interpretation)
+        return said, gaps
 
     directory = site_directory(site)
     if channel is None:
@@ -73,7 +79,8 @@ def read(
         else:
             write_table("channels", ("channel", "events"), [(n, str(c)) for n, c in found])
         return
-    stored = read_channels(directory, events)
+    stored, gaps = read_channels(directory, events)
+    write_gaps(gaps, as_json=json)
     if json:
         for item in stored:
             line = {"position": item.position, "received": item.received}

@@ -6,7 +6,7 @@ place. What one channel cannot do does not hold back the others.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -18,7 +18,7 @@ from rapport.channel.federation.place import LinkPlace, after, begin_of, place_f
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.query.kinds import make_query
 from rapport.core.errors import Corrupt, RapportError, TooLarge
-from rapport.core.event import Event
+from rapport.core.event import Event, Gap, clip_gaps
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
@@ -59,6 +59,7 @@ class RunningLink:
         self.trouble = "not reached yet"
         self.status: dict[tuple[str, str], ChannelStatus] = {}
         self._begun: set[tuple[str, str]] = set()
+        self._gaps_until: dict[str, int] = {}
 
     async def run(self) -> None:
         """Greets the neighbour and keeps one task per shared channel; ends when cancelled."""
@@ -141,11 +142,26 @@ class RunningLink:
             came = await self._parts.receiver.take_in(local, self.peer, arrival.events)
             status.count(came)
         status.gone += arrival.received.gone
+        self._note_gaps(channel, arrival.gaps, status)
         reached = after(place, arrival.received)
         if reached != place:
             saved = Put(PLACES, key, msgspec.msgpack.encode(reached))
             await self._parts.channels.apply((saved,))
         return reached
+
+    def _note_gaps(self, channel: str, gaps: Sequence[Gap], status: ChannelStatus) -> None:
+        """Counts and logs each gap of the neighbour's log once, however often it is asked for."""
+        for gap in clip_gaps(gaps, self._gaps_until.get(channel, 0) + 1):
+            self._gaps_until[channel] = gap.last
+            status.unreadable += gap.last - gap.first + 1
+            _log.warning(
+                "the neighbour could not read events",
+                link=self.link.name,
+                channel=channel,
+                first=gap.first,
+                last=gap.last,
+                reason=gap.reason,
+            )
 
     async def _saved(self, key: str) -> LinkPlace | None:
         raw = await self._parts.channels.look(lambda records: records.get(PLACES, key))

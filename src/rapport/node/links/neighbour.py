@@ -13,7 +13,7 @@ from rapport.channel.federation.hops import check_node_id
 from rapport.channel.federation.place import WAIT_MS, Received
 from rapport.core.codec import decode_cloudevent, to_cloudevent
 from rapport.core.errors import NotAllowed, RapportError, TooLarge, Unavailable
-from rapport.core.event import Event
+from rapport.core.event import Event, Gap
 from rapport.core.web_addresses import without_password
 
 T = TypeVar("T")
@@ -43,6 +43,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
     events: list[Event]
     received: Received
+    gaps: tuple[Gap, ...] = ()
 
 
 class _Batch(msgspec.Struct):
@@ -50,6 +51,7 @@ class _Batch(msgspec.Struct):
     current_token: str
     next_token: str | None = None
     gone: bool = False
+    gaps: tuple[Gap, ...] = ()
 
 
 class Neighbour:
@@ -75,7 +77,8 @@ class Neighbour:
         path = f"/channels/{quote(channel, safe='')}/requests"
         batch = _decoded(await self._ask("POST", path, asked), _Batch)
         events = [_as_event(raw, now_ms) for raw in batch.events]
-        return Arrival(events, Received(batch.current_token, batch.next_token, batch.gone))
+        received = Received(batch.current_token, batch.next_token, batch.gone)
+        return Arrival(events, received, batch.gaps)
 
     async def hand_over(self, channel: str, node: str, events: Sequence[Event]) -> None:
         """Gives events; they are on the neighbour's disk when it returns."""

@@ -16,6 +16,8 @@ class ChannelStatus(msgspec.Struct):
     refused: int = 0
     forwarded: int = 0
     gone: int = 0
+    unreadable: int = 0
+    """Positions that the neighbour could not read."""
     trouble: str = ""
 
     def count(self, came: Intake) -> None:

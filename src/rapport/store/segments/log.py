@@ -19,6 +19,7 @@ from rapport.store.segments.reading import (
     PlacedBlock,
     Segment,
     disk_refused,
+    gap_reason,
     hole_fault,
     read_blocks,
 )
@@ -204,6 +205,12 @@ class SegmentLog:
         if len(self._hints) >= _MOST_HINTS:
             self._hints.clear()  # the index finds the rest, a little later
         self._hints[position] = (segment_first, offset)
+
+    def gap_reason(self, position: int) -> str:
+        """Why a position cannot be read; see LogGaps."""
+        with self._shelf.guard:
+            segments = self._shelf.segments
+        return gap_reason(self._files, segments, position)
 
     def segment_path(self, first: int) -> Path | None:
         """The file of the segment that begins at a position; None when it is let go."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -11,6 +13,7 @@ import msgspec
 from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
 from rapport.store.base import READ_BYTES, Block
 from rapport.store.files import Files
+from rapport.store.gaps import DAMAGED, MISSING
 from rapport.store.segments.frames import HEADER_BYTES, body_is_sound, decode_header
 from rapport.store.segments.index import GroupWalk, Hole, SegmentIndex
 from rapport.store.segments.scanning import Damage, ReadAt, scan
@@ -64,6 +67,18 @@ def hole_fault(log: str, segment: Segment, hole: Hole | Damage) -> Fault:
     """The fault that a hole in a segment is."""
     reason = "a damaged record" if hole.end > hole.offset else "records are missing"
     return Fault(log, str(segment.path), hole.offset, hole.end, reason)
+
+
+def gap_reason(files: Files, segments: Sequence[Segment], position: int) -> str:
+    """Why a position cannot be read: its file or its bytes are missing, or they are damaged."""
+    number = max(bisect_right(segments, position, key=lambda segment: segment.first) - 1, 0)
+    segment = segments[number]
+    if segment.path.name not in files.names(segment.path.parent):
+        return MISSING
+    for hole in segment.index.holes if segment.index is not None else ():
+        if hole.first <= position < hole.first + hole.count and hole.offset == hole.end:
+            return MISSING
+    return DAMAGED
 
 
 class Found(msgspec.Struct):
@@ -183,13 +198,17 @@ def read_index(files: Files, segment: Segment) -> SegmentIndex | None:
 
 
 def segments_in(files: Files, directory: Path) -> list[Segment]:
-    """The segments of a log's directory, by first position; files of other names are left alone."""
-    found = []
+    """The segments of a log's directory, by first position; files of other names are left alone.
+
+    An index without its segment proves that the segment was lost: letting one go removes the index
+    first.
+    """
+    firsts = set()
     for name in files.names(directory):
-        stem = name.removesuffix(SEGMENT_ENDING)
+        stem = name.removesuffix(SEGMENT_ENDING).removesuffix(INDEX_ENDING)
         if name != stem and stem.isascii() and stem.isdigit():
-            found.append(Segment(directory, int(stem)))
-    return sorted(found, key=lambda segment: segment.first)
+            firsts.add(int(stem))
+    return [Segment(directory, first) for first in sorted(firsts)]
 
 
 def encode_log_name(log: str) -> str:

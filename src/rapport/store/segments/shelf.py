@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -93,9 +94,12 @@ class SegmentShelf:
         raise FileNotFoundError(segment.path)
 
     def size_of(self, segment: Segment) -> int:
-        """Bytes of a closed segment; looks at the file once."""
+        """Bytes of a closed segment, 0 when its file is missing; looks at the file once."""
         if segment.size is None:
-            file = self.files.open_to_read(segment.path)
+            try:
+                file = self.files.open_to_read(segment.path)
+            except FileNotFoundError:
+                return 0
             try:
                 segment.size = file.size()
             finally:
@@ -115,8 +119,11 @@ class SegmentShelf:
         with self.guard:
             self.segments = self.segments[1:]
         try:
-            self.files.remove(gone.path)
-            self.files.sync_directory(self.directory)
+            # The index first, durably: one that is left alone tells of a segment that was lost.
+            for path in (gone.index_path, gone.path):
+                with suppress(FileNotFoundError):
+                    self.files.remove(path)
+                    self.files.sync_directory(self.directory)
         except OSError:
             if gone.path.name in self.files.names(self.directory):
                 with self.guard:

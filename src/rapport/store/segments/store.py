@@ -15,6 +15,7 @@ from rapport.store.base import Block, LogPiece
 from rapport.store.fields.reading import SpotFiles
 from rapport.store.fields.spots import Spot
 from rapport.store.files import DiskFiles, Files, Lock
+from rapport.store.gaps import MISSING
 from rapport.store.segments.growing import MOST_OPEN, WritePool
 from rapport.store.segments.log import SegmentLog, closed_error
 from rapport.store.segments.reading import (
@@ -112,6 +113,11 @@ class SegmentLogStore:
         """See LogStore."""
         found = self._log_if_any(log)
         return found.first if found else 1
+
+    def gap_reason(self, log: str, position: int) -> str:
+        """Why a position that should be there cannot be read; see LogGaps."""
+        found = self._log_if_any(log)
+        return found.gap_reason(position) if found else MISSING
 
     def trim(self, log: str, before: int) -> None:
         """See LogStore; whole segments only."""

@@ -11,6 +11,7 @@ from typing import TypeVar
 from rapport.core.errors import Corrupt
 from rapport.store.base import READ_BYTES, Block
 from rapport.store.files import DiskFiles, Files
+from rapport.store.gaps import MISSING
 from rapport.store.segments.index import GroupWalk, Hole, SegmentIndex
 from rapport.store.segments.reading import (
     LOGS,
@@ -19,6 +20,7 @@ from rapport.store.segments.reading import (
     decode_log_name,
     disk_refused,
     encode_log_name,
+    gap_reason,
     hole_fault,
     load_index,
     read_blocks,
@@ -57,6 +59,10 @@ class SegmentLogReader:
     def first_position(self, log: str) -> int:
         """See LogStore."""
         return self._with(log, lambda tail: tail.first)
+
+    def gap_reason(self, log: str, position: int) -> str:
+        """Why a position that should be there cannot be read; see LogGaps."""
+        return self._with(log, lambda tail: tail.gap_reason(position))
 
     def logs(self) -> list[str]:
         """See LogStore."""
@@ -135,13 +141,15 @@ class _TailedLog:
 
     def _walk_tail(self, segment: Segment) -> None:
         index = segment.index or read_index(self._files, segment) or SegmentIndex(segment.first)
+        segment.index = index
+        if self._is_lost(segment):
+            return
         file = self._files.open_to_read(segment.path)
         try:
             walk = GroupWalk(index)
             walk.take_all(scan(file.read_at, index.end, file.size()))
         finally:
             file.close()
-        segment.index = index
         self._note_holes(segment, index)
 
     def read_after(self, position: int, max_records: int) -> list[Block]:
@@ -151,21 +159,40 @@ class _TailedLog:
             number = max(
                 bisect_right(self._segments, position + 1, key=lambda segment: segment.first) - 1, 0
             )
-            segment = self._segments[number]
+            found = self._read_segment(number, position, wanted, room)
+            blocks += found
+            wanted -= sum(block.count for block in found)
+            room -= sum(len(block.body) for block in found)
+            position = found[-1].last if found else self._until(number)
+        return blocks
+
+    def _read_segment(self, number: int, position: int, wanted: int, room: int) -> list[Block]:
+        segment = self._segments[number]
+        try:
             index = self._index_of(number)
             file = self._files.open_to_read(segment.path)
-            try:
-                start = index.locate(position + 1)
-                found = read_blocks(file.read_at, start, index.end, position, wanted, room)
-            finally:
-                file.close()
-            for damage in found.damage:
-                self._note(segment, damage)
-            blocks += found.blocks
-            wanted -= sum(block.count for block in found.blocks)
-            room -= sum(len(block.body) for block in found.blocks)
-            position = found.blocks[-1].last if found.blocks else self._until(number)
-        return blocks
+        except FileNotFoundError:
+            if not self._is_lost(segment):
+                raise  # let go by the writer since we listed it
+            fault = Fault(self.name, str(segment.path), 0, 0, "a missing file")
+            self.faults.setdefault((segment.path.name, 0), fault)
+            return []
+        try:
+            start = index.locate(position + 1)
+            found = read_blocks(file.read_at, start, index.end, position, wanted, room)
+        finally:
+            file.close()
+        for damage in found.damage:
+            self._note(segment, damage)
+        return found.blocks
+
+    def _is_lost(self, segment: Segment) -> bool:
+        """Whether only the index of a segment is left; see `segments_in`."""
+        names = self._files.names(self._directory)
+        return segment.path.name not in names and segment.index_path.name in names
+
+    def gap_reason(self, position: int) -> str:
+        return gap_reason(self._files, self._segments, position) if self._segments else MISSING
 
     def _until(self, number: int) -> int:
         """Last position that can stand in a segment."""

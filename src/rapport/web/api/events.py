@@ -13,6 +13,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
+from rapport.channel.channel import gaps_between
 from rapport.core.codec import stored_cloudevent
 from rapport.core.times import parse_duration
 from rapport.kernel.tasks import first_of
@@ -73,9 +74,15 @@ async def read(
     left = await node.channels.source.not_given_out(name, stored)
     seen = node.channels.delivered(name, identity, left)
     given = await in_words(node, name, seen, interpretation, identity)
+    reached = stored[-1].position if stored else channel.last_position()
+    gaps = gaps_between(channel, after, reached)
+    if not stored:
+        reached = gaps[-1].last if gaps else after
     body = {
         "channel": name,
         "events": [stored_cloudevent(item) for item in given],
-        "next": stored[-1].position if stored else after,
+        "next": reached,
     }
+    if gaps:
+        body["gaps"] = gaps
     return Response(msgspec.json.encode(body), media_type="application/json")

@@ -7,13 +7,14 @@ goes on without a gap or a repetition.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
 
 from rapport.channel.following import Following
 from rapport.core.errors import InvalidInput, RapportError
-from rapport.core.event import StoredEvent
+from rapport.core.event import Gap, StoredEvent
 from rapport.kernel.telemetry import get_logger
 from rapport.node.node import Node
 from rapport.web.live.encoding import EncodedEvents
@@ -69,14 +70,19 @@ async def event_stream(
         while not node.doors_close.is_set():
             followed = await following.next_set(wait_ms=BEAT_MS)
             if followed is not None and followed.gone:
+                for lost in followed.gaps:
+                    yield named_block("gap", lost)
                 yield named_block("gone", {"position": following.reach})
             elif followed is not None:
                 events, words = await wording.said(followed), wording.stamp
                 if seen:
                     events = [stored for stored in events if stored.position > seen]
-                lines = [encoded.event(channel, stored, words) for stored in events]
-                if events:
-                    yield blocks(events, lines, following.handback)
+                for part, gap in _at_gaps(events, followed.gaps):
+                    if part:
+                        lines = [encoded.event(channel, stored, words) for stored in part]
+                        yield blocks(part, lines, following.handback)
+                    if gap is not None:
+                        yield f"id: {gap.last}\n".encode() + named_block("gap", gap)
                 if not events or events[-1].position < followed.chosen.through:
                     yield _place_alone(following.reach)  # past what has no words for the reader
             elif following.is_over:
@@ -87,6 +93,18 @@ async def event_stream(
                 yield _place_alone(following.reach)
     except RapportError as error:
         yield named_block("problem", problem_members(error))
+
+
+def _at_gaps(
+    events: Sequence[StoredEvent], gaps: Sequence[Gap]
+) -> Iterator[tuple[Sequence[StoredEvent], Gap | None]]:
+    """Events in parts, each with the gap that follows it; the last part has none."""
+    start = 0
+    for gap in gaps:
+        end = bisect_left(events, gap.first, key=lambda stored: stored.position)
+        yield events[start:end], gap
+        start = end
+    yield events[start:], None
 
 
 def blocks(events: Sequence[StoredEvent], texts: Sequence[str], handback: str) -> bytes:

@@ -63,12 +63,23 @@ class Subscription:
         """Sends batches until the query's end or until it is cancelled."""
         while True:
             await self.credit.take()
-            followed = await self._following.next_set()
+            followed = await self._next_batch(send)
             if followed is None:
                 await send(to_text({"end": self.id, "position": self._following.reach}))
                 return
             events = await self._wording.said(followed)
             await send(f"{self._head},{self._tail(encoded, followed, events)}")
+
+    async def _next_batch(self, send: Send) -> Followed | None:
+        """The next set that is a batch; gaps before and within it are sent on the way, and cost no
+        credit.
+        """
+        while (followed := await self._following.next_set()) is not None:
+            for gap in followed.gaps:
+                await send(to_text({"id": self.id, "gap": gap}))
+            if followed.chosen.events or followed.gone:
+                return followed
+        return None
 
     def _tail(
         self, encoded: EncodedEvents, followed: Followed, events: Sequence[StoredEvent]

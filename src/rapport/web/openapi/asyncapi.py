@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from rapport.channel.mqtt.declare import Bridge, Incoming, Outgoing
+from rapport.core.event import Gap
 from rapport.core.ids import content_id
 from rapport.web.live.frames import ClientFrame
 from rapport.web.schemas import (
@@ -20,6 +21,7 @@ from rapport.web.schemas import (
     BatchFrame,
     CloudEvent,
     ErrorFrame,
+    GapFrame,
     StoredCloudEvent,
     reference,
     schema_components,
@@ -70,13 +72,13 @@ def _channels() -> Members:
             "address": "/channels/{name}/stream",
             "title": "Server-Sent Events",
             "parameters": _NAME,
-            "messages": _of("storedEvent"),
+            "messages": _of("storedEvent", "gap"),
         },
         "socket": {
             "address": "/channels/{name}/socket",
             "title": "WebSocket",
             "parameters": _NAME,
-            "messages": _of("clientFrame", "batchFrame", "answerFrame", "errorFrame"),
+            "messages": _of("clientFrame", "batchFrame", "gapFrame", "answerFrame", "errorFrame"),
             "bindings": {"ws": {"method": "GET"}},
         },
     }
@@ -85,8 +87,8 @@ def _channels() -> Members:
 def _operations() -> Members:
     """Seen from the node: it sends what readers receive."""
     return {
-        "followStream": _operation("send", "stream", "storedEvent"),
-        "pushBatches": _operation("send", "socket", "batchFrame"),
+        "followStream": _operation("send", "stream", "storedEvent", "gap"),
+        "pushBatches": _operation("send", "socket", "batchFrame", "gapFrame"),
         "answerFrames": _operation("send", "socket", "answerFrame", "errorFrame"),
         "takeFrames": _operation("receive", "socket", "clientFrame"),
     }
@@ -145,6 +147,8 @@ def _messages() -> Members:
         ),
         "clientFrame": _message("What a client says over a socket", ClientFrame),
         "batchFrame": _message("Events pushed to a subscription", BatchFrame),
+        "gap": _message("Positions that could not be read; the event's name is `gap`", Gap),
+        "gapFrame": _message("Positions of a subscription that could not be read", GapFrame),
         "answerFrame": _message("The answer to a frame", AnswerFrame),
         "errorFrame": _message("A fault; the socket goes on", ErrorFrame),
     }
