@@ -87,7 +87,7 @@ _MAY_BLOCK = {
     "rapport/communication/api/opening.py": {"assembly"},
     "rapport/channel/logged/shared.py": {"off_loop"},
 }
-"""Opening and closing: nothing else runs on the loop then. `off_loop` stays there for memory only."""
+"""Opening and closing: nothing else runs on the loop then. Memory channels have no thread."""
 
 
 def _a_test_waits(*_args: Any, **_more: Any) -> bool:
