@@ -86,8 +86,13 @@ _MAY_BLOCK = {
     "rapport/channel/backends/choosing.py": {"open_channels", "open_reading", "read_interceptors"},
     "rapport/communication/api/opening.py": {"assembly"},
     "rapport/channel/logged/shared.py": {"off_loop"},
+    "rapport/channel/logged/writer.py": {"_write_lone"},
+    "rapport/mediation/holding/scratch.py": {"get", "apply", "page", "_move_to_file"},
 }
-"""Opening and closing: nothing else runs on the loop then. Memory channels have no thread."""
+"""Opening and closing: nothing else runs on the loop then. Memory channels have no thread. A lone
+append is written where it is while the disk is fast. What quarantine spills into its scratch file
+is never synced.
+"""
 
 
 def _a_test_waits(*_args: Any, **_more: Any) -> bool:
