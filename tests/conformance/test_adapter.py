@@ -98,4 +98,5 @@ def key_of(mail):
 
 
 def text_of(mail):
-    return mail.get_content().replace("\r\n", "\n").partition("\nSeen at ")[0].rstrip("\n")
+    """What the mail says, without the lines that tell sender, kind and date."""
+    return mail.get_content().replace("\r\n", "\n").rpartition("\nFrom: ")[0].rstrip("\n")
