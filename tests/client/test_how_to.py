@@ -44,7 +44,7 @@ def run(command: list[str], directory: Path) -> str:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page uses curl")
 def test_the_page_can_be_followed_by_a_stranger(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(SITE)
-    (program, direct), (commands, repeated) = blocks("python"), blocks("sh")
+    (program, direct), (commands, repeated, *_readings) = blocks("python"), blocks("sh")
     with NodeProcess(tmp_path) as node:
         node.start()
         assert node.doors is not None

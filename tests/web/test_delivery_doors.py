@@ -21,7 +21,7 @@ from rapport.core.event import StoredEvent, make_event
 pytestmark = pytest.mark.slow
 
 Open = Callable[..., Any]
-ACCESS = '[access.local]\nsubscribe = ["*"]\n'
+ACCESS = '[access.local]\nsubscribe = ["*"]\ntake = ["*"]\n'
 """Callers of these tests are `local`, who may read and not change the node."""
 
 

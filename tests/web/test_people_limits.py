@@ -43,7 +43,7 @@ DOORS = [
 ]
 
 EXPECTED = {
-    "/inbox/ana": ("303",),  # to the page where people log in
+    "/inbox/ana": ("303", "413"),  # to the page where people log in
     "/sessions/messages": ("401", "413"),
 }
 
