@@ -39,7 +39,7 @@ def test_every_template_can_be_played_at_once_and_is_short(
 ) -> None:
     site = tmp_path / "new"
     assert run(["init", str(site), "--template", template]) == 0
-    assert len((site / "site.toml").read_text().splitlines()) <= 50
+    assert len((site / "site.toml").read_text().splitlines()) <= 40
     capsys.readouterr()
     assert run(["replay", "--site", str(site)]) == 0
     found = [json.loads(line)["policy"] for line in capsys.readouterr().out.splitlines()]
