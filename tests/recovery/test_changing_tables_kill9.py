@@ -318,7 +318,7 @@ def test_deaths_on_the_way_of_a_change_leave_what_an_unbroken_run_finds(place: P
             wait_for_all_kinds(place.site)
         settle(place.site)
         node.kill()
-    check(place, least_versions=4)
+    check(place, least_versions=2)
 
 
 def wait_for_all_kinds(site: Path) -> None:
