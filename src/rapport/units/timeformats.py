@@ -8,8 +8,6 @@ beginning of the next day.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -40,18 +38,8 @@ class LocalTimes(NamedTuple):
     """Of a time that comes twice the first is taken; the order of a file's rows then decides."""
 
 
-_UNDECLARED = LocalTimes()
-_LOCAL: ContextVar[LocalTimes] = ContextVar("local_times", default=_UNDECLARED)
-
-
-@contextmanager
-def local_times(zone: str, *, takes_first: bool = False) -> Iterator[None]:
-    """Local times without a zone of their own are of this one while the block runs."""
-    before = _LOCAL.set(LocalTimes(zone, takes_first))
-    try:
-        yield
-    finally:
-        _LOCAL.reset(before)
+LOCAL_TIMES: ContextVar[LocalTimes] = ContextVar("local_times", default=LocalTimes())
+"""Set while the payloads of a source are read."""
 
 
 def from_epoch(value: float, unit_ms: float) -> int:
@@ -181,7 +169,7 @@ def zone_named(name: str) -> ZoneInfo:
 
 def _to_ms(moment: datetime, text: str, zone: str, fold: Fold) -> int:
     if moment.tzinfo is None:
-        local_times = _LOCAL.get()
+        local_times = LOCAL_TIMES.get()
         zone = zone or local_times.zone
         if not zone:
             raise InvalidInput(
