@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NoReturn
 from xml.parsers import expat
 
@@ -72,15 +73,23 @@ class XmlScope(Mapping[str, str]):
         self.declared, self._outer = declared, outer
         self._size = len(declared)
         if outer is not None:
-            self._size = len(outer) + sum(prefix not in outer for prefix in declared)
+            self._size = len(outer) + sum([outer.find(prefix) is None for prefix in declared])
 
     def __getitem__(self, prefix: str) -> str:
+        found = self.find(prefix)
+        if found is None:
+            raise KeyError(prefix)
+        return found
+
+    def find(self, prefix: str) -> str | None:
+        """The namespace of a prefix; None when it is not declared."""
         scope: XmlScope | None = self
         while scope is not None:
-            if prefix in scope.declared:
-                return scope.declared[prefix]
+            found = scope.declared.get(prefix)
+            if found is not None:
+                return found
             scope = scope._outer
-        raise KeyError(prefix)
+        return None
 
     def __iter__(self) -> Iterator[str]:
         scopes: list[XmlScope] = [self]
@@ -220,7 +229,9 @@ class XmlReader:
     def __init__(self, data: bytes | str, visitor: XmlVisitor, limits: XmlLimits) -> None:
         self._data, self._visitor, self._limits = data, visitor, limits
         self._depth = self._parts = self._name_characters = 0
-        self._scopes: list[tuple[XmlScope, dict[str, tuple[str, str]]]] = [(_NO_PREFIXES, {})]
+        self._scope, self._names = _NO_PREFIXES, dict[str, tuple[str, str]]()
+        self._outer: list[tuple[int, XmlScope, dict[str, tuple[str, str]]]] = []
+        """Depth of an element that declares namespaces, and what held around it."""
         self._expanded: dict[tuple[str, str], str] = {}
         parser = expat.ParserCreate(encoding="utf-8" if isinstance(data, str) else None)
         parser.StartElementHandler = self._start
@@ -238,7 +249,7 @@ class XmlReader:
     @property
     def scope(self) -> XmlScope:
         """Namespaces in scope in the innermost element."""
-        return self._scopes[-1][0]
+        return self._scope
 
     @property
     def place(self) -> tuple[int, int]:
@@ -306,25 +317,24 @@ class XmlReader:
             )
         if self._parts > self._limits.parts:
             self._fail_as_large(f"the document has over {self._limits.parts} elements, attributes")
-        scope, names = self._scopes[-1]
-        if attributes and any(":" in name or name == "xmlns" for name in attributes):
-            scope, names, attributes = self._qualify(attributes, scope, names)
-        self._scopes.append((scope, names))
-        name = names.get(written)
+        if attributes:
+            attributes = self._qualify(attributes)
+        name = self._names.get(written)
         if name is None:
             prefix, local = self._split(written)
-            name = names[written] = local, self._namespace(scope, prefix)
-        self._visitor.start(*name, attributes, self)
+            name = self._names[written] = local, self._namespace(self._scope, prefix)
+        self._visitor.start(name[0], name[1], attributes, self)
 
     def _end(self, _name: str) -> None:
-        self._depth -= 1
         self._visitor.end()
-        self._scopes.pop()
+        if self._outer and self._outer[-1][0] == self._depth:
+            _depth, self._scope, self._names = self._outer.pop()
+        self._depth -= 1
 
-    def _qualify(
-        self, written: dict[str, str], scope: XmlScope, names: dict[str, tuple[str, str]]
-    ) -> tuple[XmlScope, dict[str, tuple[str, str]], dict[str, str]]:
-        """The scope of an element with its declarations, and its other attributes by full name."""
+    def _qualify(self, written: dict[str, str]) -> dict[str, str]:
+        """The attributes by full name, without declarations of namespaces: these hold from now on
+        until the element ends.
+        """
         declared: dict[str, str] = {}
         others: list[tuple[str, str, str]] = []
         for name, value in written.items():
@@ -335,19 +345,20 @@ class XmlReader:
             else:
                 others.append((prefix, local, value))
         new = {prefix: address for prefix, address in declared.items() if prefix != "xml"}
-        if any(scope.get(prefix) != address for prefix, address in new.items()):
-            scope, names = XmlScope(new, scope), {}
-            if len(scope) > MAX_XML_NAMESPACES:
+        if any(self._scope.find(prefix) != address for prefix, address in new.items()):
+            self._outer.append((self._depth, self._scope, self._names))
+            self._scope, self._names = XmlScope(new, self._scope), {}
+            if len(self._scope) > MAX_XML_NAMESPACES:
                 self._fail_as_large(
                     f"over {MAX_XML_NAMESPACES} namespaces are declared for one element"
                 )
         attributes: dict[str, str] = {}
         for prefix, local, value in others:
-            name = self.expanded(self._namespace(scope, prefix) if prefix else "", local)
+            name = self.expanded(self._namespace(self._scope, prefix) if prefix else "", local)
             if name in attributes:
                 self.fail("xml.not_well_formed", f"the attribute {local[:40]} stands twice", "")
             attributes[name] = value
-        return scope, names, attributes
+        return attributes
 
     def _split(self, written: str) -> tuple[str, str]:
         """Prefix and local name."""
@@ -360,7 +371,7 @@ class XmlReader:
         return prefix, local
 
     def _namespace(self, scope: XmlScope, prefix: str) -> str:
-        found = scope.get(prefix)
+        found = scope.find(prefix)
         if found is None and prefix:
             message = f"the prefix {prefix[:40]!r} is not declared"
             self.fail("xml.not_well_formed", message, f'add xmlns:{prefix[:40]}="..."')
@@ -370,15 +381,9 @@ class XmlReader:
         if len(address) > MAX_XML_NAMESPACE_CHARACTERS:
             most = MAX_XML_NAMESPACE_CHARACTERS
             self._fail_as_large(f"the address of a namespace has over {most} characters")
-        if prefix == "xmlns" or (prefix and not address):
-            fault = f"the prefix {prefix[:40]!r} cannot be declared so"
-        elif (prefix == "xml") != (address == _XML_NAMESPACE) or address == _XMLNS_NAMESPACE:
-            fault = "the prefixes xml and xmlns and their namespaces are reserved"
-        elif re.search(r"\s", address):
-            fault = "the address of a namespace has a space"
-        else:
-            return
-        self.fail("xml.not_well_formed", fault, _WELL_FORMED_HINT)
+        fault = _declaration_fault(prefix, address)
+        if fault:
+            self.fail("xml.not_well_formed", fault, _WELL_FORMED_HINT)
 
     def _refuse_doctype(self, *_declared: object) -> NoReturn:
         self.fail(
@@ -397,6 +402,16 @@ class XmlReader:
 
     def _fail_as_large(self, message: str) -> NoReturn:
         self.fail("xml.too_large", message, "send it in parts")
+
+
+@lru_cache(maxsize=1_024)
+def _declaration_fault(prefix: str, address: str) -> str:
+    """Why a namespace cannot be declared so; empty when it can."""
+    if prefix == "xmlns" or (prefix and not address):
+        return f"the prefix {prefix[:40]!r} cannot be declared so"
+    if (prefix == "xml") != (address == _XML_NAMESPACE) or address == _XMLNS_NAMESPACE:
+        return "the prefixes xml and xmlns and their namespaces are reserved"
+    return "the address of a namespace has a space" if re.search(r"\s", address) else ""
 
 
 def _syntax_error(error: expat.ExpatError) -> XmlError:

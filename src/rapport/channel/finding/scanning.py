@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
-from rapport.channel.channel import Channel, gaps_between
+from rapport.channel.channel import Channel, GapReading
 from rapport.channel.delivering import Delivery
 from rapport.channel.finding.paging import Page, Pages, fetch
 from rapport.channel.finding.unusual import LARGEST_USUAL
@@ -60,6 +60,8 @@ class Scanner:
         self.delivery, self._refresh = delivery or Delivery(), refresh
         self._closing, self._listening = closing, listening
         self._is_leased = is_leased
+        # Asked once: every batch of every subscriber comes by here.
+        self._gap_reading = channel if isinstance(channel, GapReading) else None
         self._pages: Pages | None = None
 
     async def choose(
@@ -92,7 +94,9 @@ class Scanner:
         """What could not be read of a range that was looked through for a query."""
         bounds = query.bounds
         last = through if bounds.last is None else min(through, bounds.last)
-        return tuple(gaps_between(self._channel, max(after, bounds.after), last))
+        if self._gap_reading is None:
+            return ()
+        return tuple(self._gap_reading.gaps_between(max(after, bounds.after), last))
 
     async def choose_or_wait(
         self, query: Query, limits: Limits, after: int, wait_ms: int
@@ -202,7 +206,12 @@ class Scanner:
 
 
 def _parts(page: Page) -> Iterator[tuple[list[StoredEvent], int]]:
-    """A page in parts of about _PART_BYTES of data, each with how far it reaches."""
+    """A page in parts of about _PART_BYTES of data, each with how far it reaches; in one where no
+    query is tried on it.
+    """
+    if page.decided or sum([len(one.event.data) for one in page.events]) < _PART_BYTES:
+        yield page.events, page.through
+        return
     start, size = 0, 0
     for number, stored in enumerate(page.events):
         size += len(stored.event.data)
