@@ -54,6 +54,12 @@ export class LeasedListener {
     return this.#settle({ nak: all.map((job) => job.delivery), delay_ms: delayMs, error: String(error) });
   }
 
+  // Keeps these for at least `leaseMs` from now on; resolves as `ack` does.
+  renew(jobs, { leaseMs = this.#leaseMs } = {}) {
+    const all = Array.isArray(jobs) ? jobs : [jobs];
+    return this.#settle({ renew: all.map((job) => job.delivery), lease_ms: leaseMs });
+  }
+
   // Calls `callback(job)` for one message after the other until `close`: acked when it resolves, given back when it throws.
   run(callback, { retryAfterMs = 1000 } = {}) {
     this.#running ??= this.#work(callback, retryAfterMs);

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.client import LeasedEvent, LeasedListener, Listener, Publisher
+from rapport.client import AsyncLeasedListener, LeasedEvent, LeasedListener, Listener, Publisher
 from rapport.core.errors import InvalidInput, StoreUnavailable, Unavailable
 from rapport.scenarios.posting import post_json
 from rapport.testing.processes.javascript import node_program
@@ -130,11 +130,71 @@ def test_a_callback_that_raises_has_the_message_tried_again_and_then_dead_letter
     assert sorted(tried) == [1, 1, 2]
 
 
+def test_a_renewed_lease_outlasts_its_first_end(node: NodeProcess, tmp_path: Path) -> None:
+    give_work(node, tmp_path, 2, "renewed")
+    with LeasedListener(url_of(node), "renewed", lease=1.0) as slow:
+        long, short = slow.pull(2, timeout=20)
+        assert slow.renew(long, lease=60.0) is True
+        assert slow.renew(long) is True  # never shortens
+        with LeasedListener(url_of(node), "renewed", lease=60.0) as other:
+            (again,) = other.pull(2, timeout=20)
+            assert (again.event.id, again.tries) == (short.event.id, 2)
+            assert slow.renew(short) is False  # another worker has it
+        assert slow.ack(long) is True
+        with pytest.raises(Unavailable) as refused:
+            slow.renew(long, lease=0.0)
+        assert refused.value.code == "request.bad_field"
+
+
+def test_an_event_loop_works_beside_others_and_a_cancelled_pull_loses_nothing(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with AsyncLeasedListener(url_of(node), "awaited", lease=60.0, max_tries=2) as worker:
+            waiting = asyncio.create_task(worker.pull(2, timeout=20))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await asyncio.to_thread(give_work, node, tmp_path, 3, "awaited")
+            jobs = await worker.pull(3, timeout=20)
+            while len(jobs) < 3:
+                jobs += await worker.pull(3, timeout=20)
+            assert sorted(numbers(jobs)) == [1, 2, 3]
+            assert await worker.renew(*jobs) is True
+            assert await worker.ack(*jobs[1:]) is True
+            assert await worker.nak(jobs[0], error="later") is True
+            assert worker.trouble is None
+            handled: asyncio.Future[LeasedEvent] = asyncio.get_running_loop().create_future()
+
+            async def handle(job: LeasedEvent) -> None:
+                await asyncio.sleep(0)
+                handled.set_result(job)
+
+            await worker.push(handle)
+            job = await asyncio.wait_for(handled, 20)
+            assert (job.event.id, job.tries) == (jobs[0].event.id, 2)
+        with pytest.raises(StoreUnavailable):
+            await worker.pull()
+
+    asyncio.run(scenario())
+
+
+def test_closing_ends_a_pull_whose_caller_was_cancelled(node: NodeProcess) -> None:
+    async def scenario() -> None:
+        async with AsyncLeasedListener(url_of(node), "idle") as worker:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(worker.pull(timeout=None), 0.05)
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
 SHARE = """
 const worker = new LeasedListener({ url: args[0], channel: args[1], leaseMs: 60_000, maxTries: 2 });
 const tried = [];
 const [first] = await worker.pull({ waitMs: 10_000 });
 tried.push([first.event.id, first.tries]);
+const renewed = await worker.renew(first, { leaseMs: 90_000 });
 const returned = await worker.nak(first, { error: "later" });
 const isStale = await worker.ack(first);
 await new Promise((resolve) => {
@@ -145,7 +205,7 @@ await new Promise((resolve) => {
   }, { retryAfterMs: 10 });
 });
 await worker.close();
-console.log(JSON.stringify({ tried, returned, isStale, trouble: worker.trouble }));
+console.log(JSON.stringify({ tried, renewed, returned, isStale, trouble: worker.trouble }));
 """
 
 
@@ -160,7 +220,12 @@ def test_a_javascript_worker_acks_gives_back_and_is_told_what_is_stale(
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["tried"] == [["1", 1], ["1", 2], ["2", 1]]
-    assert (told["returned"], told["isStale"], told["trouble"]) == (True, False, None)
+    assert (told["renewed"], told["returned"], told["isStale"], told["trouble"]) == (
+        True,
+        True,
+        False,
+        None,
+    )
     letters = f"{url_of(node)}/channels/dead_letters/requests"
     wanted = {"query": "data.channel = 'script'", "wait_ms": 10_000}
     (letter,) = asyncio.run(post_json(letters, wanted))["events"]

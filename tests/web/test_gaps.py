@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
+import zeep
+from lxml import etree
 from websockets.asyncio.client import ClientConnection, connect
 
 from rapport.channel.agents.listener import Listener
+from rapport.channel.requesting.batch import Batch
+from rapport.channel.xmessages.envelope import read_call
 from rapport.cli.main import run
 from rapport.core.event import Event, Gap
+from rapport.node.push_sender import write_push
+from rapport.web.soap.documents import schema
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +78,49 @@ def test_pages_and_batches_carry_gaps_and_only_where_there_are_any(
             assert "gaps" not in batches[0]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", ["", "12"])
+def test_a_soap_batch_names_gaps_in_a_header_that_stock_clients_pass_over(
+    with_doors: Callable[..., Any], tmp_path: Path, version: str
+) -> None:
+    def page_through(url: str) -> tuple[list[int], list[list[Any]]]:
+        session, history = requests.Session(), zeep.plugins.HistoryPlugin(maxlen=1)
+        session.trust_env = False
+        transport = zeep.Transport(session=session)
+        address = f"{url}/soap/channels/mine?wsdl"
+        client = zeep.Client(address, transport=transport, plugins=[history])
+        source = client.bind("XMessageChannel", f"XMessageSource{version}")
+        request: dict[str, Any] = {"maxNumberOfMessagesToReturn": 10}
+        positions, headers = [], []
+        while request.get("query", request) is not None:
+            batch = source.requestMessages(request=request)
+            positions += [one["XEvent"].position for one in batch.messages._value_1]
+            headers.append(history.last_received["envelope"].xpath("*[local-name()='Header']/*"))
+            request = {"query": batch.nextToken}
+        return positions, headers
+
+    async def scenario() -> None:
+        async with damaged(with_doors, tmp_path) as doors:
+            positions, headers = await asyncio.to_thread(page_through, doors.url)
+            assert positions == READABLE
+            assert [len(blocks) for blocks in headers] == [0, 1, 1]
+            for (block,) in headers[1:]:
+                etree.XMLSchema(etree.fromstring(schema())).assertValid(block)
+            named = [dict(gap.attrib) for blocks in headers for block in blocks for gap in block]
+            assert named == [
+                {**gap, "first": str(gap["first"]), "last": str(gap["last"])}
+                for gap in (LOST, TAIL)
+            ]
+
+    asyncio.run(scenario())
+
+
+def test_a_pushed_soap_batch_names_gaps() -> None:
+    batch = Batch(events=(), current_token="t", gaps=(Gap(12, 14, "missing"),))
+    body, _headers = write_push("soap", "mine", batch)
+    assert b'<env:Header><x:gaps><x:gap first="12" last="14" reason="missing"/></x:gaps>' in body
+    assert read_call(body).operation == "handleMessages"
 
 
 async def first_blocks(doors: Any, path: str, until: str) -> list[str]:

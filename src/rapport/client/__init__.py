@@ -5,7 +5,7 @@ Spark; numpy only with the first `Mediator`. [CH-5, CH-7, CH-8, ME-9]
 from importlib import import_module
 from typing import Any
 
-from rapport.channel.agents.async_listener import AsyncListener
+from rapport.channel.agents.async_listener import AsyncLeasedListener, AsyncListener
 from rapport.channel.agents.async_publisher import AsyncPublisher
 from rapport.channel.agents.direct_sink import DirectSink
 from rapport.channel.agents.direct_source import DirectSource
@@ -20,6 +20,7 @@ from rapport.channel.agents.window import Reason
 from rapport.core.event import Event, Gap
 
 __all__ = [
+    "AsyncLeasedListener",
     "AsyncListener",
     "AsyncPublisher",
     "DirectSink",

@@ -1,5 +1,6 @@
 # What `rapport.client` has, for tools that read types: `Mediator` is loaded only when it is first
 # named, which they cannot see in the module itself. A test compares the two. [ME-9]
+from rapport.channel.agents.async_listener import AsyncLeasedListener as AsyncLeasedListener
 from rapport.channel.agents.async_listener import AsyncListener as AsyncListener
 from rapport.channel.agents.async_publisher import AsyncPublisher as AsyncPublisher
 from rapport.channel.agents.direct_sink import DirectSink as DirectSink

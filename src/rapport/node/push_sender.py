@@ -21,6 +21,7 @@ from rapport.channel.push.subscriber import LONGEST_WSDL
 from rapport.channel.requesting.batch import Batch
 from rapport.channel.requesting.tokens import token_digest
 from rapport.channel.xmessages.batches import write_batch as write_xml_batch
+from rapport.channel.xmessages.batches import write_gaps
 from rapport.channel.xmessages.envelope import MEDIA_TYPES, write_envelope
 from rapport.channel.xmessages.names import HANDLE, SOAP_11, SOAP_12, XMESSAGES
 from rapport.core.errors import InvalidInput, RapportError, SourceUnavailable
@@ -51,7 +52,7 @@ class PushSender:
 
     async def send(self, address: str, form: Form, channel: str, batch: Batch) -> Failed | None:
         """Posts a batch; None when the receiver has it."""
-        body, headers = _written(form, channel, batch)
+        body, headers = write_push(form, channel, batch)
         if self._secret:
             headers |= signed_headers(self._secret, body, self._clock.now_ms())
         try:
@@ -111,12 +112,14 @@ class PushSender:
             await end_firmly(working, deadline)
 
 
-def _written(form: Form, channel: str, batch: Batch) -> tuple[bytes, dict[str, str]]:
+def write_push(form: Form, channel: str, batch: Batch) -> tuple[bytes, dict[str, str]]:
+    """Body and HTTP headers of one pushed batch."""
     key = {"Idempotency-Key": token_digest(batch.current_token)}
     if form == "json":
         return write_json_batch(channel, batch), key | {"Content-Type": "application/json"}
     version = _VERSIONS[form]
-    body = write_envelope(version, f"<x:{HANDLE}>{write_xml_batch(batch)}</x:{HANDLE}>")
+    content = f"<x:{HANDLE}>{write_xml_batch(batch)}</x:{HANDLE}>"
+    body = write_envelope(version, content, header=write_gaps(batch.gaps))
     action = f"{XMESSAGES}#{HANDLE}"
     if version == SOAP_12:
         return body, key | {"Content-Type": f'{MEDIA_TYPES[version]}; action="{action}"'}

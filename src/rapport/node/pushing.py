@@ -273,7 +273,7 @@ class Pushing:
 
     async def _send(self, running: _Running) -> None:
         batch = await self._ask(running)
-        if not batch.events:
+        if not batch.events and not batch.gaps:
             await self._change(running, partial(after_nothing, batch=batch))
             return
         push = running.delivery.push

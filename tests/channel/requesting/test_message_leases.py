@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.dead.letters import DEAD_LETTERS, Failure
-from rapport.channel.requesting.batch import Batch, Request
+from rapport.channel.requesting.batch import LONGEST_LEASE_MS, Batch, Request
 from rapport.channel.requesting.message_leases import (
     Answers,
     MessageLease,
@@ -75,6 +75,21 @@ def test_an_answer_counts_for_the_last_lease_only() -> None:
     assert (both.acked, both.returned) == ((7,), {})
     leases.drop(7)
     assert leases.decide(Answers(ack=(new,), nak=(old,)), {7: True}, 20).stale == (old,)
+
+
+def test_a_renewal_counts_for_the_last_lease_and_never_shortens_it() -> None:
+    leases = MessageLeases()
+    for position in (1, 2, 3, 4):
+        leases.put(position, MessageLease(100, "a", 2, 5))
+    ids = [delivery_id(position, "a") for position in (1, 2, 3, 4)]
+    decided = leases.decide(
+        Answers(renew=(*ids[:3], "4.old"), lease_ms=50, ack=ids[1:2], nak=ids[2:3]), {}, 80
+    )
+    assert decided.renewed == {1: MessageLease(130, "a", 2, 5)}
+    assert (decided.acked, [*decided.returned], decided.stale) == ((2,), [3], ("4.old",))
+    assert leases.decide(Answers(renew=ids[:1], lease_ms=5), {}, 80).renewed == {1: leases.get(1)}
+    late = leases.decide(Answers(renew=ids[:1], lease_ms=10**12), {}, 200)
+    assert late.renewed[1].until_ms == 200 + LONGEST_LEASE_MS
 
 
 @given(st.text(max_size=30))
@@ -175,6 +190,20 @@ class Working(RuleBasedStateMachine):
             else:
                 self.free_at[position] = self.clock.now_ms() + delay_ms
 
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), lease_ms=st.sampled_from([500, 4_000]))
+    def renew(self, data: Any, lease_ms: int) -> None:
+        id = data.draw(st.sampled_from(sorted(self.held)))
+        position, _until = self.held[id]
+        answers = Answers(renew=(id,), lease_ms=lease_ms)
+        settled: Settled = self.runner.run(self.channels.source.settle("c", answers))
+        if position in self.done or self.latest[position] != id:
+            assert settled == Settled(stale=(id,))
+        else:
+            assert settled == Settled(renewed=1)
+            until_ms = max(self.free_at[position], self.clock.now_ms() + lease_ms)
+            self.free_at[position] = until_ms
+
     @rule(seconds=st.sampled_from([1, 3, 6]))
     def wait(self, seconds: int) -> None:
         self.runner.run(self.clock.advance(seconds * 1_000))
@@ -238,6 +267,15 @@ def test_a_worker_whose_query_wants_few_messages_passes_the_others_once() -> Non
         assert found == [number for number in range(1, 100) if number % 3 == 1]
         left = await channels.source.request("c", Request(query={}, take=True), identity="me")
         assert len(left.events) == 99 - len(found)
+
+    play(scenario)
+
+
+def test_a_renewal_without_a_time_is_refused() -> None:
+    async def scenario(channels: Any) -> None:
+        with pytest.raises(RapportError) as refused:
+            await channels.source.settle("c", Answers(renew=("1.a",)))
+        assert refused.value.code == "request.bad_field"
 
     play(scenario)
 

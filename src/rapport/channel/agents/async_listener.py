@@ -1,6 +1,4 @@
-"""The listener agent for programs with an event loop: same cache, same place, same promises.
-[CH-7]
-"""
+"""Listeners for programs with an event loop: same promises as the blocking ones. [CH-7]"""
 
 from __future__ import annotations
 
@@ -10,13 +8,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+from rapport.channel.agents.leased_listener import LeasedEvent, LeasedListener
 from rapport.channel.agents.listener import Listener
 from rapport.channel.agents.listener_cache import ReceivedEvent
 from rapport.channel.agents.listener_place import FailedEvent
 from rapport.channel.agents.listener_settings import ListenerStatus
+from rapport.channel.agents.window import Reason
 from rapport.core.event import Gap
+
+E = TypeVar("E")
 
 
 class AsyncListener:
@@ -49,17 +51,7 @@ class AsyncListener:
 
     async def push(self, callback: Callable[[ReceivedEvent], Any]) -> None:
         """See Listener; the callback runs in this loop."""
-        loop = asyncio.get_running_loop()
-
-        async def call(received: ReceivedEvent) -> None:
-            outcome = callback(received)
-            if inspect.isawaitable(outcome):
-                await outcome
-
-        def hand_over(received: ReceivedEvent) -> None:
-            asyncio.run_coroutine_threadsafe(call(received), loop).result()
-
-        await asyncio.to_thread(self._listener.push, hand_over)
+        await asyncio.to_thread(self._listener.push, _called_in_loop(callback))
 
     async def pull(self, count: int = 1, timeout: float | None = 0.0) -> list[ReceivedEvent]:  # noqa: ASYNC109
         """See Listener; one pull at a time."""
@@ -129,6 +121,94 @@ class AsyncListener:
         if self._inner is None:
             raise RuntimeError("use `async with`, or `await AsyncListener.open(...)`")
         return self._inner
+
+
+class AsyncLeasedListener:
+    """See LeasedListener; waiting happens in threads, so the loop goes on meanwhile.
+
+    Used as `async with AsyncLeasedListener(...)`, or closed with `close`. A `pull` that is
+    cancelled loses nothing: what it leases comes with the next pull.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        channel: str,
+        query: str | dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Takes and raises what LeasedListener does."""
+        self._listener = LeasedListener(url, channel, query, **options)
+        self._turn = asyncio.Lock()
+        self._pulling: asyncio.Future[list[LeasedEvent]] | None = None
+        """A pull whose caller was cancelled."""
+        self._pulled: list[LeasedEvent] = []
+
+    @property
+    def trouble(self) -> Reason | None:
+        """See LeasedListener."""
+        return self._listener.trouble
+
+    async def pull(self, count: int = 1, timeout: float | None = 0.0) -> list[LeasedEvent]:  # noqa: ASYNC109
+        """See LeasedListener; one pull at a time."""
+        async with self._turn:
+            if self._pulling is None and not self._pulled:
+                work = asyncio.to_thread(self._listener.pull, count, timeout)
+                self._pulling = asyncio.ensure_future(work)
+            if self._pulling is not None:
+                await asyncio.wait((self._pulling,))
+                pulling, self._pulling = self._pulling, None
+                self._pulled += pulling.result()
+            events, self._pulled = self._pulled[:count], self._pulled[count:]
+            return events
+
+    async def ack(self, *events: LeasedEvent) -> bool:
+        """See LeasedListener."""
+        return await asyncio.to_thread(self._listener.ack, *events)
+
+    async def nak(self, *events: LeasedEvent, delay: float = 0.0, error: str = "") -> bool:
+        """See LeasedListener."""
+        return await asyncio.to_thread(self._listener.nak, *events, delay=delay, error=error)
+
+    async def renew(self, *events: LeasedEvent, lease: float | None = None) -> bool:
+        """See LeasedListener."""
+        return await asyncio.to_thread(self._listener.renew, *events, lease=lease)
+
+    async def push(
+        self, callback: Callable[[LeasedEvent], Any], *, retry_after: float = 1.0
+    ) -> None:
+        """See LeasedListener; the callback runs in this loop and may be a coroutine function."""
+        self._listener.push(_called_in_loop(callback), retry_after=retry_after)
+
+    async def close(self) -> None:
+        """See LeasedListener."""
+        await asyncio.to_thread(self._listener.close)
+        if self._pulling is not None:
+            await asyncio.wait((self._pulling,))
+            self._pulling.exception()  # that it was closed meanwhile is no news
+
+    async def __aenter__(self) -> AsyncLeasedListener:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _called_in_loop(callback: Callable[[E], Any]) -> Callable[[E], None]:
+    """The callback for a thread: runs in the current loop, returns or raises when it has ended."""
+    loop = asyncio.get_running_loop()
+
+    async def call(event: E) -> None:
+        outcome = callback(event)
+        if inspect.isawaitable(outcome):
+            await outcome
+
+    return lambda event: asyncio.run_coroutine_threadsafe(call(event), loop).result()
 
 
 async def _outlast(work: asyncio.Future[Any]) -> None:

@@ -117,6 +117,14 @@ class LeasedListener:
         ids = tuple(one.delivery for one in events)
         return self._settle(Answers(nak=ids, delay_ms=int(delay * 1_000), error=error))
 
+    def renew(self, *events: LeasedEvent, lease: float | None = None) -> bool:
+        """Keeps these for at least `lease` seconds from now on (as long as the listener's lease
+        when left out). False when another worker has one of them; raises as `ack` does.
+        """
+        ids = tuple(one.delivery for one in events)
+        lease_ms = self._request.lease_ms if lease is None else int(lease * 1_000)
+        return self._settle(Answers(renew=ids, lease_ms=lease_ms))
+
     def push(self, callback: WorkCallback, *, retry_after: float = 1.0) -> None:
         """From now on calls `callback(event)` for one message at a time, in a thread of its own:
         acked when it returns, given back for `retry_after` seconds with the error when it raises.

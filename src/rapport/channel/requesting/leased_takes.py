@@ -42,7 +42,7 @@ from rapport.kernel.tasks import first_of
 READER = "take"
 """In whose name messages that were tried too often are dead-lettered."""
 MOST_ANSWERS = 10_000
-"""Acks and naks in one request."""
+"""Acks, naks and renewals in one request."""
 _MOST_FLOORS = 1_000
 _LOOK_AGAIN_MS = 1_000
 """How soon a waiting worker looks again for what workers at other nodes gave back."""
@@ -120,9 +120,9 @@ class LeasedTakes:
             await self._wait(asked, reached, left_ms, returned)
 
     async def settle(self, name: str, answers: Answers) -> Settled:
-        """Carries out what a worker answered; durable when it returns. Acks and naks of a lease
-        that ended count as long as nobody else has the message. Raises InvalidInput for ids that
-        are none.
+        """Carries out what a worker answered; durable when it returns. Acks, naks and renewals of a
+        lease that ended count as long as nobody else has the message. Raises InvalidInput for ids
+        that are none.
         """
         _check(answers)
         positions = positions_of(answers)
@@ -135,6 +135,7 @@ class LeasedTakes:
             returned=len(settlement.returned),
             buried=len(exhausted),
             stale=settlement.stale,
+            renewed=len(settlement.renewed),
         )
 
     # --- looking for work -------------------------------------------------------------------------
@@ -232,7 +233,8 @@ class LeasedTakes:
             taken = await self._taker.taken_now(name)
             done = {position: taken.holds(position) for position in positions}
             settlement = taken.leases.decide(answers, done, self._taker.now_ms())
-            if await self._taker.lease(name, settlement.returned, settlement.acked):
+            leases = settlement.returned | settlement.renewed
+            if await self._taker.lease(name, leases, settlement.acked):
                 return settlement
 
     async def _bury(self, name: str, taken: Taken, positions: Sequence[int]) -> None:
@@ -265,7 +267,13 @@ def _check(answers: Answers) -> None:
             code="request.bad_field",
             hint="a number from 0 to a day",
         )
-    if len(answers.ack) + len(answers.nak) > MOST_ANSWERS:
+    if answers.renew and answers.lease_ms < 1:
+        raise InvalidInput(
+            f"a lease cannot be renewed for {answers.lease_ms} ms",
+            code="request.bad_field",
+            hint="lease_ms is at least 1; more than a day counts as a day",
+        )
+    if len(answers.ack) + len(answers.nak) + len(answers.renew) > MOST_ANSWERS:
         raise InvalidInput(
             f"more than {MOST_ANSWERS} answers in one request",
             code="request.bad_field",

@@ -2,7 +2,8 @@
 argument. [CH-2]
 
 A leased message is one worker's until its lease ends. An ack takes it for good; a nak, or the end
-of the lease, lets the next worker have it, until it was tried too often.
+of the lease, lets the next worker have it, until it was tried too often. A renewal moves the end of
+the lease and is no try.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from rapport.channel.requesting.batch import LONGEST_LEASE_MS
 from rapport.core.errors import InvalidInput, LeaseExpired, RapportError
 
 _LITTLE = 64
@@ -55,6 +57,9 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     delay_ms: int = 0
     error: str = ""
     """Why not; kept for the dead letter of what was tried too often."""
+    renew: tuple[str, ...] = ()
+    """Still being worked on: their lease lasts at least `lease_ms` from now on."""
+    lease_ms: int = 0
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +72,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     stale: tuple[str, ...] = ()
     """Ids whose lease had ended and whose message another worker has: their answer counts nothing.
     """
+    renewed: int = 0
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -75,6 +81,7 @@ class Settlement(msgspec.Struct, frozen=True):
     acked: tuple[int, ...]
     returned: dict[int, MessageLease]
     stale: tuple[str, ...]
+    renewed: dict[int, MessageLease]
     known: int = 0
     """Acks of messages that were acked before."""
 
@@ -180,7 +187,16 @@ class MessageLeases:
                 stale.append(id)
         for position in acked:
             returned.pop(position, None)
-        return Settlement(tuple(sorted(set(acked))), returned, tuple(stale), known)
+        renewed: dict[int, MessageLease] = {}
+        for id in answers.renew:
+            position, lease = split_id(id)
+            current = self._leases.get(position)
+            if current is None or current.lease != lease:
+                stale.append(id)
+            elif position not in returned and position not in acked:
+                until_ms = max(current.until_ms, now_ms + min(answers.lease_ms, LONGEST_LEASE_MS))
+                renewed[position] = msgspec.structs.replace(current, until_ms=until_ms)
+        return Settlement(tuple(sorted(set(acked))), returned, tuple(stale), renewed, known)
 
 
 def delivery_id(position: int, lease: str) -> str:
@@ -206,4 +222,4 @@ def split_id(id: str) -> tuple[int, str]:
 
 def positions_of(answers: Answers) -> Sequence[int]:
     """The positions that answers name; raises InvalidInput."""
-    return [split_id(id)[0] for id in (*answers.ack, *answers.nak)]
+    return [split_id(id)[0] for id in (*answers.ack, *answers.nak, *answers.renew)]

@@ -5,7 +5,7 @@ CH-12, ME-9]
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -33,8 +33,9 @@ from rapport.channel.xmessages.fields import (
     write_field,
 )
 from rapport.channel.xmessages.names import TIME_TO_LIVE, XMESSAGES
+from rapport.channel.xmessages.writing import quoted
 from rapport.core.errors import InvalidInput
-from rapport.core.event import Event
+from rapport.core.event import Event, Gap
 from rapport.core.ids import content_id
 from rapport.core.xml import MAX_XML_BYTES, XmlNode
 
@@ -163,3 +164,18 @@ def write_batch(batch: Batch) -> str:
         f"<x:timeToLiveForMessagesInMs>{batch.ttl_ms}</x:timeToLiveForMessagesInMs>"
         f"<x:gone>{'true' if batch.gone else 'false'}</x:gone></x:batch>"
     )
+
+
+def write_gaps(gaps: Sequence[Gap]) -> str:
+    """The header block that names positions which could not be read; empty when there are none.
+
+    It is a header and not a field of the batch: clients built from an older schema reject unknown
+    fields and ignore unknown headers.
+    """
+    if not gaps:
+        return ""
+    named = "".join(
+        f'<x:gap first="{gap.first}" last="{gap.last}" reason={quoted(gap.reason)}/>'
+        for gap in gaps
+    )
+    return f"<x:gaps>{named}</x:gaps>"

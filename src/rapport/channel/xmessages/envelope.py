@@ -115,11 +115,14 @@ def _call(element: XmlNode, version: str) -> Call:
     return Call(version, element.name, argument)
 
 
-def write_envelope(version: str, content: str) -> bytes:
-    """An envelope around elements; `x` is the prefix of our schema in them."""
+def write_envelope(version: str, content: str, *, header: str = "") -> bytes:
+    """An envelope around elements; `x` is the prefix of our schema in them. Header blocks are
+    optional for the receiver.
+    """
+    before = f"<env:Header>{header}</env:Header>" if header else ""
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'
-        f'<env:Envelope xmlns:env="{version}" xmlns:x="{XMESSAGES}">'
+        f'<env:Envelope xmlns:env="{version}" xmlns:x="{XMESSAGES}">{before}'
         f"<env:Body>{content}</env:Body></env:Envelope>"
     ).encode()
 

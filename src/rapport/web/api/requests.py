@@ -30,7 +30,9 @@ async def request_messages(
 async def settle_deliveries(
     request: HttpRequest[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Acks deliveries of a leased take, or gives them back; answers when that is on disk."""
+    """Acks deliveries of a leased take, gives them back or renews their lease; answers when that is
+    on disk.
+    """
     answers = read_answers(await request.body())
     allow(request, node, "take", name)
     settled = await node.channels.source.settle(name, answers)

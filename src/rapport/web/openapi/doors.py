@@ -193,7 +193,7 @@ DOORS: dict[tuple[str, str], Told] = {
         answer=reference(BatchShown),
     ),
     ("post", "/channels/{name}/acks"): Told(
-        summary="Ack deliveries of a leased take, or give them back; answered when it is on disk",
+        summary="Ack deliveries of a leased take, give them back or renew leases; durable at once",
         tag="channels",
         bodies={JSON: reference(Answers)},
         example={"ack": ["17.3f2a9c01d4e5b6a7"], "nak": [], "delay_ms": 0, "error": ""},

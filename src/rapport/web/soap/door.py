@@ -15,7 +15,7 @@ from litestar.params import FromPath
 
 from rapport.channel.checking import check_channel_name
 from rapport.channel.sequences.numbers import counted_in
-from rapport.channel.xmessages.batches import read_asked, read_messages, write_batch
+from rapport.channel.xmessages.batches import read_asked, read_messages, write_batch, write_gaps
 from rapport.channel.xmessages.envelope import MEDIA_TYPES, Call, read_call, write_envelope
 from rapport.channel.xmessages.names import HANDLE, REQUEST
 from rapport.core.errors import InvalidInput
@@ -49,11 +49,12 @@ async def call(
     check_channel_name(name)
     called = await _aside(await request.body(), read_call)
     if called.operation == HANDLE:
-        content = await _handle(request, name, node, called)
+        content, header = await _handle(request, name, node, called), ""
     else:
-        content = await _request(request, name, node, called)
+        content, header = await _request(request, name, node, called)
     return Response(
-        write_envelope(called.version, content), media_type=text_type(MEDIA_TYPES[called.version])
+        write_envelope(called.version, content, header=header),
+        media_type=text_type(MEDIA_TYPES[called.version]),
     )
 
 
@@ -91,7 +92,10 @@ async def _handle(request: Request[Any, Any, Any], name: str, node: Node, called
     return f"<x:{HANDLE}Response/>"
 
 
-async def _request(request: Request[Any, Any, Any], name: str, node: Node, called: Call) -> str:
+async def _request(
+    request: Request[Any, Any, Any], name: str, node: Node, called: Call
+) -> tuple[str, str]:
+    """Content and header blocks of the answer."""
     identity = allow(request, node, "subscribe", name)
     asked = read_asked(called.argument)
     batch = await node.pushing.request(
@@ -101,7 +105,8 @@ async def _request(request: Request[Any, Any, Any], name: str, node: Node, calle
         subscriber_wsdl=asked.subscriber_wsdl,
         closing=node.doors_close,
     )
-    return f"<x:{REQUEST}Response>{write_batch(batch)}</x:{REQUEST}Response>"
+    content = f"<x:{REQUEST}Response>{write_batch(batch)}</x:{REQUEST}Response>"
+    return content, write_gaps(batch.gaps)
 
 
 async def _aside(body: bytes, read: Callable[[bytes], T]) -> T:
