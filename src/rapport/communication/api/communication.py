@@ -50,6 +50,7 @@ class Communication:
         """Sets and takes away passwords."""
         self.arrivals = assembly.arrivals
         """Takes messages that came from outside, for doors of one's own."""
+        self.arrivals.expire_answers_by(ledger.closed_before)
 
     # --- messages ---
 
