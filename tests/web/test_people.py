@@ -242,6 +242,32 @@ def test_a_bad_or_old_link_gives_a_page_in_peoples_words(with_doors: Callable[..
     asyncio.run(scenario())
 
 
+def test_an_answer_token_proves_messages_no_longer_than_its_link(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            now_ms = doors.node.clock.now_ms()
+            await written(doors, "old", time=now_ms - 31 * 86_400_000)
+            await written(doors, "young", time=now_ms - 29 * 86_400_000)
+            for message, status in (("old", 403), ("gone", 403), ("young", 202)):
+                body = {
+                    "type": "ANSWER",
+                    "subtype": "",
+                    "sender": "peer:ana",
+                    "content": "yes",
+                    "refers-to": message,
+                    "session-token": token_for(doors, message, "ana"),
+                }
+                shown = await doors.ask("POST", "/sessions/messages", body)
+                assert shown.status == status, (message, shown.body)
+                if status == 403:
+                    assert shown.json()["title"] == "answer.link_over"
+            assert doors.node.channels.channel("input").last_position() == 1
+
+    asyncio.run(scenario())
+
+
 def test_the_lifetime_of_links_is_the_sites_to_say(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors(site_text='\n[arriving]\nanswer_links = "2 hours"\n') as doors:

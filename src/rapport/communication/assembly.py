@@ -247,6 +247,7 @@ class Assembly:
             check_unshared(records)
             self.engine = make_engine(channels, records)
             self.outputs.handle_accepted = self.engine.handle_accepted
+            self.outputs.retries = self.engine
         else:
             instance = Ids(clock, Chance.from_machine()).new()
             self.engine = Sharing(

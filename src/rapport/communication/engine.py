@@ -30,6 +30,7 @@ from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.aside import run_aside
 from rapport.communication.carried import let_go, packed_after, remember, unpacked_after
 from rapport.communication.contents.rules import ANY_CONTENT, Contents
+from rapport.communication.delivering.case_records import pending_retries
 from rapport.communication.delivering.deciding import Decided
 from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
 from rapport.communication.delivering.handling import Route, nobody_else
@@ -249,6 +250,30 @@ class CommunicationEngine:
         ):
             if not await self._turn_once():
                 return
+
+    async def next_retry_ms(self, adapter: str) -> int:
+        """When the next delivery by this adapter that failed is tried again, ms UTC; 0 = none
+        waits for that.
+        """
+        waiting = await run_aside(partial(pending_retries, self._records, adapter))
+        return waiting[0].retry_at if waiting else 0
+
+    async def take_due(self) -> None:
+        """Does what is due now; for callers that cannot wait for `run`."""
+        await self._turn_once()
+
+    async def retry_now(self, adapter: str) -> None:
+        """Tries again at once what failed by this adapter: when it is gone, that ends each such
+        attempt and the next address is tried, or the sender is notified.
+        """
+        waiting = await run_aside(partial(pending_retries, self._records, adapter))
+        for first in range(0, len(waiting), _BATCH):
+            async with self._turn:
+                if not self.opened.is_set():
+                    await self._open()
+                some = waiting[first : first + _BATCH]
+                await self._do(partial(self._taking.retry_now, some, adapter))
+        self._called.set()
 
     def use_actions(self, actions: Mapping[str, Action]) -> None:
         """What is done about phrases from now on; only within `between_batches`."""

@@ -314,11 +314,10 @@ class Node:
         make for this person, and for one whose message was closed too long ago.
         """
         self.check_answer_token(message, peer, token)
-        await self.ledger.refresh()
-        row = await run_aside(partial(self.ledger.message, message))
         lifetime_ms = self._parts.communication.arrivals.settings.answer_links_ms
-        # A message that is not known any more was closed before all that is known.
-        if row is None or self.clock.now_ms() - (row.ended_at or self.clock.now_ms()) > lifetime_ms:
+        over = await self.ledger.closed_before([message], self.clock.now_ms() - lifetime_ms)
+        row = await run_aside(partial(self.ledger.message, message))
+        if row is None or message in over:
             raise NotAllowed(
                 "this link is too old", code="answer.link_over", hint="ask who sent the message"
             )

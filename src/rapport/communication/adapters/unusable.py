@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -18,6 +19,8 @@ from rapport.kernel.clock import Clock
 INPUT = "input"
 UNUSABLE = "rapport.input.unusable"
 SHOWN_TEXT = 2_000
+LARGEST_RAW = 500_000
+"""Bytes of unreadable input that a dead letter holds; as base64 they fit into an event."""
 TOO_FAST = "message.too_fast"
 """The reason of a message that was refused only for now."""
 
@@ -35,6 +38,10 @@ class Unusable(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     """The whole message as JSON, without its token, where it was one and was refused: it can be put
     through its input again.
+    """
+    raw: bytes = b""
+    """The input as its medium gave it, where no message came of it: its input reads it again when
+    the letter is replayed. See `kept_raw`.
     """
 
 
@@ -64,6 +71,13 @@ def unusable_event(name: str, found: Unusable, *, now_ms: int) -> Event:
     )
 
 
+def kept_raw(raw: bytes) -> bytes:
+    """Unreadable input as its dead letter keeps it: nothing of what is too large, or of what shows
+    a session token, which no log may hold.
+    """
+    return raw if len(raw) <= LARGEST_RAW and b"session-token" not in raw else b""
+
+
 def not_accepted(message: Message, reason: str) -> Unusable:
     """A message that the engine refused for good."""
     return Unusable(
@@ -76,15 +90,29 @@ def not_accepted(message: Message, reason: str) -> Unusable:
     )
 
 
-def refused_message(event: Event | None) -> Message:
-    """The message that `not_accepted` kept; raises InvalidInput for what was none."""
+@runtime_checkable
+class ReadsAgain(Protocol):
+    """An input adapter that reads what was unreadable once more."""
+
+    async def read_again(self, found: Unusable) -> Message | None:
+        """The message in `found.raw`, with the same id each time; None when it was no message but
+        is dealt with now. Raises InvalidInput when it is still unreadable.
+        """
+
+
+async def buried_message(event: Event | None, adapter: object) -> Message | None:
+    """The message of a dead letter: as `not_accepted` kept it, or as the input's adapter reads it
+    now; None when there is nothing left to publish. Raises InvalidInput.
+    """
     if event is None:
         raise InvalidInput("the event is in no log any more", code="dead_letter.event_gone")
     found: Unusable = event.payload_as(Unusable)
-    if not found.message:
-        raise InvalidInput(
-            f"it was no message ({found.code}), and only what is shown of it was kept",
-            code="input.not_replayable",
-            hint="bring it again by its medium, then forget this letter",
-        )
-    return Message.from_json(found.message.encode())
+    if found.message:
+        return Message.from_json(found.message.encode())
+    if found.raw and isinstance(adapter, ReadsAgain):
+        return await adapter.read_again(found)
+    raise InvalidInput(
+        f"it was no message ({found.code}), and only what is shown of it was kept",
+        code="input.not_replayable",
+        hint="bring it again by its medium, then forget this letter",
+    )

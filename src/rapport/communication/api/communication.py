@@ -50,6 +50,7 @@ class Communication:
         """Sets and takes away passwords."""
         self.arrivals = assembly.arrivals
         """Takes messages that came from outside, for doors of one's own."""
+        self.arrivals.expire_answers_by(ledger.closed_before)
 
     # --- messages ---
 
@@ -167,7 +168,9 @@ class Communication:
 
     async def remove_output_adapter(self, adapter_id: str) -> bool:
         """Takes a medium away: nothing more is queued for it from now on; returns when what waited
-        has gone out. False when there is none of that id.
+        has gone out. Deliveries that failed have some seconds for their next attempt; then they go
+        to the peer's next address, or their sender is notified. False when there is none of that
+        id.
         """
         return await self._assembly.outputs.remove(adapter_id)
 

@@ -15,7 +15,15 @@ from rapport.channel.channel import Channels
 from rapport.communication.arriving.events import APPLICATION
 from rapport.communication.arriving.held import Held, HeldMessages
 from rapport.communication.arriving.limits import ArrivalSettings, shape_fault
-from rapport.communication.arriving.proving import EXPIRED, Proof, Proofs, Proven, Trusted, never
+from rapport.communication.arriving.proving import (
+    EXPIRED,
+    ClosedBefore,
+    Proof,
+    Proofs,
+    Proven,
+    Trusted,
+    never,
+)
 from rapport.communication.arriving.sorting import (
     TOO_FAST,
     Arrived,
@@ -58,7 +66,9 @@ class Arrivals:
         """
         self._channels, self._clock, self._authenticating = channels, clock, authenticating
         self.settings = settings or ArrivalSettings()
-        self._proofs = Proofs(authenticating.sessions, secret, clock)
+        self._proofs = Proofs(
+            authenticating.sessions, secret, clock, answer_links_ms=self.settings.answer_links_ms
+        )
         self._held = HeldMessages(records, self.settings)
         self._contents = contents or AnyContent()
         ids = Ids(clock, Chance.from_machine())
@@ -66,6 +76,10 @@ class Arrivals:
         self._forget_at_ms = 0
         authenticating.after_login.append(self.release)
         authenticating.after_ending.append(self.drop)
+
+    def expire_answers_by(self, closed_before: ClosedBefore) -> None:
+        """From now on answer tokens count as long as their links do, by this ledger."""
+        self._proofs.closed_before = closed_before
 
     async def send(
         self,

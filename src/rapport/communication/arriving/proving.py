@@ -7,7 +7,7 @@ A token that is not good is never taken for none: the message is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Literal
 
 import msgspec
@@ -24,6 +24,11 @@ from rapport.kernel.telemetry import get_logger
 
 Proof = Literal["application", "session", "answer", "medium", "none"]
 EXPIRED = "session.expired"
+ANSWER_OVER = "answer.link_over"
+"""The message that an answer token proves was closed too long ago."""
+
+ClosedBefore = Callable[[Collection[str], int], Awaitable[Collection[str]]]
+"""Messages and a time (ms UTC) to those of them that ended before it; see `Ledger`."""
 
 Trusted = Callable[[Message], bool]
 """Whether the medium itself vouches that this message comes from its sender."""
@@ -34,6 +39,11 @@ _log = get_logger(__name__)
 def never(_message: Message) -> bool:
     """A medium that vouches for nobody."""
     return False
+
+
+async def none_closed(_messages: Collection[str], _time_ms: int) -> Collection[str]:
+    """Without a ledger no message is known to have ended."""
+    return ()
 
 
 class Proven(msgspec.Struct, frozen=True, gc=False):
@@ -50,9 +60,15 @@ class Proven(msgspec.Struct, frozen=True, gc=False):
 class Proofs:
     """Looks at the tokens of messages; changes nothing."""
 
-    def __init__(self, sessions: Sessions, secret: bytes, clock: Clock) -> None:
-        """`secret`: that of answer links."""
+    def __init__(
+        self, sessions: Sessions, secret: bytes, clock: Clock, *, answer_links_ms: int
+    ) -> None:
+        """`secret`: that of answer links; `answer_links_ms`: how long an answer token proves
+        something after its message was closed, the same as for the link.
+        """
         self._sessions, self._secret, self._clock = sessions, secret, clock
+        self._answer_links_ms = answer_links_ms
+        self.closed_before: ClosedBefore = none_closed
 
     async def of(self, messages: Sequence[Message], trusted: Trusted) -> list[Proven]:
         """The proof of each message of a peer; tokens of a batch are checked together."""
@@ -70,7 +86,20 @@ class Proofs:
                 found.append(await self._by_seal(message))
             else:
                 found.append(self._by_answer(message))
-        return found
+        return await self._without_old_answers(found)
+
+    async def _without_old_answers(self, found: list[Proven]) -> list[Proven]:
+        """One look at the ledger for all answer tokens of the batch."""
+        answered = {one.message.refers_to for one in found if one.proof == "answer"}
+        if not answered:
+            return found
+        over = await self.closed_before(answered, self._clock.now_ms() - self._answer_links_ms)
+        return [
+            Proven(one.message, fault=ANSWER_OVER)
+            if one.proof == "answer" and one.message.refers_to in over
+            else one
+            for one in found
+        ]
 
     def _by_answer(self, message: Message) -> Proven:
         peer, bare = message.sender.name, _bare(message)

@@ -12,13 +12,22 @@ from collections.abc import Iterator
 import msgspec
 
 from rapport.communication.delivering.due import Due
-from rapport.communication.delivering.tracking import Member, NextReceiver, PeerDelivery, Tracking
+from rapport.communication.delivering.tracking import (
+    Member,
+    NextReceiver,
+    PeerDelivery,
+    Tracking,
+    Try,
+)
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.effects import Effect
+from rapport.communication.peers import adapter_of
+from rapport.store.base import RecordStore
 
 CASES = "communication.messages"
 LETTERS = "communication.letters"
 MEMBERS = "communication.members"
+_PAGE = 1_000
 _ROUTED = "\x1e"
 _MEMBER = "\x1f"
 """Neither may stand in an event's id, so that keys made with them are never taken for others."""
@@ -101,6 +110,33 @@ def split_key(key: str) -> tuple[str, str]:
     return case, peer
 
 
+class PendingRetry(msgspec.Struct, frozen=True):
+    """A member whose delivery by some adapter failed and is tried again later."""
+
+    case: str
+    peer: str
+    retry_at: int
+
+
+def pending_retries(records: RecordStore, adapter: str) -> list[PendingRetry]:
+    """Members with an attempt by this adapter that waits for its time, the earliest first. Reads
+    all members of all open messages.
+    """
+    found, after = [], ""
+    while page := records.find(MEMBERS, after=after, limit=_PAGE):
+        for key, value in page:
+            member = msgspec.msgpack.decode(value, type=Member)
+            waiting = [entry.retry_at for entry in member.tries if _waits_for(entry, adapter)]
+            if waiting:
+                found.append(PendingRetry(*split_key(key), min(waiting)))
+        after = page[-1][0]
+    return sorted(found, key=lambda each: each.retry_at)
+
+
+def _waits_for(entry: Try, adapter: str) -> bool:
+    return entry.state == "retrying" and adapter_of(entry.address) == adapter
+
+
 class CaseRecords:
     """The records of all cases. What is read is not to be changed, only replaced."""
 
@@ -140,6 +176,17 @@ class CaseRecords:
         key = member_key(case, member.peer)
         self._transaction.put(MEMBERS, key, member)
         self._due.move(key, before.due_ms() if before else 0, member.due_ms())
+
+    def retry_now(self, retry: PendingRetry, adapter: str, now_ms: int) -> None:
+        """Makes a member's attempts by this adapter due at once."""
+        before = self.member(retry.case, retry.peer)
+        if before is None:
+            return
+        tries = [
+            msgspec.structs.replace(entry, retry_at=now_ms) if _waits_for(entry, adapter) else entry
+            for entry in before.tries
+        ]
+        self.save_member(retry.case, before, msgspec.structs.replace(before, tries=tries))
 
     def drop_member(self, case: str, member: Member) -> None:
         """Lets go of a member."""

@@ -18,7 +18,7 @@ from rapport.communication.arriving.answers import (
     answer_secret,
 )
 from rapport.communication.delivering.acting import Acting
-from rapport.communication.delivering.case_records import CaseRecords, split_key
+from rapport.communication.delivering.case_records import CaseRecords, PendingRetry, split_key
 from rapport.communication.delivering.cases import Cases
 from rapport.communication.delivering.chores import Chore, Chores
 from rapport.communication.delivering.coming_back import ComingBack
@@ -340,6 +340,12 @@ class Taking:
     def is_due(self, now_ms: int) -> bool:
         """Whether something may be due."""
         return 0 < self._due.next_ms <= now_ms
+
+    def retry_now(self, retries: Sequence[PendingRetry], adapter: str) -> None:
+        """Makes attempts by an adapter due that would be made later."""
+        now_ms = self._clock.now_ms()
+        for retry in retries:
+            self._cases.records.retry_now(retry, adapter, now_ms)
 
     def take_due(self, now_ms: int) -> None:
         """Takes some of what is due; what was `wanted` for it is to be looked up then."""

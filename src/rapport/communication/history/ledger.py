@@ -153,6 +153,12 @@ class Ledger:
         """One message, or None when nothing is known of it."""
         return self._index.message(message)
 
+    async def closed_before(self, messages: Collection[str], time_ms: int) -> set[str]:
+        """The messages that ended before that time, or that the log does not know any more."""
+        await self.refresh()
+        rows = await run_aside(lambda: [(name, self._index.message(name)) for name in messages])
+        return {name for name, row in rows if row is None or 0 < row.ended_at < time_ms}
+
     def rows(
         self, *, message: str = "", peer: str = "", state: str = "", limit: int = _MOST
     ) -> list[LedgerRow]:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, post
 
+from rapport.communication.arriving.proving import ANSWER_OVER
 from rapport.communication.arriving.sorting import TOO_FAST, Arrived
 from rapport.communication.contents.rules import ContentFault
 from rapport.communication.sessions.tokens import INVALID
@@ -107,6 +108,10 @@ def _fault(arrived: Sequence[Arrived]) -> InvalidInput | TooFast:
         return TooFast("messages come too fast", code=reason, retry_after_seconds=1)
     if reason == INVALID:
         return NotAuthenticated("the session is not good any more", code=reason, hint="log in")
+    if reason == ANSWER_OVER:
+        return NotAllowed(
+            "the answer token is too old", code=reason, hint="ask who sent the message"
+        )
     if reason in _NOT_ALLOWED:
         return NotAllowed("a peer cannot say this", code=reason)
     if arrived[0].fault is not None:

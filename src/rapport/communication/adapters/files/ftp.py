@@ -20,7 +20,13 @@ from rapport.communication.adapters.files.look_order import LookOrder
 from rapport.communication.adapters.files.settings import FtpInputSettings, FtpServer, FtpSettings
 from rapport.communication.adapters.incoming.input_base import AdapterState, Arrival
 from rapport.communication.adapters.mail.ids import TokenFor, no_token
-from rapport.communication.adapters.unusable import TOO_FAST, SetAside, Unusable, not_accepted
+from rapport.communication.adapters.unusable import (
+    TOO_FAST,
+    SetAside,
+    Unusable,
+    kept_raw,
+    not_accepted,
+)
 from rapport.communication.aside import run_aside
 from rapport.core.errors import InvalidInput, NotAllowed, RapportError, SourceUnavailable
 from rapport.core.ids import content_id
@@ -128,6 +134,15 @@ class FtpInput:
         await self._end(bad, BAD)
         self._tell_not_ended()
 
+    async def read_again(self, found: Unusable) -> Message:
+        """See ReadsAgain: by the settings of now. The letter's id stands for the file's time."""
+        file = SeenFile(found.subject, len(found.raw), found.id)
+        return message_of_file(self._place, file, found.raw, self._settings.files)
+
+    @property
+    def _place(self) -> str:
+        return f"{self.name} {self._settings.server.host}"
+
     def _tell_not_ended(self) -> None:
         """Once for each file: it is left alone from now on."""
         refused, self._not_ended = self._not_ended, None
@@ -177,7 +192,7 @@ class FtpInput:
 
     def _read(self, folder: FtpFolder, file: SeenFile) -> Message | Unusable | None:
         """None for a file that has gone meanwhile. What is wrong with one keeps back no others."""
-        taken, place = self._settings.files, f"{self.name} {self._settings.server.host}"
+        taken, place, raw = self._settings.files, self._place, b""
         try:
             if taken.content == "notice":
                 return notice_of_file(place, file, folder.digest_of(file.name), taken)
@@ -189,7 +204,13 @@ class FtpInput:
                 return None
             name = file.name.encode("utf-8", "replace").decode()
             own_id = content_id("file", place, file.name, str(file.size), file.changed)
-            return Unusable(id=own_id, code=error.code, reason=error.message, subject=name)
+            return Unusable(
+                id=own_id,
+                code=error.code,
+                reason=error.message,
+                subject=name,
+                raw=kept_raw(raw) if len(raw) == file.size else b"",
+            )
 
     def _take_away(self, files: Sequence[SeenFile], where: str) -> None:
         with FtpFolder(self._settings.server) as folder:

@@ -35,11 +35,11 @@ from rapport.communication.adapters.incoming.push_inputs import (
     within,
 )
 from rapport.communication.adapters.incoming.requests import PullRequest
-from rapport.communication.adapters.unusable import INPUT, refused_message
+from rapport.communication.adapters.unusable import INPUT, buried_message
 from rapport.communication.aside import run_aside
 from rapport.communication.delivering.handling import always_heard
 from rapport.communication.delivering.returned import Returned, told
-from rapport.core.errors import DuplicateName, InvalidInput, UnknownName
+from rapport.core.errors import DuplicateName, InvalidInput, Unavailable, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.core.message import Identifier
 from rapport.kernel.chance import Chance, Ids
@@ -266,28 +266,38 @@ class Inputs:
     def _take_letters(self, name: str, trusted: Trusted) -> None:
         returned = Returned(self._channels, self._records, f"input.{name}", (INPUT,))
         publish = self._publish_as(name, trusted)
-        self._tasks.start(_letters(name), partial(self._keep_taking_letters, returned, publish))
+        adapter = self._inputs[name].adapter
+        work = partial(self._keep_taking_letters, returned, publish, adapter)
+        self._tasks.start(_letters(name), work)
 
-    async def _keep_taking_letters(self, returned: Returned, publish: PublishAs) -> None:
+    async def _keep_taking_letters(
+        self, returned: Returned, publish: PublishAs, adapter: InputAdapter
+    ) -> None:
         await returned.open()
         while True:
             for replay, stored in await returned.waiting():
-                await self._put_through(publish, replay, stored)
+                await self._put_through(publish, adapter, replay, stored)
             await returned.wait()
 
     async def _put_through(
-        self, publish: PublishAs, replay: Replay, stored: StoredEvent | None
+        self, publish: PublishAs, adapter: InputAdapter, replay: Replay, stored: StoredEvent | None
     ) -> None:
-        """Publishes what was refused once more. After a crash before the note it comes again under
-        the same id, and is in `input` once.
+        """Publishes what was refused or unreadable once more. After a crash before the note it
+        comes again under the same id, and is in `input` once.
         """
         error = ""
         try:
-            message = refused_message(stored.event if stored else None)
-            (arrival,) = await publish([message])
-            error = "" if arrival.accepted else arrival.why
+            message = await buried_message(stored.event if stored else None, adapter)
+            if message is not None:
+                (arrival,) = await publish([message])
+                error = "" if arrival.accepted else arrival.why
         except InvalidInput as fault:
             error = fault.message
+        except Unavailable:
+            raise  # tried again by the task's supervisor
+        except Exception as fault:  # code of an adapter
+            _log.error("dead letter not read again", letter=replay.letter, error=repr(fault))
+            error = f"{type(fault).__name__}: {fault}"
         note = told(replay, error, self._clock.now_ms())
         await self._channels.channel(DEAD_LETTERS).append([note])
         changes = settled(replay, "" if error else "replayed")

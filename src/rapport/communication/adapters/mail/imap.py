@@ -32,9 +32,11 @@ from rapport.communication.adapters.unusable import (
     TOO_FAST,
     SetAside,
     Unusable,
+    kept_raw,
     not_accepted,
 )
-from rapport.core.errors import SourceUnavailable, Unavailable
+from rapport.communication.aside import run_aside
+from rapport.core.errors import InvalidInput, SourceUnavailable, Unavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Message
 
@@ -183,7 +185,29 @@ class MailReader:
             return self._refused(mailbox, uid, error)
         if mail is None:
             return None
-        return meaning_of(mail.raw, self._known, self._limits, cut=mail.cut)
+        meaning = meaning_of(mail.raw, self._known, self._limits, cut=mail.cut)
+        raw = b"" if mail.cut else kept_raw(mail.raw)
+        if isinstance(meaning, Unusable):
+            return msgspec.structs.replace(meaning, raw=raw)
+        if isinstance(meaning, Doubtful):
+            aside = msgspec.structs.replace(meaning.aside, raw=raw)
+            return msgspec.structs.replace(meaning, aside=aside)
+        return meaning
+
+    async def read_again(self, found: Unusable) -> Message | None:
+        """What a mail means now, of which a dead letter was made; see ReadsAgain."""
+        await self._care.catch_up()
+        meaning = await run_aside(partial(meaning_of, found.raw, self._known, self._limits))
+        match meaning:
+            case Message():
+                return meaning
+            case WithoutAttachments():
+                return meaning.message
+            case Bounced():
+                await self._care.bounced(meaning)
+                return None
+        aside = meaning.aside if isinstance(meaning, Doubtful) else meaning
+        raise InvalidInput(aside.reason, code=aside.code)
 
     def _refused(self, mailbox: Mailbox, uid: int, error: SourceUnavailable) -> Unusable:
         """A mail that the server cannot give must not keep back all later ones for ever. The
@@ -294,6 +318,10 @@ class ImapInput:
             await _settle_anew(self._reader, look, ())
         return look.messages
 
+    async def read_again(self, found: Unusable) -> Message | None:
+        """See ReadsAgain."""
+        return await self._reader.read_again(found)
+
     async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
         """The messages are durable: the place moves on."""
         look, self._look = self._look, None
@@ -316,6 +344,10 @@ class ImapPushInput:
         self._intake = intake
         self._reader.open(intake.state)
         intake.schedule(self._listen, name="imap")
+
+    async def read_again(self, found: Unusable) -> Message | None:
+        """See ReadsAgain."""
+        return await self._reader.read_again(found)
 
     async def stop(self) -> None:
         """The listening was cancelled before, and with it the connection."""

@@ -15,6 +15,7 @@ import msgspec
 
 from rapport.channel.access.rates import full_bucket, take
 from rapport.channel.mqtt.client import Arrived, BrokerClient
+from rapport.channel.mqtt.mapping import Packet
 from rapport.communication.adapters.incoming.input_base import AdapterState, Intake
 from rapport.communication.adapters.mqtt.messages import read_packet, unusable_packet
 from rapport.communication.adapters.mqtt.remembered import Remembered
@@ -85,6 +86,12 @@ class MqttInput:
         client, self._client = self._client, None
         if client is not None:
             await client.stop()
+
+    async def read_again(self, found: Unusable) -> Message:
+        """See ReadsAgain: by the topics that are declared now."""
+        packet = Packet(topic=found.subject, payload=found.raw, number=0)
+        message = read_packet(packet, self._settings.topics)
+        return message if message.id else msgspec.structs.replace(message, id=found.id)
 
     async def _take_in(self) -> None:
         client = self._client

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from rapport.channel.mqtt.mapping import Packet
 from rapport.channel.mqtt.topics import matches
 from rapport.communication.adapters.mqtt.settings import TopicPattern
-from rapport.communication.adapters.unusable import SHOWN_TEXT, Unusable
+from rapport.communication.adapters.unusable import SHOWN_TEXT, Unusable, kept_raw
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier, Message
+
+_SHOWN_TOPIC = 200
 
 
 def read_packet(packet: Packet, topics: Sequence[TopicPattern]) -> Message:
@@ -29,8 +31,9 @@ def unusable_packet(packet: Packet, id: str, error: InvalidInput) -> Unusable:
         id=id,
         code=error.code,
         reason=f"{error.message} ({error.hint})" if error.hint else error.message,
-        subject=packet.topic[:200],
+        subject=packet.topic[:_SHOWN_TOPIC],
         text=packet.payload[:SHOWN_TEXT].decode("utf-8", "replace"),
+        raw=kept_raw(packet.payload) if len(packet.topic) <= _SHOWN_TOPIC else b"",
     )
 
 

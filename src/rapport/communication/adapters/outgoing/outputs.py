@@ -32,7 +32,7 @@ from rapport.communication.adapters.outgoing.dispatch_settings import (
 )
 from rapport.communication.adapters.outgoing.instances import IDLE_MS, Instances, maker_of
 from rapport.communication.adapters.outgoing.outcomes import Report
-from rapport.core.errors import DuplicateName, InvalidInput, Unsupported
+from rapport.core.errors import DuplicateName, InvalidInput, RapportError, Unsupported
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
@@ -41,6 +41,9 @@ from rapport.store.base import RecordStore
 _OUTPUT = "output."
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
 _LONGEST_CLOSE_MS = 10_000
+RETRIES_WITHIN_MS = 15_000
+"""How long removing an adapter waits for deliveries in a retry pause."""
+_RETRY_STEP_MS = 50
 _log = get_logger(__name__)
 NO_SETTINGS: Mapping[str, DispatchSettings] = {}
 
@@ -81,6 +84,19 @@ class Carrier(Protocol):
         """From now on it takes what is queued for its name; what the one before it had to do is
         done when it returns.
         """
+
+
+class Retries(Protocol):
+    """The deliveries that failed and are tried again later: `CommunicationEngine`."""
+
+    async def next_retry_ms(self, adapter: str) -> int:
+        """When the next one by this adapter is due, ms UTC; 0 = there is none."""
+
+    async def take_due(self) -> None:
+        """Queues what is due now."""
+
+    async def retry_now(self, adapter: str) -> None:
+        """Queues the rest by this adapter at once."""
 
 
 class _Served(msgspec.Struct, frozen=True):
@@ -132,6 +148,8 @@ class Outputs:
         """Needed for changes at run time where several engines work."""
         self.handle_accepted: Callable[[], Awaitable[None]] = _nothing_accepted
         """Returns when every message that is accepted now is queued for its adapters."""
+        self.retries: Retries | None = None
+        """Deliveries in a retry pause; None where there is no engine."""
         self._departing: dict[str, _Served] = {}
         """Adapters that are being removed: nothing more is queued for them."""
         self._removals: set[str] = set()
@@ -235,7 +253,9 @@ class Outputs:
     async def remove(self, name: str) -> bool:
         """Takes an adapter away: messages that were accepted before are queued and go out first,
         then nothing more is queued for it and it is closed. Returns when that is done; False when
-        there is none of that name. What failed and waits for its next attempt is not waited for.
+        there is none of that name. Deliveries that failed get the attempts that are due within
+        `RETRIES_WITHIN_MS`; the others then go to the peer's next address, or fail and their
+        sender is notified.
 
         Takes as long as the medium does, the deadline per send at the most. Giving up waiting does
         not keep it from being removed. Where several engines work this speaks of the part that this
@@ -327,12 +347,35 @@ class Outputs:
             self._departing[name] = self._served.pop(name)
         served = self._departing[name]
         await served.dispatch.drain()
+        await self._wait_for_retries(name, served.dispatch)
         await self._tasks.stop(f"adapter.{name}", f"adapter.{name}.instances")
         await self._close(served.adapter)
         self._departing.pop(name)
         self._removals.discard(name)
         absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
         self._tasks.start(absent.reader, absent.run)
+        await self._give_up_retries(name)
+
+    async def _give_up_retries(self, name: str) -> None:
+        """What still waits goes another way now; where that fails, at its own time."""
+        try:
+            if self.retries is not None:
+                await self.retries.retry_now(name)
+        except RapportError as error:
+            _log.error("retries not brought forward", adapter=name, error=repr(error))
+
+    async def _wait_for_retries(self, name: str, dispatch: Dispatch) -> None:
+        """Lets the adapter make the attempts that are due soon."""
+        if self.retries is None:
+            return
+        until_ms = self._clock.now_ms() + RETRIES_WITHIN_MS
+        while 0 < (due_ms := await self.retries.next_retry_ms(name)) <= until_ms:
+            now_ms = self._clock.now_ms()
+            if now_ms >= until_ms:
+                return
+            await self._clock.sleep(max(due_ms - now_ms, _RETRY_STEP_MS))
+            await self.retries.take_due()
+            await dispatch.drain()
 
     async def _close(self, adapter: OutputAdapter) -> None:
         """One that will not close keeps nobody else from leaving."""
