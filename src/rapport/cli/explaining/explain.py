@@ -198,6 +198,8 @@ def _show(one: Explained, with_text: bool) -> None:
         console.print(Text(f"  {text}", style="yellow"))
     else:
         console.print(candidate_tree(one.held))
+    for gap in one.gaps:
+        console.print(Text(f"  {gap.text}", style="yellow"), soft_wrap=True)
     if one.left_out:
         window = duration(one.once_per_ms or 0)
         text = f"  {one.left_out} more like it were suppressed by `at most once per {window}`"

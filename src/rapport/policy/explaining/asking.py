@@ -95,7 +95,12 @@ class Asking:
             past = await self._past(plan, span, question.given, to_the_end=True)
             answer = await self._decided(plan, question, past, then, tables.pull)
         answer = _without_waiting(answer, past, self._lateness_ms)
-        notes = (*(then.notes if then else ()), *past.notes, *self._told(answer, past, span))
+        notes = (
+            *(then.notes if then else ()),
+            *past.notes,
+            *past.gaps,
+            *self._told(answer, past, span),
+        )
         answer = msgspec.structs.replace(answer, notes=notes, text=text)
         answer = with_known(answer, plan, tables)
         raws = RawValues(self._channels, past.events, self._may_read)
@@ -129,7 +134,8 @@ class Asking:
             for tables in await self._tables_behind(detection):
                 given = (plan, self._ontology, tables.pull, readings, detection)
                 work = partial(why, *given, began=began)
-                found = msgspec.structs.replace(await in_own_thread(work, name="why"), text=text)
+                found = await in_own_thread(work, name="why")
+                found = msgspec.structs.replace(found, text=text, gaps=tuple(past.gaps))
                 if found.held is not None:
                     raws = RawValues(self._channels, past.events, self._may_read)
                     held = completed(await raws.filled(found.held), plan, tables)

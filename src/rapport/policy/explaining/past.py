@@ -9,7 +9,7 @@ from itertools import islice
 
 import msgspec
 
-from rapport.channel.channel import Channel, Channels
+from rapport.channel.channel import Channel, Channels, gaps_between
 from rapport.channel.finding.by_time import position_before
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event, StoredEvent
@@ -47,6 +47,8 @@ class Past(msgspec.Struct, kw_only=True):
     """Whether all that was told since was looked at."""
     late: list[LateReading] = []
     """Readings of the time that came too late to count."""
+    gaps: list[Note] = []
+    """Parts of the log that should have been read and are damaged or missing."""
 
 
 async def read_past(
@@ -70,11 +72,12 @@ async def read_past(
     read on to their ends.
     """
     kept = frozenset(channels.names())
-    stored, looked_at, reached = await _stored(channels, kept, streams, reach, lateness_ms)
+    gaps: list[Note] = []
+    stored, looked_at, reached = await _stored(channels, kept, streams, reach, lateness_ms, gaps)
     came = max([reach.end, *(one.received for one in stored)])
     until = None if to_the_end or not stored else came + _SLACK_MS
     late, reported, moved_to = await _from_detections(
-        channels, kept, policy, reach, told_since, until
+        channels, kept, policy, reach, told_since, until, gaps
     )
     unseen = late.keys() - {one.event.id for one in stored}
     stored += await _late_ones(channels, [id for id in late if id in unseen], streams)
@@ -88,7 +91,7 @@ async def read_past(
     notes = [_late_note(one) for one in too_late]
     usable = [one.event for one in counted if not _is_late(one, late)]
     batch, _rejected = split_events(usable, ontology)
-    notes += await _held(channels, kept, ontology, streams, reach, until)
+    notes += await _held(channels, kept, ontology, streams, reach, until, gaps)
     return Past(
         readings=readings_of(batch, ontology),
         events={one.event.id: one for one in counted},
@@ -98,6 +101,7 @@ async def read_past(
         reached=max(reached, moved_to),
         is_whole=until is None,
         late=_late_readings(too_late, ontology),
+        gaps=gaps,
     )
 
 
@@ -107,6 +111,7 @@ async def _stored(
     streams: Collection[str],
     reach: Reach,
     lateness_ms: int,
+    gaps: list[Note],
 ) -> tuple[list[StoredEvent], int, int]:
     """Readings in the reach, until whatever else comes with such a time comes too late; how many
     events were looked at, and the largest time of a reading among them.
@@ -116,7 +121,7 @@ async def _stored(
     if "events" not in kept:
         return found, looked_at, reached
     newest = await _newest(channels.channel("events"))
-    async for one in _received(channels.channel("events"), reach.start):
+    async for one in _received(channels.channel("events"), reach.start, gaps):
         looked_at += 1
         time = one.event.time
         if one.event.type in streams:
@@ -129,13 +134,40 @@ async def _stored(
     return found, looked_at, reached
 
 
-async def _received(channel: Channel, start: int) -> AsyncIterator[StoredEvent]:
-    """What was received from a time on."""
+async def _received(channel: Channel, start: int, gaps: list[Note]) -> AsyncIterator[StoredEvent]:
+    """Yields the events received from a time on; adds each gap of the log before the next event to
+    `gaps`.
+    """
     position = await position_before(channel, start)
+    before: StoredEvent | None = None
     while batch := await channel.read_after(position, limit=_PAGE):
         for stored in batch:
+            if stored.position > position + 1:
+                gaps += _gap_notes(channel, position, before, stored)
+            position, before = stored.position, stored
             yield stored
-        position = batch[-1].position
+    gaps += _gap_notes(channel, position, before, None)
+
+
+def _gap_notes(
+    channel: Channel, position: int, before: StoredEvent | None, after: StoredEvent | None
+) -> list[Note]:
+    """Describes the gaps between two events that were read one after the other."""
+    through = channel.last_position() if after is None else after.position - 1
+    since = "" if before is None else format_time(before.received)
+    until = "" if after is None else format_time(after.received)
+    span = f"between {since} and {until}" if since and until else f"after {since}"
+    span = span if since else f"before {until}" if until else "of this time"
+    return [
+        Note(
+            kind="gap",
+            text=f"events {span} are missing: segment {gap.reason} "
+            f"(channel {channel.name}, positions {gap.first} to {gap.last})",
+            channel=channel.name,
+            gap=gap,
+        )
+        for gap in gaps_between(channel, position, through)
+    ]
 
 
 async def _newest(channel: Channel) -> int:
@@ -213,6 +245,7 @@ async def _from_detections(
     reach: Reach,
     told_since: int,
     until: int | None,
+    gaps: list[Note],
 ) -> tuple[dict[str, None], list[Detection], int]:
     """Ids of late readings of the time, what the policy told, and how far the clock moved time."""
     late: dict[str, None] = {}
@@ -222,7 +255,7 @@ async def _from_detections(
         return late, reported, moved_to
     start, subject = min(reach.start, told_since), f"policy/{policy}"
     newest = await _newest(channels.channel("detections"))
-    async for one in _received(channels.channel("detections"), start):
+    async for one in _received(channels.channel("detections"), start, gaps):
         event = one.event
         if until is not None and until < one.received <= newest:
             break
@@ -246,13 +279,14 @@ async def _held(
     streams: Collection[str],
     reach: Reach,
     until: int | None,
+    gaps: list[Note],
 ) -> list[Note]:
     """What was held back of the sources that the policy listens to, or of unknown ones."""
     if "quarantine" not in kept:
         return []
     others = {name for name, one in ontology.sources.items() if one.streams.isdisjoint(streams)}
     notes: list[Note] = []
-    async for one in _received(channels.channel("quarantine"), reach.start):
+    async for one in _received(channels.channel("quarantine"), reach.start, gaps):
         if len(notes) >= _MOST_HELD or (until is not None and one.received > until):
             break
         if reach.start <= one.event.time <= reach.end:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from rapport.core.detection import Detection
+from rapport.core.event import Gap
 
 Truth = Literal["true", "false", "unknown"]
 Became = Literal["detected", "pending", "undecided", "left out", "not run", "refuted", "incomplete"]
@@ -115,13 +116,18 @@ class Miss(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something around the policy that bears on the answer: late readings, held-back ones, silent
-    sources, when the policy ran, tables that were loaded again.
+    sources, when the policy ran, tables that were loaded again, gaps of the log.
     """
 
-    kind: Literal["late", "quarantined", "silent", "policy", "told", "reach", "context", "tables"]
+    kind: Literal[
+        "late", "quarantined", "silent", "policy", "told", "reach", "context", "tables", "gap"
+    ]
     text: str
     time: int | None = None
     event: str = ""
+    channel: str = ""
+    """Of a gap: the channel whose events cannot be read."""
+    gap: Gap | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -163,3 +169,5 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     left_out: int = 0
     """How many like it came too soon after it, by `at most once per`."""
     once_per_ms: int | None = None
+    gaps: tuple[Note, ...] = ()
+    """Parts of the log around it that cannot be read: readings may be missing from `held`."""
