@@ -1,8 +1,8 @@
 """Measures the shape of the product's source and checks its words.
 
 Prints one table: size, names, comments, how many modules have a single user, and how many modules
-one reading meets on its walk. Fails only where a class or a file name stands twice within a package,
-and where a word of `tools/words.txt` is used.
+one reading meets on its walk. Fails only where a class or a file name stands twice within a
+package, and where a word of `tools/words.txt` is used.
 
     python tools/house.py            the table, and what is wrong
     python tools/house.py --packages a line for each package
@@ -23,20 +23,26 @@ SOURCE = ROOT / "src" / "rapport"
 WORDS = Path(__file__).with_name("words.txt")
 WALK = ROOT / "docs" / "walk.md"
 
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
 ROLE_NAMES = frozenset({"Settings"})
 """Class names that siblings of one kind may share, such as each adapter's settings."""
 ROLE_FILES = frozenset({"__init__", "__main__", "base", "settings"})
 
-IRREGULAR_PARTICIPLES = frozenset(
+IRREGULAR_PARTICIPLES = words(
     "Told Held Said Heard Kept Made Seen Known Sent Left Lost Met Given Found Taken Written Chosen "
     "Drawn Shown Known Bound Built Born Fed Felt Gone Grown Hidden Led Meant Paid Run Sold Sought "
-    "Spoken Spread Stood Thought Understood Won Brought Caught Come Done Put Set Cut".split()
+    "Spoken Spread Stood Thought Understood Won Brought Caught Come Done Put Set Cut"
 )
-FIELD_WORDS = frozenset(
+FIELD_WORDS = words(
     "Feed Need Seed Speed Embed Shed Thread Bed Ring String Thing Spring Setting Mapping Binding "
     "Reading Timing Ordering Encoding Building Warning Heading Pairing Meeting Mailing Rating "
     "mapping binding encoding timing routing ring string logging polling streaming scheduling "
-    "testing caching indexing grouping mediation membership mailing".split()
+    "testing caching indexing grouping mediation membership mailing"
 )
 """Words of the field that only look like participles."""
 
@@ -101,7 +107,9 @@ def duplicates(modules: list[Module]) -> list[str]:
             for name in module.classes():
                 if name not in ROLE_NAMES:
                     classes[name].append(module.name)
-        faults += [f"{package}: {n} files are called {name}.py" for name, n in files.items() if n > 1]
+        faults += [
+            f"{package}: {n} files are called {name}.py" for name, n in files.items() if n > 1
+        ]
         faults += [
             f"{package}: class {name} stands in {', '.join(places)}"
             for name, places in classes.items()

@@ -38,7 +38,8 @@ class LocalTimes(NamedTuple):
     """Of a time that comes twice the first is taken; the order of a file's rows then decides."""
 
 
-LOCAL_TIMES: ContextVar[LocalTimes] = ContextVar("local_times", default=LocalTimes())
+_UNDECLARED = LocalTimes()
+LOCAL_TIMES: ContextVar[LocalTimes] = ContextVar("local_times", default=_UNDECLARED)
 """Set while the payloads of a source are read."""
 
 
