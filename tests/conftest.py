@@ -19,7 +19,7 @@ from blockbuster import BlockBuster
 from hypothesis import HealthCheck, settings
 
 from rapport.kernel.clock import ManualClock
-from rapport.testing.unhurried import name_of, read_names, unhurried, write_names
+from support.unhurried import name_of, read_names, unhurried, write_names
 
 _TESTS = str(Path(__file__).parent)
 UNHURRIED = Path(__file__).with_name("unhurried.txt")
@@ -67,7 +67,7 @@ def _no_database_on_the_event_loop() -> Iterator[None]:
     endpoint of the node would wait with it. Files are left out: logs are written by threads, and
     reading a segment that the system has in memory is cheaper than handing it to one.
     """
-    guard = BlockBuster("rapport", excluded_modules=["rapport.testing", "rapport.bench"])
+    guard = BlockBuster("rapport", excluded_modules=["rapport.testing", "benchmarks", "support"])
     for name, function in list(guard.functions.items()):
         if not name.startswith(("sqlite3.", "time.")):
             del guard.functions[name]
@@ -103,7 +103,7 @@ def _a_test_waits(*_args: Any, **_more: Any) -> bool:
     outermost = None
     while frame is not None:
         name = frame.f_code.co_filename
-        if name.startswith(_TESTS) or "/rapport/testing/" in name or "/rapport/bench/" in name:
+        if name.startswith(_TESTS) or "/rapport/testing/" in name or "/benchmarks/" in name:
             return outermost is None or not outermost.f_code.co_flags & inspect.CO_COROUTINE
         if "/rapport/" in name:
             outermost = frame
@@ -170,6 +170,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """`-n 4 --dist loadfile`: whole files, Spark beside the others, what takes long first."""
     if config.getvalue("dist") != "loadfile":
         return None
-    from rapport.testing.spreading import LongestFirst
+    from support.spreading import LongestFirst
 
     return LongestFirst(config, log)

@@ -30,8 +30,8 @@ from rapport.store.fields.index import SqliteFieldIndex
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryRecordStore
 from rapport.store.segments.store import SegmentLogStore
-from rapport.testing.faults.disk import ForgetfulDisk
 from rapport.testing.judge.conditions import kind
+from support.faults.disk import ForgetfulDisk
 
 INDEXED = ("type", "data.x", "data.y", "time", "headers.h")
 

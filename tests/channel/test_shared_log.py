@@ -21,7 +21,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.store.base import Overtaken
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
-from rapport.testing.servers.nats import NatsServer
+from support.servers.nats import NatsServer
 
 pytestmark = pytest.mark.slow
 

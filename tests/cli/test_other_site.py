@@ -15,7 +15,7 @@ import pytest
 from rapport.cli.main import run
 from rapport.cli.remote import Remote
 from rapport.core.errors import Conflict, Unavailable
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 EVENT = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": {}}
 TOKEN = "k2v9Qm4Zr8Xw1Tb6Yc3Nd7Hf5Jg0Lp"

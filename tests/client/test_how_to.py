@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.written_log import WrittenLog
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

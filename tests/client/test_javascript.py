@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from rapport.kernel.chance import Chance
-from rapport.testing.processes.javascript import node_program
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.written_log import WrittenLog
+from support.processes.javascript import node_program
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ import pytest
 from rapport.client import AsyncLeasedListener, LeasedEvent, LeasedListener, Listener, Publisher
 from rapport.core.errors import InvalidInput, StoreUnavailable, Unavailable
 from rapport.scenarios.posting import post_json
-from rapport.testing.processes.javascript import node_program
-from rapport.testing.processes.node import NodeProcess
+from support.processes.javascript import node_program
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rapport.client import Publisher
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

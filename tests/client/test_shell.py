@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.written_log import WrittenLog
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 PROGRAM = Path(__file__).parents[2] / "clients" / "shell" / "rapport-publish"
 SITE = '[site]\nname = "lab"\n\n[concepts.sample.attributes]\nmass = "number"\n'

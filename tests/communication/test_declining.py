@@ -5,7 +5,7 @@ from __future__ import annotations
 from rapport.communication.delivering.declining import Declines
 from rapport.communication.delivering.steps import Answer, Note
 from rapport.communication.delivering.tracking import NextReceiver
-from rapport.testing.processes.delivery_play import Play, member
+from support.processes.delivery_play import Play, member
 
 
 def reasons(play, state):

@@ -7,10 +7,10 @@ import pytest
 from rapport.communication.delivering.steps import Ask, Begin, Escalate, GivenUp, Note, Queue, Tell
 from rapport.communication.delivering.tracking import Member, NextReceiver
 from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
-from rapport.testing.processes.delivery_play import INBOX as B
-from rapport.testing.processes.delivery_play import MAIL as A
-from rapport.testing.processes.delivery_play import NOW, Play
-from rapport.testing.processes.delivery_play import member as peer
+from support.processes.delivery_play import INBOX as B
+from support.processes.delivery_play import MAIL as A
+from support.processes.delivery_play import NOW, Play
+from support.processes.delivery_play import member as peer
 
 LEADS = NextReceiver("collective:leads", 60_000)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rapport.communication.delivering.steps import LATEST_ATTEMPT, Answer, Note, Outcome, Queue
 from rapport.communication.delivering.tracking import NextReceiver
 from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
-from rapport.testing.processes.delivery_play import INBOX, MAIL, NOW, Play, member
+from support.processes.delivery_play import INBOX, MAIL, NOW, Play, member
 
 _PATH = Path(__file__).with_name("judge_delivery.py")
 _SPEC = importlib.util.spec_from_file_location("judge_delivery", _PATH)

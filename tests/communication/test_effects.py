@@ -22,7 +22,7 @@ from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import make_event
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
-from rapport.testing.servers.webhook import WebhookSink
+from rapport.scenarios.webhook_sink import WebhookSink
 
 ALARM = EffectTemplate(
     kind="append",

@@ -35,8 +35,8 @@ from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.templates import fill_template
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier, Message
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.servers.webhook import WebhookSink
+from rapport.scenarios.mail_server import LocalMailServer
+from rapport.scenarios.webhook_sink import WebhookSink
 
 HOSTILE = (
     "a\r\nBcc: all@example.org",

@@ -8,9 +8,9 @@ import socket
 
 import pytest
 
-from rapport.testing.servers.local import LocalServer
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.servers.webhook import WebhookSink
+from rapport.scenarios.mail_server import LocalMailServer
+from rapport.scenarios.webhook_sink import WebhookSink
+from support.servers.local import LocalServer
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from rapport.communication.services.routing_records import RoutingRecords
 from rapport.core.event import make_event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
-from rapport.testing.servers.postgres import PostgresAddress, postgres, postgres_server  # noqa: F401
+from support.servers.postgres import PostgresAddress, postgres, postgres_server  # noqa: F401
 
 pytestmark = pytest.mark.slow
 ANA, BEN = Identifier("peer", "ana"), Identifier("peer", "ben")

@@ -20,8 +20,8 @@ from rapport.communication.delivering.tracking import Retry
 from rapport.communication.peers import Peer
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.tasks import Tasks
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.servers.webhook import WebhookSink
+from rapport.scenarios.mail_server import LocalMailServer
+from rapport.scenarios.webhook_sink import WebhookSink
 
 LINK = re.compile(r"http://node/answer/(\w+)/(\w+)/(\w+)")
 

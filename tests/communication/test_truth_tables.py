@@ -14,7 +14,7 @@ import pytest
 from rapport.communication.delivering.steps import Answer
 from rapport.communication.delivering.tracking import NextReceiver
 from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
-from rapport.testing.processes.delivery_play import INBOX, MAIL, NOW, Play, member
+from support.processes.delivery_play import INBOX, MAIL, NOW, Play, member
 
 DEADLINE, LIFETIME = 60_000, 600_000
 STATES = {"+": "handed", "-": "failed", "?": "unknown", "=": "handed"}

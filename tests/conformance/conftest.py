@@ -10,8 +10,8 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.backends.postgres import open_postgres
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.kernel.clock import ManualClock
-from rapport.testing.servers.nats import nats_address, nats_prefix, nats_server  # noqa: F401
-from rapport.testing.servers.postgres import postgres, postgres_server  # noqa: F401
+from support.servers.nats import nats_address, nats_prefix, nats_server  # noqa: F401
+from support.servers.postgres import postgres, postgres_server  # noqa: F401
 
 
 class MemoryPlace:

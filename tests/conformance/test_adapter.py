@@ -9,9 +9,9 @@ from rapport.communication.adapters.mail.email import MailAdapter
 from rapport.communication.adapters.settings import MailSettings, WebhookSettings
 from rapport.communication.adapters.web.inbox import InboxAdapter
 from rapport.communication.adapters.web.webhook import WebhookAdapter
+from rapport.scenarios.mail_server import LocalMailServer
+from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.testing.adapters import ManyAdapter
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.servers.webhook import WebhookSink
 from rapport.testing.suites.adapter import AdapterSuite, Medium
 
 

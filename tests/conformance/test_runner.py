@@ -25,15 +25,9 @@ from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.site import load_site
 from rapport.testing.judge.evaluator import evaluate, judge
-from rapport.testing.varied.policies import varied_policy
-from rapport.testing.varied.sites import varied_site
-from rapport.testing.varied.worlds import (
-    ONTOLOGY,
-    WINDOW_MS,
-    random_policy,
-    random_world,
-    readings_batch,
-)
+from support.varied.policies import varied_policy
+from support.varied.sites import varied_site
+from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch
 
 CHECKS = Path(__file__).parents[1] / "data" / "checks"
 SMALL = load_site(CHECKS / "small-policies")
@@ -87,7 +81,7 @@ def run_on_spark(
     """In three slices of time where the plan allows it."""
     from rapport.pipeline.history.detect import replay_spark
     from rapport.pipeline.session import spark_session
-    from rapport.testing.servers.spark import TEST_SETTINGS
+    from support.servers.spark import TEST_SETTINGS
 
     made = replay_spark(
         spark_session(TEST_SETTINGS),

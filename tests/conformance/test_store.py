@@ -12,8 +12,8 @@ from rapport.store.postgres.log import PostgresLogStore
 from rapport.store.postgres.records import PostgresRecordStore
 from rapport.store.segments.store import SegmentLogStore
 from rapport.store.sqlite import SqliteRecordStore
-from rapport.testing.faults.disk import ForgetfulDisk
 from rapport.testing.suites.store import LogStoreSuite, RecordStoreSuite
+from support.faults.disk import ForgetfulDisk
 
 SMALL_SEGMENT = 4096
 

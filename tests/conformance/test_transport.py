@@ -9,12 +9,12 @@ import pytest
 
 from rapport.kernel.chance import Chance
 from rapport.kernel.simulation import Scheduler
-from rapport.testing.servers.ports import free_port
 from rapport.testing.suites.transport import EndpointSuite
 from rapport.transport.memory import MemoryMedium
 from rapport.transport.simulated import Link, SimulatedMedium
 from rapport.transport.udp import UdpEndpoint
 from rapport.transport.udp_broadcast import Group
+from support.servers.ports import free_port
 
 
 class Opening:

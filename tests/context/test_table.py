@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rapport.context.table import Outcome, Records, TableLimits
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.testing.work import lines
+from support.work import lines
 
 ROOM = EntityRef("room", "r1")
 KEY = ("room", "r1", "status")

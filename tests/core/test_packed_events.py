@@ -17,7 +17,7 @@ from rapport.core.packed_events import (
     packed,
     text_head,
 )
-from rapport.testing.packed import Numbers, pack
+from support.packed import Numbers, pack
 
 names = st.text(min_size=1, max_size=40)
 events = st.builds(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.pages import carry_out
 from rapport.transport.key_files import load_keys
+from support.pages import carry_out
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "context-keys.md"
 BLOCK = re.compile(r"```sh\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.DOTALL)

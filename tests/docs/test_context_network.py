@@ -12,10 +12,10 @@ import pytest
 from rapport.context.rights import ContextGrant, ContextRights
 from rapport.core.context_record import EntityRef
 from rapport.kernel.toml import TomlFile
-from rapport.testing.pages import follow_page
-from rapport.testing.processes.context import BrokerProcess
-from rapport.testing.servers.ports import free_port
 from rapport.transport.addresses import format_address
+from support.pages import follow_page
+from support.processes.context import BrokerProcess
+from support.servers.ports import free_port
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/context-network.md"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rapport.cli.main import run
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/directory-and-ledger.md"
 SITE = """

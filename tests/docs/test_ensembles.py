@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.pages import follow_page
+from support.pages import follow_page
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.servers.ports import free_port
+from support.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 

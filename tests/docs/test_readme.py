@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.pages import follow_page
-from rapport.testing.servers.ports import free_port
+from support.pages import follow_page
+from support.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 

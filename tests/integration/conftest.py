@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rapport.testing.servers.spark import spark
+from support.servers.spark import spark
 
 __all__ = ["spark"]

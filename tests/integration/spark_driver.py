@@ -18,7 +18,7 @@ from rapport.pipeline.session import running_spark
 from rapport.pipeline.settings import load_spark_settings
 from rapport.policy.replaying.replay import recordings_of
 from rapport.site.site import load_site
-from rapport.testing.servers.spark import TEST_SETTINGS
+from support.servers.spark import TEST_SETTINGS
 
 
 def say(*words: object) -> None:

@@ -23,14 +23,14 @@ from rapport.core.errors import Unavailable
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.overlay.topology import Topology, ring, waxman
-from rapport.testing.faults.bad_network import BadNetwork
-from rapport.testing.faults.namespaces import Machines, why_not
-from rapport.testing.processes.context import BrokerProcess
-from rapport.testing.processes.context_load import SCOPE, Tally, ask_for, consumers, providing
-from rapport.testing.processes.context_network import UNRELIABLE, BrokerNetwork, on_loopback
 from rapport.transport.base import Address, Endpoint, Handler
 from rapport.transport.key_files import add_key, share_keys
 from rapport.transport.keys import DatagramKeys, make_key
+from support.faults.bad_network import BadNetwork
+from support.faults.namespaces import Machines, why_not
+from support.processes.context import BrokerProcess
+from support.processes.context_load import SCOPE, Tally, ask_for, consumers, providing
+from support.processes.context_network import UNRELIABLE, BrokerNetwork, on_loopback
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import pytest
 from rapport.context.status import BrokerStatus
 from rapport.kernel.chance import Chance
 from rapport.overlay.topology import Topology, mesh, ring, waxman
-from rapport.testing.processes.context_load import Tally, ask_for, ask_once, consumers, providing
-from rapport.testing.processes.context_network import BrokerNetwork, on_loopback
+from support.processes.context_load import Tally, ask_for, ask_once, consumers, providing
+from support.processes.context_network import BrokerNetwork, on_loopback
 
 pytestmark = pytest.mark.slow
 

@@ -34,13 +34,13 @@ from rapport.context.v0_door import V0Door
 from rapport.core.errors import NotAllowed, RapportError
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.testing.processes.context import BrokerProcess
-from rapport.testing.processes.context_network import BrokerNetwork, resident_kib
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
 from rapport.transport.framing import Seal, receiver_name
 from rapport.transport.key_files import KeyFileWatch, add_key, retire_key, share_keys
 from rapport.transport.keys import DatagramKey, DatagramKeys, make_key
+from support.processes.context import BrokerProcess
+from support.processes.context_network import BrokerNetwork, resident_kib
 
 pytestmark = pytest.mark.slow
 

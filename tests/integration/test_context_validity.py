@@ -21,10 +21,10 @@ from rapport.context.api import (
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.overlay.topology import ring
-from rapport.testing.faults.bad_network import BadNetwork
-from rapport.testing.processes.context_load import Tally, ask_for, consumers, providing
-from rapport.testing.processes.context_network import on_loopback
 from rapport.transport.base import Endpoint
+from support.faults.bad_network import BadNetwork
+from support.processes.context_load import Tally, ask_for, consumers, providing
+from support.processes.context_network import on_loopback
 
 pytestmark = pytest.mark.slow
 

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.faults.namespaces import Machines, why_not
-from rapport.testing.processes.context import BrokerProcess
-from rapport.testing.processes.ensemble_nodes import (
+from rapport.transport.key_files import add_key, load_keys
+from rapport.transport.keys import make_key
+from support.faults.namespaces import Machines, why_not
+from support.processes.context import BrokerProcess
+from support.processes.ensemble_nodes import (
     PROGRAM,
     NodeProcesses,
     has_members,
     knows,
     node_process,
 )
-from rapport.testing.servers.ports import free_port
-from rapport.transport.key_files import add_key, load_keys
-from rapport.transport.keys import make_key
+from support.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 

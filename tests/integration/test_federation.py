@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.testing.faults.network import Network
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.written_log import WrittenLog
+from support.faults.network import Network
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

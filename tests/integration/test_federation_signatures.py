@@ -20,8 +20,8 @@ from rapport.cli.main import run
 from rapport.core.codec import to_cloudevent
 from rapport.core.event import Event, make_event
 from rapport.kernel.signing import KeyRing, SigningKey, sign_event, verify_event
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.written_log import WrittenLog
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,9 @@ import pytest
 from paho.mqtt import client as paho
 
 from rapport.core.event import Event
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.servers.nats import NatsServer
-from rapport.testing.written_log import WrittenLog
+from support.processes.node import NodeProcess
+from support.servers.nats import NatsServer
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site
-from rapport.testing.servers.mqtt import Device
-from rapport.testing.servers.nats import NatsServer
+from support.servers.mqtt import Device
+from support.servers.nats import NatsServer
 
 pytestmark = pytest.mark.slow
 

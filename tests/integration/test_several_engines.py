@@ -34,8 +34,8 @@ from rapport.core.errors import Unsupported
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.testing.servers.nats import nats_address, nats_prefix, nats_server  # noqa: F401
-from rapport.testing.servers.postgres import postgres, postgres_server  # noqa: F401
+from support.servers.nats import nats_address, nats_prefix, nats_server  # noqa: F401
+from support.servers.postgres import postgres, postgres_server  # noqa: F401
 
 PROGRAM = Path(__file__).with_name("engine_among_several.py")
 sys.path.insert(0, str(PROGRAM.parent))

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.testing.faults.network import Network
-from rapport.testing.processes.node import NodeProcess
+from support.faults.network import Network
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

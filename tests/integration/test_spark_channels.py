@@ -23,8 +23,8 @@ from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import SystemClock
 from rapport.pipeline.faults import spark_faults
 from rapport.pipeline.sources.register import register_sources
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.written_log import WrittenLog
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -274,7 +274,7 @@ CHILD = """
 import sys
 from rapport.pipeline.session import spark_session
 from rapport.pipeline.sources.register import register_sources
-from rapport.testing.servers.spark import TEST_SETTINGS
+from support.servers.spark import TEST_SETTINGS
 
 log, checkpoint = sys.argv[1:]
 spark = spark_session(TEST_SETTINGS)

@@ -17,7 +17,7 @@ from types import TracebackType
 
 import pytest
 
-from rapport.testing.servers.spark_cluster import SparkCluster, descendants, kill_process
+from support.servers.spark_cluster import SparkCluster, descendants, kill_process
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

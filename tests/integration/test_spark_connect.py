@@ -19,7 +19,7 @@ from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.lake.silver import update_silver
 from rapport.site.site import load_site
-from rapport.testing.servers.spark_cluster import ConnectServer
+from support.servers.spark_cluster import ConnectServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

@@ -29,9 +29,9 @@ from rapport.policy.recorded.files import read_recorded
 from rapport.policy.replaying.replay import Recording, replay
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.site import Site, load_site
-from rapport.testing.varied.policies import varied_policy
-from rapport.testing.varied.sites import varied_site
-from rapport.testing.varied.worlds import WINDOW_MS, readings_batch
+from support.varied.policies import varied_policy
+from support.varied.sites import varied_site
+from support.varied.worlds import WINDOW_MS, readings_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from rapport.pipeline.mediating.of_site import meanings_of_site
 from rapport.pipeline.mediating.recorded import mediated_files
 from rapport.pipeline.sources.rows import CHANNEL_ROWS, CHANNEL_SCHEMA
 from rapport.site.site import load_site
-from rapport.testing.varied.mediated_rows import RawRow, by_spark, by_the_node, varied_sources
+from support.varied.mediated_rows import RawRow, by_spark, by_the_node, varied_sources
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

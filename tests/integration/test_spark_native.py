@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.bench.policy import building
+from benchmarks.policy import building
 from rapport.core.detection import Detection, detection_lines, detection_order
 from rapport.core.errors import PolicyError, SiteError, Unsupported
 from rapport.kernel.chance import Chance
@@ -41,10 +41,10 @@ from rapport.policy.relations import INSIDE, WITHIN
 from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.testing.judge.trials import Trial, varied_trial
-from rapport.testing.varied.policies import varied_policy
-from rapport.testing.varied.sites import Site as VariedSite
-from rapport.testing.varied.sites import varied_site
-from rapport.testing.varied.worlds import WINDOW_MS, readings_batch
+from support.varied.policies import varied_policy
+from support.varied.sites import Site as VariedSite
+from support.varied.sites import varied_site
+from support.varied.worlds import WINDOW_MS, readings_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

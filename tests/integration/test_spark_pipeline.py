@@ -15,7 +15,7 @@ import pytest
 
 from rapport.pipeline.running.holding import wait_until
 from rapport.site.pipeline import RunPlaces, RunStatus, is_held, read_status
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

@@ -21,7 +21,7 @@ from rapport.policy.replaying.replay import ReplayResult, recordings_of, replay
 from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators import check_supported
 from rapport.site.site import Site, load_site
-from rapport.testing.varied.worlds import (
+from support.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,
     random_policy,

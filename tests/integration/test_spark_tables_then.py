@@ -13,8 +13,8 @@ from rapport.channel.export.channels import export_channels
 from rapport.cli.backtesting.run import Asked, prepare
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.backtest.run import Found, run_here, run_on_spark
-from rapport.testing.varied.changing_tables import NOW, Life, living, make_place, people, seen
-from rapport.testing.varied.known_context import live
+from support.varied.changing_tables import NOW, Life, living, make_place, people, seen
+from support.varied.known_context import live
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

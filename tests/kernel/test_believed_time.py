@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.kernel.believed_time import CONFIRM_MS, MOST_JUMP_MS, BelievedTime
-from rapport.testing.faults.jumping_clock import JumpingClock
+from support.faults.jumping_clock import JumpingClock
 
 START, YEAR = 1_772_442_000_000, 31_557_600_000
 

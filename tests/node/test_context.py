@@ -24,7 +24,7 @@ from rapport.node.metrics import metrics_text
 from rapport.node.node import Node
 from rapport.policy.ontology import Ontology
 from rapport.tables.tables import Tables
-from rapport.testing.running import play
+from support.running import play
 
 pytestmark = pytest.mark.slow
 

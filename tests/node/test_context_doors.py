@@ -17,11 +17,11 @@ from rapport.core.context_record import EntityRef
 from rapport.core.errors import InvalidInput, NotAllowed, Unavailable
 from rapport.kernel.clock import SystemClock
 from rapport.node.node import Node
-from rapport.testing.running import play
-from rapport.testing.servers.ports import free_port
 from rapport.transport.base import Address
 from rapport.transport.key_files import add_key, load_keys, share_keys
 from rapport.transport.keys import make_key
+from support.running import play
+from support.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 

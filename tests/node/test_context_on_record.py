@@ -24,7 +24,7 @@ from rapport.policy.explaining.why_not import Question
 from rapport.policy.rows_on_record import versions_on_record
 from rapport.site.explaining import asking_of
 from rapport.site.site import load_site
-from rapport.testing.varied.known_context import SITE, badge, decided, live, living, make_place
+from support.varied.known_context import SITE, badge, decided, live, living, make_place
 
 pytestmark = pytest.mark.slow
 

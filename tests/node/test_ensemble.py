@@ -34,10 +34,10 @@ from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.overlay.swim_settings import SwimSettings
 from rapport.site.site import load_site
-from rapport.testing.running import running
 from rapport.transport.key_files import add_key, load_keys
 from rapport.transport.keys import DatagramKeys, make_key
 from rapport.web.app import serving
+from support.running import running
 
 pytestmark = pytest.mark.slow
 

@@ -31,11 +31,11 @@ from rapport.node.ensemble_carried import CarriedReadings, fitting
 from rapport.node.node import Node
 from rapport.overlay.swim_settings import SwimSettings
 from rapport.site.ensemble_ties import CarriedTie, Chosen
-from rapport.testing.faults.lossy import LossyEndpoint
-from rapport.testing.running import running
-from rapport.testing.servers.ports import free_port
 from rapport.transport.base import Address, Endpoint
 from rapport.transport.udp_broadcast import Group
+from support.faults.lossy import LossyEndpoint
+from support.running import running
+from support.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 

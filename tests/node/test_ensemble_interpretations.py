@@ -18,8 +18,8 @@ from rapport.mediation.changing.shown import shown_change
 from rapport.mediation.changing.wanting import wanted_in_file, wanted_in_json
 from rapport.node.ensemble_interpretations import SharedInterpretations, SharedMeaning
 from rapport.node.node import Node
-from rapport.testing.running import running
 from rapport.transport.base import Address
+from support.running import running
 
 pytestmark = pytest.mark.slow
 

@@ -23,8 +23,8 @@ from rapport.kernel.clock import Now, SystemClock
 from rapport.node.ensemble_versions import AHEAD_MS, COUNTED, is_short, reserved
 from rapport.node.node import Node
 from rapport.overlay.swim_settings import SwimSettings
-from rapport.testing.running import running
 from rapport.transport.addresses import format_address
+from support.running import running
 
 WALL = 1_800_000_000_000
 HOUR_MS = 3_600_000

@@ -17,8 +17,8 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site
-from rapport.testing.running import play
-from rapport.testing.servers.rows import RowsServer, rows_server
+from support.running import play
+from support.servers.rows import RowsServer, rows_server
 
 __all__ = ["rows_server"]
 

@@ -19,12 +19,12 @@ from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.conditions import Conditions
 from rapport.node.health import HealthWatch, probe_stores
 from rapport.node.node import Node
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.store.files import DiskFiles
-from rapport.testing.faults.full_disk import FullDisk
-from rapport.testing.running import play, running
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.servers.ports import free_port
-from rapport.testing.servers.postgres import LocalPostgres
+from support.faults.full_disk import FullDisk
+from support.running import play, running
+from support.servers.ports import free_port
+from support.servers.postgres import LocalPostgres
 
 SITE = '[site]\nname = "hall"\n[peers.ana]\naddresses = ["mail:ana@example.org"]\n'
 

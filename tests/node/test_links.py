@@ -24,8 +24,8 @@ from rapport.node.links.link import LinkParts, RunningLink, parts_of
 from rapport.node.links.neighbour import Hello, Neighbour
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site
-from rapport.testing.running import running
 from rapport.web.app import serving
+from support.running import running
 
 SITE = '[site]\nname = "{name}"\n[concepts.sample.attributes]\nmass = "number"\n'
 LINK = '[links.there]\nurl = "{url}"\nsend = ["alarms"]\n'

@@ -25,10 +25,10 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.policy.engine.events import LATE_TYPE
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.secure_building.people import answer_link_of
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
-from rapport.testing.servers.mail import LocalMailServer
 from rapport.web.app import serving
 
 pytestmark = pytest.mark.slow

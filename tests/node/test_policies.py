@@ -22,7 +22,7 @@ from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.policy.plan import Plan
 from rapport.site.site import load_site
-from rapport.testing import running
+from support import running
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.node.push_sender import PushSender
 from rapport.node.pushing import Pushing
-from rapport.testing.servers.webhook import WebhookSink
+from rapport.scenarios.webhook_sink import WebhookSink
 
 pytestmark = pytest.mark.slow
 

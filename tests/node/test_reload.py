@@ -17,7 +17,7 @@ from rapport.core.errors import ChannelUnavailable, RapportError
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.changing.wanting import wanted_in_json
 from rapport.node.node import Node
-from rapport.testing import running
+from support import running
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pyarrow.csv as pa_csv
 import pytest
 
 from rapport.site.site import Site, load_site
-from rapport.testing.servers.spark import spark
+from support.servers.spark import spark
 
 __all__ = ["spark"]
 

@@ -17,7 +17,7 @@ from rapport.pipeline import session
 from rapport.pipeline.java import probe_java
 from rapport.pipeline.session import spark_options, spark_session
 from rapport.pipeline.settings import SparkSettings
-from rapport.testing.servers.spark import TEST_SETTINGS
+from support.servers.spark import TEST_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from rapport.bench.policy.building import policy
+from benchmarks.policy.building import policy
 from rapport.policy.plan import decode_plan, encode_plan
 
 

@@ -19,8 +19,8 @@ from rapport.policy.readings import split_events
 from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.tables.tables import BEGINNING_OF_TIME, Tables
-from rapport.testing.varied.changing_tables import ALONE, INSIDE
-from rapport.testing.varied.worlds import ONTOLOGY
+from support.varied.changing_tables import ALONE, INSIDE
+from support.varied.worlds import ONTOLOGY
 
 LATENESS = 20
 

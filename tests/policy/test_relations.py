@@ -17,7 +17,7 @@ from rapport.policy.relations import parse_parameter, relation
 from rapport.tables.instances import Instances
 from rapport.testing.judge.holding import Reading
 from rapport.testing.judge.trials import Trial, judged, outcome_lines, run_locally
-from rapport.testing.varied.worlds import Pull
+from support.varied.worlds import Pull
 
 NAN = float("nan")
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=64) | st.integers(-8, 8).map(float)

@@ -16,7 +16,7 @@ from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.parser import MAX_BYTES, parse_policy
 from rapport.policy.language.printer import print_policy
 from rapport.policy.language.tree import PolicyTree
-from rapport.testing.work import calls
+from support.work import calls
 
 pytestmark = pytest.mark.slow
 

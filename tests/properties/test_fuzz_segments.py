@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rapport.store.base import Block
 from rapport.store.segments.store import SegmentLogStore
 from rapport.store.segments.tailing import SegmentLogReader
-from rapport.testing.faults.disk import ForgetfulDisk
+from support.faults.disk import ForgetfulDisk
 
 pytestmark = pytest.mark.slow
 

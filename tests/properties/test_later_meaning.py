@@ -28,7 +28,7 @@ from rapport.testing.judge.trials import (
     varied_trial,
     verdict_of,
 )
-from rapport.testing.varied.worlds import readings_batch
+from support.varied.worlds import readings_batch
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from rapport.policy.ontology import Ontology, PushSource
 from rapport.tables.instances import Instances
 from rapport.testing.judge.holding import Reading
 from rapport.testing.judge.trials import Trial, judged, varied_trial
-from rapport.testing.varied.sites import Draws
-from rapport.testing.varied.worlds import Pull
+from support.varied.sites import Draws
+from support.varied.worlds import Pull
 
 pytestmark = pytest.mark.slow
 

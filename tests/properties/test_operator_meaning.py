@@ -33,8 +33,8 @@ from rapport.testing.judge.trials import (
 from rapport.testing.judge.trials import (
     judged as judged_trial,
 )
-from rapport.testing.varied.sites import Draws
-from rapport.testing.varied.worlds import (
+from support.varied.sites import Draws
+from support.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,
     World,

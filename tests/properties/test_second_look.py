@@ -28,7 +28,7 @@ from rapport.policy.replaying.second_looker import SecondLooker
 from rapport.policy.runners.local import LocalRunner
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.judge.trials import Trial, varied_trial
-from rapport.testing.varied.worlds import (
+from support.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,
     World,

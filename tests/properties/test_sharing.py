@@ -30,14 +30,8 @@ from rapport.policy.runners.sharing.slots import (
     with_constant,
 )
 from rapport.testing.judge.trials import Trial, judged, outcome_lines, varied_trial, verdict_of
-from rapport.testing.varied.sites import Draws
-from rapport.testing.varied.worlds import (
-    ONTOLOGY,
-    WINDOW_MS,
-    random_policy,
-    random_world,
-    readings_batch,
-)
+from support.varied.sites import Draws
+from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""The walk of `rapport.testing.processes.delivery_walk` on a real directory, killed before or after
+"""The walk of `support.processes.delivery_walk` on a real directory, killed before or after
 its n-th write by its own hand.
 
 Arguments: directory, which write (0 = none), `before` or `after`. The medium and what was
@@ -17,8 +17,8 @@ from rapport.channel.backends.embedded import open_embedded
 from rapport.kernel.clock import ManualClock
 from rapport.store.segments.store import SegmentLogStore
 from rapport.store.sqlite import SqliteRecordStore
-from rapport.testing.faults.fuses import Fuse
-from rapport.testing.processes.delivery_walk import BEGIN, Walk
+from support.faults.fuses import Fuse
+from support.processes.delivery_walk import BEGIN, Walk
 
 
 class Lines:

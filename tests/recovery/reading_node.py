@@ -17,8 +17,8 @@ from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site
-from rapport.testing.faults.crowd import CHANNEL
 from rapport.web.app import serving
+from support.faults.crowd import CHANNEL
 
 READER, RESULTS = "adder", "results"
 

@@ -14,7 +14,7 @@ from rapport.pipeline.live.run import LiveSettings, run_live
 from rapport.pipeline.running.jobs import export_step
 from rapport.pipeline.session import running_spark
 from rapport.site.site import load_site
-from rapport.testing.servers.spark import TEST_SETTINGS
+from support.servers.spark import TEST_SETTINGS
 
 STEP = 4_000
 

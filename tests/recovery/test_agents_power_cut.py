@@ -17,8 +17,8 @@ from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
-from rapport.testing.faults.disk import ForgetfulDisk
-from rapport.testing.faults.rounds import few_or_many
+from support.faults.disk import ForgetfulDisk
+from support.faults.rounds import few_or_many
 
 DIRECTORY = Path("/home/program/outbox")
 SESSION = Session(channel="c", query="{}")

@@ -35,10 +35,10 @@ from rapport.policy.rows_on_record import version_at, versions_on_record
 from rapport.site.explaining import asking_of
 from rapport.site.site import load_site
 from rapport.tables.recorded_rows import RowsVersion
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.servers.rows import RowsServer
-from rapport.testing.varied.changing_tables import ALONE, INSIDE, LASTING, SITE, WHO
-from rapport.testing.written_log import WrittenLog
+from support.processes.node import NodeProcess
+from support.servers.rows import RowsServer
+from support.varied.changing_tables import ALONE, INSIDE, LASTING, SITE, WHO
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from rapport.core.event import Event
 from rapport.kernel.believed_time import CONFIRM_MS
 from rapport.kernel.chance import Chance, Ids
 from rapport.store.base import LogPiece
-from rapport.testing.faults.jumping_clock import JumpingClock
+from support.faults.jumping_clock import JumpingClock
 
 pytestmark = pytest.mark.slow
 

@@ -22,8 +22,8 @@ from rapport.core.message import MESSAGE
 from rapport.kernel.clock import ManualClock
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
-from rapport.testing.faults.fuses import Fuse, Killed
-from rapport.testing.processes.delivery_walk import BEGIN, RESULTS, Walk
+from support.faults.fuses import Fuse, Killed
+from support.processes.delivery_walk import BEGIN, RESULTS, Walk
 
 CHILD = Path(__file__).with_name("communication_child.py")
 PREFIX = "rapport.delivery."

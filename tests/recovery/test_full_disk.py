@@ -30,10 +30,10 @@ from rapport.kernel.clock import ManualClock
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryRecordStore
 from rapport.store.segments.store import SegmentLogStore
-from rapport.testing.faults.disk import ForgetfulDisk
-from rapport.testing.faults.full_disk import FullDisk
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.written_log import WrittenLog
+from support.faults.disk import ForgetfulDisk
+from support.faults.full_disk import FullDisk
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from rapport.core.event import StoredEvent
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
-from rapport.testing.faults.crowd import (
+from support.faults.crowd import (
     CHANNEL,
     ListeningProgram,
     OutboxUser,
@@ -26,10 +26,10 @@ from rapport.testing.faults.crowd import (
     SocketReader,
     TokenReader,
 )
-from rapport.testing.faults.network import Network
-from rapport.testing.faults.rounds import at_work, check_once, check_same, few_or_many, wait_until
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.servers.postgres import PostgresAddress
+from support.faults.network import Network
+from support.faults.rounds import at_work, check_once, check_same, few_or_many, wait_until
+from support.processes.node import NodeProcess
+from support.servers.postgres import PostgresAddress
 
 pytestmark = pytest.mark.slow
 

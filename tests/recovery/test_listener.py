@@ -21,8 +21,8 @@ import pytest
 from rapport.client import AsyncListener, Listener, ListenerSettings, Publisher, PublisherSettings
 from rapport.core.errors import Unavailable
 from rapport.kernel.chance import Chance
-from rapport.testing.faults.network import Network
-from rapport.testing.processes.node import NodeProcess
+from support.faults.network import Network
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

@@ -29,12 +29,12 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runners.local import LocalRunner
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.secure_building.people import answer_link_of
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.written_log import WrittenLog
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

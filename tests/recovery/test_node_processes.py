@@ -20,8 +20,8 @@ from rapport.core.errors import Unavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 from rapport.scenarios.posting import post_json
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.written_log import WrittenLog
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

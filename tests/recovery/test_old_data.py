@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

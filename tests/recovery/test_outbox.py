@@ -21,9 +21,9 @@ import pytest
 from rapport.channel.agents.outbox_reading import inspect_outbox
 from rapport.client import Publisher, PublisherSettings
 from rapport.kernel.chance import Chance
-from rapport.testing.faults.network import Network
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.written_log import WrittenLog
+from support.faults.network import Network
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

@@ -23,8 +23,8 @@ from rapport.cli.main import run
 from rapport.core.detection import DETECTED, Detection, detection_lines, detection_order
 from rapport.kernel.clock import SystemClock
 from rapport.policy.engine.events import RESET_TYPE
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.written_log import WrittenLog
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rapport.core.detection import DETECTED, Detection
-from rapport.testing.written_log import WrittenLog
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

@@ -20,9 +20,9 @@ from rapport.core.detection import DETECTED, Detection
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.policy.engine.events import ASIDE_TYPE
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.servers.webhook import WebhookSink
-from rapport.testing.written_log import WrittenLog
+from rapport.scenarios.webhook_sink import WebhookSink
+from support.processes.node import NodeProcess
+from support.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryRecordStore
 from rapport.store.segments.store import SegmentLogStore
-from rapport.testing.faults.disk import ForgetfulDisk
+from support.faults.disk import ForgetfulDisk
 
 pytestmark = pytest.mark.slow
 

@@ -26,9 +26,9 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
 from rapport.store.history import MemoryHistory
 from rapport.store.segments.store import SegmentLogStore
-from rapport.testing.faults.disk import ForgetfulDisk
-from rapport.testing.faults.forgetful_records import ForgetfulRecords
-from rapport.testing.faults.rounds import check_once, few_or_many
+from support.faults.disk import ForgetfulDisk
+from support.faults.forgetful_records import ForgetfulRecords
+from support.faults.rounds import check_once, few_or_many
 
 STORE = Path("/data/store")
 KEPT, SWEPT, RESULTS = "kept", "swept", "results"

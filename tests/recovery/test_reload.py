@@ -20,8 +20,8 @@ from rapport.communication.ledger import UNMAPPED
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.scenarios.secure_building.play import prepare_site
-from rapport.testing.faults.rounds import wait_until
-from rapport.testing.processes.node import NodeProcess
+from support.faults.rounds import wait_until
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from rapport.testing.faults.crowd import CHANNEL, post
-from rapport.testing.faults.rounds import wait_until
-from rapport.testing.processes.node import NodeProcess
+from support.faults.crowd import CHANNEL, post
+from support.faults.rounds import wait_until
+from support.processes.node import NodeProcess
 
 pytestmark = [
     pytest.mark.slow,

@@ -28,7 +28,7 @@ from rapport.policy.engine.events import TimeMoved, time_event
 from rapport.policy.recorded.files import read_recorded
 from rapport.policy.replaying.replay import recordings_of
 from rapport.site.site import load_site
-from rapport.testing.servers.spark_cluster import descendants, kill_process
+from support.servers.spark_cluster import descendants, kill_process
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

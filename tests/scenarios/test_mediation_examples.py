@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from rapport.testing.effort import table as effort
-from rapport.testing.effort.lines import Line, lines_of
-from rapport.testing.effort.uses import uses_by_hand
+from support.effort import table as effort
+from support.effort.lines import Line, lines_of
+from support.effort.uses import uses_by_hand
 
 HARNESS = effort.load_harness()
 STEPS = ("start", "joined", "changed", "added")

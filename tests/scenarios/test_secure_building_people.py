@@ -17,11 +17,11 @@ from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.secure_building.people import answer_link_of
 from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.site.site import load_site
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.servers.webhook import WebhookSink
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from rapport.store.memory import MemoryLogStore
 from rapport.store.nats import log as nats_log
 from rapport.store.nats.groups import GROUP_HEADER, GroupMark
 from rapport.store.nats.store import NatsLogStore
-from rapport.testing.servers.nats import _shared_server
+from support.servers.nats import _shared_server
 
 pytestmark = pytest.mark.slow
 

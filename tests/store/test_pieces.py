@@ -11,7 +11,7 @@ from rapport.store.history import MemoryHistory
 from rapport.store.history_sqlite import SqliteHistory
 from rapport.store.memory import MemoryLogStore
 from rapport.store.segments.store import SegmentLogStore
-from rapport.testing.faults.disk import ForgetfulDisk
+from support.faults.disk import ForgetfulDisk
 
 
 @pytest.fixture(params=["memory", "segments"])

@@ -22,7 +22,7 @@ from rapport.store.postgres import appending as postgres_appending
 from rapport.store.postgres import connections as postgres_connections
 from rapport.store.postgres.log import PostgresLogStore
 from rapport.store.postgres.records import PostgresRecordStore
-from rapport.testing.servers.postgres import LocalPostgres
+from support.servers.postgres import LocalPostgres
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from rapport.core.errors import StoreUnavailable
 from rapport.kernel.chance import Chance
 from rapport.store.segments.store import SegmentLogStore
 from rapport.store.segments.tailing import SegmentLogReader
-from rapport.testing.faults.disk import ForgetfulDisk
+from support.faults.disk import ForgetfulDisk
 
 ROOT = Path("/store")
 LOG = "raw.readers"

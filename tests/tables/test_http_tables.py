@@ -13,7 +13,7 @@ from rapport.kernel.toml import TomlFile
 from rapport.tables.declare import TableDeclaration, tables_from_site
 from rapport.tables.http_fetch import fetch
 from rapport.tables.tables import Tables
-from rapport.testing.servers.rows import RowsServer
+from support.servers.rows import RowsServer
 
 CONCEPTS = {"person": {"status": "text", "age": "number", "armed": "boolean", "home": "point"}}
 PEOPLE = [

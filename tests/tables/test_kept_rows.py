@@ -12,7 +12,7 @@ from rapport.tables.declaration import TableDeclaration
 from rapport.tables.kept_rows import KeptRows, comes_from_elsewhere
 from rapport.tables.refreshing import Refreshing
 from rapport.tables.tables import Tables
-from rapport.testing.servers.rows import RowsServer
+from support.servers.rows import RowsServer
 
 CONCEPTS = {"person": {"status": "text"}}
 

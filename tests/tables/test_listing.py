@@ -10,7 +10,7 @@ from rapport.core.errors import Problem
 from rapport.kernel.toml import TomlFile
 from rapport.tables.declare import TableDeclaration, tables_from_site
 from rapport.tables.tables import Tables
-from rapport.testing.servers.postgres import PostgresAddress
+from support.servers.postgres import PostgresAddress
 
 CONCEPTS = {
     "person": {"firstname": "text", "lastname": "text", "status": "text"},

@@ -21,7 +21,7 @@ from rapport.tables.held import Changed
 from rapport.tables.kept_rows import KeptRows
 from rapport.tables.refreshing import Refreshing
 from rapport.tables.tables import Tables
-from rapport.testing.servers.rows import RowsServer
+from support.servers.rows import RowsServer
 
 CONCEPTS = {"person": {"status": "text", "age": "number"}}
 LIFETIME_MS = 60_000

@@ -12,7 +12,7 @@ from rapport.core.schema import AttributeType
 from rapport.tables.declare import TableDeclaration
 from rapport.tables.instances import Instances
 from rapport.tables.tables import Tables
-from rapport.testing.work import calls
+from support.work import calls
 
 CONCEPTS: dict[str, dict[str, AttributeType]] = {
     "person": {"status": "text", "age": "number", "armed": "boolean", "position": "point"},

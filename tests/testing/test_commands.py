@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rapport.testing import commands
+from tools import commands
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.spreading import rank
+from support.spreading import rank
 
 CONFTEST = """
 import json, os
 import pytest
-from rapport.testing.spreading import LongestFirst
+from support.spreading import LongestFirst
 
 def pytest_configure(config):
     for name in ("spark", "slow"):

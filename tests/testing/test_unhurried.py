@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.testing.unhurried import name_of, read_names, unhurried, write_names
+from support.unhurried import name_of, read_names, unhurried, write_names
 
 LIST = Path(__file__).parents[1] / "unhurried.txt"
 

@@ -9,10 +9,10 @@ import pytest
 
 from rapport.core.errors import InvalidInput, Unavailable, Unsupported
 from rapport.kernel.chance import Chance
-from rapport.testing.faults.lossy import LossyEndpoint
 from rapport.transport.addresses import format_address, is_loopback, parse_address, resolve
 from rapport.transport.udp import LARGEST_DATAGRAM, UdpEndpoint
 from rapport.transport.udp_broadcast import Group
+from support.faults.lossy import LossyEndpoint
 
 
 async def until(condition) -> None:

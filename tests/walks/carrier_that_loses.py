@@ -15,10 +15,10 @@ from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.overlay.swim_settings import SwimSettings
-from rapport.testing.faults.lossy import LossyEndpoint
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Endpoint
 from rapport.transport.udp_broadcast import Group
+from support.faults.lossy import LossyEndpoint
 
 
 def losing(endpoint: Endpoint) -> Endpoint:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rapport.scenarios.secure_building import play
-from rapport.testing.servers.nats import nats_server  # noqa: F401
-from rapport.testing.servers.postgres import postgres_server  # noqa: F401
-from rapport.testing.servers.spark import spark  # noqa: F401
+from support.servers.nats import nats_server  # noqa: F401
+from support.servers.postgres import postgres_server  # noqa: F401
+from support.servers.spark import spark  # noqa: F401
 
 ELSEWHERE = """
 [channels]

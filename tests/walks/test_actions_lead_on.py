@@ -22,8 +22,8 @@ from rapport.core.event import make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.node.node import Node
-from rapport.testing.running import running
-from rapport.testing.servers.webhook import WebhookSink
+from rapport.scenarios.webhook_sink import WebhookSink
+from support.running import running
 
 pytestmark = pytest.mark.slow
 

@@ -25,8 +25,8 @@ from rapport.core.event import StoredEvent, make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.node.node import Node
-from rapport.testing.running import running
 from rapport.transport.addresses import parse_address
+from support.running import running
 
 pytestmark = pytest.mark.slow
 

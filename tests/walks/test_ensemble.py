@@ -24,13 +24,13 @@ import pytest
 from rapport.core.times import format_time, parse_time
 from rapport.ensemble.backlog import Backlog
 from rapport.kernel.clock import SystemClock
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.play import prepare_site
-from rapport.testing.processes.context import BrokerProcess
-from rapport.testing.processes.ensemble_nodes import node_process
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.servers.ports import free_port
+from support.processes.context import BrokerProcess
+from support.processes.ensemble_nodes import node_process
+from support.processes.node import NodeProcess
+from support.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -21,10 +21,10 @@ import pytest
 
 from rapport.core.times import format_time, parse_time
 from rapport.kernel.clock import SystemClock
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.play import prepare_site
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.servers.mail import LocalMailServer
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

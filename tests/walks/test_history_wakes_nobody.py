@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from rapport.cli.main import run
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

@@ -18,10 +18,10 @@ import msgspec
 import pytest
 
 from rapport.kernel.clock import SystemClock
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.servers.webhook import WebhookSink
+from rapport.scenarios.webhook_sink import WebhookSink
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

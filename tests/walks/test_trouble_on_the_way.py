@@ -31,12 +31,12 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.policy.engine.events import LATE_TYPE, TIME_TYPE
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.site.site import load_site
 from rapport.store.files import DiskFile, DiskFiles
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.servers.webhook import WebhookSink
 from rapport.web.app import serving
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rapport.kernel.clock import SystemClock
-from rapport.testing.browser import browser_program, shown_page
+from support.browser import browser_program, shown_page
 
 CAMERA = {"cam": "c2", "face": "p07", "bearing_deg": 0, "dist_ft": 12}
 

@@ -13,10 +13,10 @@ import pytest
 from websockets.asyncio.client import connect
 
 from rapport.kernel.clock import SystemClock
-from rapport.testing.browser import browser_program, browsing
-from rapport.testing.servers.ports import free_port
 from rapport.web.map.page import serving_map
 from rapport.web.map.picture import Ground, Happening, Picture, Thing, Tie
+from support.browser import browser_program, browsing
+from support.servers.ports import free_port
 
 
 class Town:

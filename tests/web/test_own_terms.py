@@ -17,7 +17,7 @@ from websockets.asyncio.client import connect
 
 from rapport.cli.main import run as command
 from rapport.client import AsyncListener, Listener, Mediator
-from rapport.testing.servers.webhook import WebhookSink
+from rapport.scenarios.webhook_sink import WebhookSink
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """The only way the log touches a disk, small enough to be replaced by one that forgets. [CH-13]
 
-All that `segments` writes goes through `Files`; `rapport.testing.faults.disk` is a second one that
+All that `segments` writes goes through `Files`; `support.faults.disk` is a second one that
 loses what was not synced, so a missing sync shows in a test and not in a power cut.
 """
 

@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rapport.bench.communication import measuring as communication
-from rapport.bench.communication.cell import run_cell
-from rapport.bench.communication.collective import tell_everybody
-from rapport.bench.communication.plot import grid_lines, grid_plot
-from rapport.bench.communication.rules import engine_us
-from rapport.bench.communication.stages import stages
-from rapport.cli.bench import NAMES
+from benchmarks.command import NAMES
+from benchmarks.communication import measuring as communication
+from benchmarks.communication.cell import run_cell
+from benchmarks.communication.collective import tell_everybody
+from benchmarks.communication.plot import grid_lines, grid_plot
+from benchmarks.communication.rules import engine_us
+from benchmarks.communication.stages import stages
 
 GOALS = {80_000, 0.7, 1.5, 1}
 METRICS = (
@@ -70,7 +70,7 @@ def test_a_cell_in_which_a_message_gets_lost_is_not_valid(
     async def one_less(_room: object) -> tuple[dict[str, int], dict[str, int]]:
         return {"queued": 20, "notified": 20, "handed": 19}, {}
 
-    monkeypatch.setattr("rapport.bench.communication.cell._lines", one_less)
+    monkeypatch.setattr("benchmarks.communication.cell._lines", one_less)
     with pytest.raises(RuntimeError, match="the ledger says"):
         asyncio.run(run_cell(1, 1, 20))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rapport.bench.communication.places import Places, many_places, one_place
+from benchmarks.communication.places import Places, many_places, one_place
 
 
 def written(places: Places, size: int) -> Path:

@@ -5,8 +5,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rapport.bench.context import measuring as context
-from rapport.bench.context.grid import (
+from benchmarks.command import NAMES, bench
+from benchmarks.context import measuring as context
+from benchmarks.context.grid import (
     MACHINES,
     Measured,
     grid_lines,
@@ -16,13 +17,12 @@ from rapport.bench.context.grid import (
     measure,
     placed,
 )
-from rapport.bench.context.load import Beat, Crowd
-from rapport.bench.context.network import shape
-from rapport.bench.context.one_broker import one_broker
-from rapport.bench.context.published import MAIN_POINT, chosen, published
-from rapport.bench.context.subject import PAYLOAD_BYTES, answer_bytes, record_of
-from rapport.bench.results import limit
-from rapport.cli.bench import NAMES, bench
+from benchmarks.context.load import Beat, Crowd
+from benchmarks.context.network import shape
+from benchmarks.context.one_broker import one_broker
+from benchmarks.context.published import MAIN_POINT, chosen, published
+from benchmarks.context.subject import PAYLOAD_BYTES, answer_bytes, record_of
+from benchmarks.results import limit
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.overlay.topology import is_connected
 from rapport.transport.base import MAX_DATAGRAM

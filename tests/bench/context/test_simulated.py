@@ -3,14 +3,9 @@ import xml.etree.ElementTree as ElementTree
 import pyarrow as pa
 import pytest
 
-from rapport.bench.context import simulated
-from rapport.bench.context.simulated import (
-    scale_point,
-    study_lines,
-    study_plots,
-    study_results,
-)
-from rapport.cli.bench import bench
+from benchmarks.command import bench
+from benchmarks.context import simulated
+from benchmarks.context.simulated import scale_point, study_lines, study_plots, study_results
 from rapport.context.simulation.point import SearchPoint, run_point
 from rapport.context.simulation.study import study_points
 from rapport.core.errors import InvalidInput

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rapport.bench.ensemble import measuring as ensemble
-from rapport.bench.ensemble.node import load_node
-from rapport.bench.ensemble.simulated import huge, large, sweep
-from rapport.bench.ensemble.with_simpy import against_simpy, on_scheduler
-from rapport.cli.bench import NAMES, bench
+from benchmarks.command import NAMES, bench
+from benchmarks.ensemble import measuring as ensemble
+from benchmarks.ensemble.node import load_node
+from benchmarks.ensemble.simulated import huge, large, sweep
+from benchmarks.ensemble.with_simpy import against_simpy, on_scheduler
 from rapport.core.errors import InvalidInput, UnknownName
 
 
@@ -48,7 +48,7 @@ def test_without_simpy_nothing_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_simpy_runs_the_same_program_to_the_same_end() -> None:
     pytest.importorskip("simpy")
     simpy = importlib.import_module("simpy")
-    module = importlib.import_module("rapport.bench.ensemble.with_simpy")
+    module = importlib.import_module("benchmarks.ensemble.with_simpy")
     assert module.on_simpy_callbacks(simpy, 2_000.0) == on_scheduler(2_000.0)
     assert module.on_simpy_processes(simpy, 2_000.0) == on_scheduler(2_000.0)
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rapport.bench.mediation import measuring as mediation
-from rapport.bench.mediation.events import AFFECTED, Form, events, values
-from rapport.bench.mediation.ratios import by_rounds
-from rapport.bench.mediation.throughput import seconds_of
-from rapport.bench.mediation.transformers import generation_ms, one_type, own_types, speeds, weight
-from rapport.bench.mediation.update import delays
-from rapport.bench.mediation.ways import (
+from benchmarks.command import NAMES
+from benchmarks.mediation import measuring as mediation
+from benchmarks.mediation.events import AFFECTED, Form, events, values
+from benchmarks.mediation.ratios import by_rounds
+from benchmarks.mediation.throughput import seconds_of
+from benchmarks.mediation.transformers import generation_ms, one_type, own_types, speeds, weight
+from benchmarks.mediation.update import delays
+from benchmarks.mediation.ways import (
     AtConsumers,
     Baseline,
     ByHand,
@@ -25,7 +26,6 @@ from rapport.bench.mediation.ways import (
     Way,
 )
 from rapport.channel.backends.embedded import open_embedded
-from rapport.cli.bench import NAMES
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.model.generator import generate

@@ -12,21 +12,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.bench.policy.building import ONTOLOGY, STREAM, WINDOW_MS, policy, walk
-from rapport.bench.policy.by_hand import raised_by_hand
-from rapport.bench.spark import measuring as bench
-from rapport.bench.spark.cold import main as first_run
-from rapport.bench.spark.history import Cold, alarms_of, digest_of, work_on
-from rapport.bench.spark.parts import Goals, Took, cpu_seconds, require, timed
-from rapport.bench.spark.site_files import expected_in, write_site
-from rapport.bench.spark.workload import LATENESS_MS, beginning, building, history_of, record
-from rapport.cli.bench import NAMES
+from benchmarks.command import NAMES
+from benchmarks.policy.building import ONTOLOGY, STREAM, WINDOW_MS, policy, walk
+from benchmarks.policy.by_hand import raised_by_hand
+from benchmarks.spark import measuring as bench
+from benchmarks.spark.cold import main as first_run
+from benchmarks.spark.history import Cold, alarms_of, digest_of, work_on
+from benchmarks.spark.parts import Goals, Took, cpu_seconds, require, timed
+from benchmarks.spark.site_files import expected_in, write_site
+from benchmarks.spark.workload import LATENESS_MS, beginning, building, history_of, record
 from rapport.cli.main import run
 from rapport.core.errors import InvalidInput
 from rapport.pipeline.backtest.run import run_here
 from rapport.policy.readings import readings_schema
 from rapport.site.site import load_site
-from rapport.testing.servers.spark import spark
+from support.servers.spark import spark
 
 __all__ = ["spark"]
 

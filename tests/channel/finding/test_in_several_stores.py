@@ -16,7 +16,7 @@ from rapport.channel.requesting.batch import Request
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
-from rapport.testing.servers.postgres import PostgresAddress
+from support.servers.postgres import PostgresAddress
 
 pytestmark = pytest.mark.slow
 

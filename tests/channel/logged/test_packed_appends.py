@@ -22,8 +22,8 @@ from rapport.core.errors import TooLarge
 from rapport.core.event import Event
 from rapport.core.packed_events import PackedEvents
 from rapport.kernel.clock import ManualClock
-from rapport.testing.packed import Numbers
-from rapport.testing.packed import pack as packed_of
+from support.packed import Numbers
+from support.packed import pack as packed_of
 
 NOON = 1_772_452_800_000
 

@@ -21,7 +21,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryRecordStore
 from rapport.store.segments.store import SegmentLogStore
-from rapport.testing.faults.disk import ForgetfulDisk
+from support.faults.disk import ForgetfulDisk
 
 
 def event(identity: str, size: int = 10) -> Event:

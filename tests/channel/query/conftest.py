@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rapport.testing.servers.postgres import postgres, postgres_server
+from support.servers.postgres import postgres, postgres_server
 
 __all__ = ["postgres", "postgres_server"]

@@ -17,7 +17,7 @@ from rapport.channel.query.to_sql import SQL_FUNCTIONS, SqlCondition, to_sql
 from rapport.channel.query.tree import Not
 from rapport.core.event import Event, StoredEvent
 from rapport.testing.judge.conditions import CONDITIONS, stored_events
-from rapport.testing.servers.postgres import PostgresAddress
+from support.servers.postgres import PostgresAddress
 
 pytestmark = pytest.mark.slow
 

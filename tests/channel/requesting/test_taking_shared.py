@@ -37,7 +37,7 @@ from rapport.store.base import READ_BYTES, Overtaken
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 from rapport.store.side_logs import taken_log
-from rapport.testing.servers.postgres import PostgresAddress
+from support.servers.postgres import PostgresAddress
 
 CHILD = Path(__file__).with_name("shared_taking_child.py")
 EVERYTHING = Request(query={}, max_messages=1_000)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rapport.cli.main import run
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 SITE = """
 [site]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from rapport.cli.main import run
-from rapport.testing.processes.context import BrokerProcess
-from rapport.testing.servers.ports import free_port
 from rapport.transport.addresses import format_address
+from support.processes.context import BrokerProcess
+from support.servers.ports import free_port
 
 Captured = pytest.CaptureFixture[str]
 

@@ -19,9 +19,9 @@ from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.trace import Kind, NodeFacts, System, Trace
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.testing.processes.ensemble_nodes import PROGRAM, node_process
 from rapport.transport.addresses import format_address
 from rapport.transport.base import Address
+from support.processes.ensemble_nodes import PROGRAM, node_process
 
 
 @contextmanager

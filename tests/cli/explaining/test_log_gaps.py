@@ -14,7 +14,7 @@ from rapport.cli.main import run
 from rapport.core.detection import DETECTED
 from rapport.core.times import format_time
 from rapport.kernel.clock import ManualClock
-from rapport.testing.varied.changing_tables import NOW, Life, living, make_place, seen
+from support.varied.changing_tables import NOW, Life, living, make_place, seen
 
 Read = pytest.CaptureFixture[str]
 DAMAGED = "are missing: segment damaged (channel events, positions 2 to 2)"

@@ -20,8 +20,8 @@ from rapport.cli.main import run
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import make_event
 from rapport.kernel.clock import SystemClock
-from rapport.testing.faults.rounds import wait_until
-from rapport.testing.processes.node import NodeProcess
+from support.faults.rounds import wait_until
+from support.processes.node import NodeProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quick-start")]
 Read = pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.export.channels import export_channels
 from rapport.cli.main import run
 from rapport.kernel.clock import ManualClock
-from rapport.testing.varied.changing_tables import NOW, Life, living, make_place, people, seen
+from support.varied.changing_tables import NOW, Life, living, make_place, people, seen
 
 pytestmark = pytest.mark.slow
 Read = pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ from rapport.cli.local import read_channels
 from rapport.cli.main import run
 from rapport.core.event import Event
 from rapport.kernel.toml import TomlFile
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 CSV = (
     "REGIAO:;S\nCODIGO (WMO):;A801\nData;Hora UTC;TEMPERATURA (°C);UMIDADE (%)\n"

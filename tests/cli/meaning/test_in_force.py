@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rapport.cli.main import run
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

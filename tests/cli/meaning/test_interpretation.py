@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rapport.cli.main import run
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 SITE = """
 [site]

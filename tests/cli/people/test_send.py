@@ -20,7 +20,7 @@ import pytest
 
 from rapport.cli.main import run
 from rapport.core.times import parse_time
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

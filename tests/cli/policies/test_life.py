@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rapport.cli.main import run
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 POLICY = """concepts
   person A (status='guest')

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.pages import carry_out
-from rapport.testing.servers.ports import free_port
+from support.pages import carry_out
+from support.servers.ports import free_port
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "replay.md"
 BLOCK = re.compile(r"```sh\n(.*?)```\n```text\n(.*?)```\n", re.DOTALL)

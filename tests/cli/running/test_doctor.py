@@ -11,9 +11,9 @@ import pytest
 from rapport.cli.main import run
 from rapport.cli.running.doctor_site import examine_site, measure_syncs
 from rapport.kernel.clock import SystemClock
-from rapport.testing.servers.nats import NatsServer, nats_address, nats_prefix, nats_server
-from rapport.testing.servers.ports import free_port
-from rapport.testing.servers.postgres import PostgresAddress, postgres, postgres_server
+from support.servers.nats import NatsServer, nats_address, nats_prefix, nats_server
+from support.servers.ports import free_port
+from support.servers.postgres import PostgresAddress, postgres, postgres_server
 
 pytestmark = pytest.mark.slow
 

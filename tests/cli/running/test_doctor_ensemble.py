@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rapport.cli.running.doctor_site import examine_site
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.servers.ports import free_port
+from support.processes.node import NodeProcess
+from support.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import pytest
 from rapport.cli.main import run
 from rapport.node.node import Node
 from rapport.site import checkers
-from rapport.testing.running import play
+from support.running import play
 
 FOUND = {
     "empty": {"high": 1},

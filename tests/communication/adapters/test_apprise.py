@@ -16,11 +16,11 @@ from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.adapters.notify.apprise import AppriseAdapter, notice, secret_parts
 from rapport.communication.adapters.notify.settings import AppriseSettings, is_service_address
 from rapport.communication.peers import shown_address
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.servers.mqtt import Device, mqtt_broker, mqtt_name  # noqa: F401
-from rapport.testing.servers.ports import free_port
-from rapport.testing.servers.webhook import WebhookSink
+from rapport.scenarios.mail_server import LocalMailServer
+from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.testing.suites.adapter import make_delivery
+from support.servers.mqtt import Device, mqtt_broker, mqtt_name  # noqa: F401
+from support.servers.ports import free_port
 
 # The library loads all its services at first use, some of which use old parts of Python.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

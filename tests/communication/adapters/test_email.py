@@ -18,7 +18,7 @@ from rapport.communication.addresses import address_fault
 from rapport.communication.declare import communication_from_site
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
-from rapport.testing.servers.mail import LocalMailServer
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.testing.suites.adapter import make_delivery
 
 LINK = "http://127.0.0.1:8484/answer/m1/ana/abc"

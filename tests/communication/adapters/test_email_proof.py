@@ -19,7 +19,7 @@ from rapport.communication.addresses import address_fault
 from rapport.communication.arriving.answers import answer_token
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import ManualClock
-from rapport.testing.servers.mail import LocalMailServer
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.testing.suites.adapter import make_delivery
 
 SECRET = b"s" * 32

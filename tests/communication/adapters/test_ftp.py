@@ -28,9 +28,9 @@ from rapport.communication.adapters.unusable import bury_unusable
 from rapport.core.errors import InvalidInput, NotAllowed, SourceUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
-from rapport.testing.servers.certificates import write_certificate
-from rapport.testing.servers.ftp import PASSWORD, USER, LocalFtpServer
 from rapport.testing.suites.adapter import AdapterSuite, Medium, make_delivery
+from support.servers.certificates import write_certificate
+from support.servers.ftp import PASSWORD, USER, LocalFtpServer
 
 MESSAGE = b'{"type":"TASK","subtype":"DONE","sender":"peer:ana","content":"yes"}'
 

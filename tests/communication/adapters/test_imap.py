@@ -25,9 +25,9 @@ from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import NotAuthenticated, SourceUnavailable, StoreUnavailable
 from rapport.core.message import Message
 from rapport.kernel.clock import ManualClock, SystemClock
-from rapport.testing.servers.certificates import write_certificate
-from rapport.testing.servers.imap import PASSWORD, ImapServer, ensure_dovecot
 from rapport.testing.suites.adapter import make_delivery
+from support.servers.certificates import write_certificate
+from support.servers.imap import PASSWORD, ImapServer, ensure_dovecot
 
 pytestmark = pytest.mark.slow
 

@@ -35,8 +35,8 @@ from rapport.communication.peers import Peer, SiteDirectory
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.message import Message
-from rapport.testing.servers.imap import PASSWORD
-from rapport.testing.servers.mail import LocalMailServer
+from rapport.scenarios.mail_server import LocalMailServer
+from support.servers.imap import PASSWORD
 
 NOON = 1_772_452_800_000
 LIMITS = MailLimits()

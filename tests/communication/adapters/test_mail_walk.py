@@ -18,8 +18,8 @@ from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
-from rapport.testing.servers.imap import PASSWORD
-from rapport.testing.servers.mail import LocalMailServer
+from rapport.scenarios.mail_server import LocalMailServer
+from support.servers.imap import PASSWORD
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,9 @@ from rapport.communication.adapters.mqtt.settings import MqttSettings
 from rapport.communication.adapters.web.page import OpenPages, PageAdapter
 from rapport.communication.adapters.web.settings import PageSettings
 from rapport.kernel.clock import SystemClock
-from rapport.testing.servers.mqtt import Device
-from rapport.testing.servers.nats import NatsServer
 from rapport.testing.suites.adapter import AdapterSuite, Medium
+from support.servers.mqtt import Device
+from support.servers.nats import NatsServer
 
 
 @pytest.mark.slow

@@ -30,8 +30,8 @@ from rapport.core.message import Message
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.tasks import Tasks
 from rapport.store.memory import MemoryRecordStore
-from rapport.testing.servers.mqtt import Device
-from rapport.testing.servers.nats import NatsServer
+from support.servers.mqtt import Device
+from support.servers.nats import NatsServer
 
 
 class Taken:

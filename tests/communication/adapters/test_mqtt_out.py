@@ -14,9 +14,9 @@ from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.adapters.mqtt.outgoing import MqttAdapter
 from rapport.communication.adapters.mqtt.settings import MqttSettings
 from rapport.core.message import Message
-from rapport.testing.servers.mqtt import Device
-from rapport.testing.servers.nats import NatsServer
 from rapport.testing.suites.adapter import make_delivery
+from support.servers.mqtt import Device
+from support.servers.nats import NatsServer
 
 
 def adapter_at(broker: NatsServer, **changes) -> MqttAdapter:

@@ -24,8 +24,8 @@ from rapport.core.errors import Problem
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
-from rapport.testing.servers.certificates import write_certificate
-from rapport.testing.servers.ports import free_port
+from support.servers.certificates import write_certificate
+from support.servers.ports import free_port
 
 
 class _Mailbox:

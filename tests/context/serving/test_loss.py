@@ -12,8 +12,8 @@ import pytest
 from rapport.context.api import ContextBroker, ContextConsumer, ContextNotFound, ContextProvider
 from rapport.core.context_record import EntityRef
 from rapport.kernel.chance import Chance
-from rapport.testing.faults.lossy import LossyEndpoint
 from rapport.transport.base import Endpoint
+from support.faults.lossy import LossyEndpoint
 
 pytestmark = pytest.mark.slow
 

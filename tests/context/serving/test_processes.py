@@ -16,9 +16,9 @@ from rapport.context.api import (
     load_keys,
 )
 from rapport.core.errors import RapportError, Unavailable
-from rapport.testing.processes.context import BrokerProcess
 from rapport.transport.key_files import add_key, share_keys
 from rapport.transport.keys import make_key
+from support.processes.context import BrokerProcess
 
 pytestmark = pytest.mark.slow
 

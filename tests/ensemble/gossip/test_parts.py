@@ -15,8 +15,8 @@ from rapport.ensemble.gossip.splitting import Splitter, join
 from rapport.ensemble.messages import Part, Published, PullParts
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
-from rapport.testing.work import lines
 from rapport.transport.base import Sender
+from support.work import lines
 
 WALL = 1_700_000_000_000
 SENDER = Sender(("somebody", 1))

@@ -8,7 +8,7 @@ from rapport.core.knowledge import Knowledge
 from rapport.ensemble import Component, Ensemble, Role
 from rapport.ensemble.model.host import Host
 from rapport.kernel.clock import Now
-from rapport.testing.work import lines
+from support.work import lines
 
 At = Callable[[float], Now]
 MakeHost = Callable[..., Host]

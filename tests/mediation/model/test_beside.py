@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rapport.bench.mediation.update import changed_interpretations
+from benchmarks.mediation.update import changed_interpretations
 from rapport.mediation.model.beside import CALLS, TURN_SECONDS, beside, short_turns, with_rests
 
 

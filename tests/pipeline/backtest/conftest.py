@@ -8,7 +8,7 @@ import pytest
 
 from rapport.scenarios.year import Year, write_year
 from rapport.site.site import Site, load_site
-from rapport.testing.servers.spark import spark  # noqa: F401
+from support.servers.spark import spark  # noqa: F401
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.bench.policy import building
+from benchmarks.policy import building
 from rapport.core.detection import detection_order
 from rapport.pipeline.history import choosing
 from rapport.pipeline.history.choosing import choose_ways, is_cheaper_natively

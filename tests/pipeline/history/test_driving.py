@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.policy import building
 from rapport import scenarios
-from rapport.bench.policy import building
 from rapport.core.detection import Cause, Undecided, detection_lines
 from rapport.core.errors import PolicyError
 from rapport.core.schema import PARTS
@@ -35,9 +35,9 @@ from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.site import Site, load_site
 from rapport.testing.judge.holding import Reading
-from rapport.testing.varied.policies import varied_policy
-from rapport.testing.varied.sites import varied_site
-from rapport.testing.varied.worlds import (
+from support.varied.policies import varied_policy
+from support.varied.sites import varied_site
+from support.varied.worlds import (
     WINDOW_MS,
     random_policy,
     random_world,

@@ -21,7 +21,7 @@ from rapport.policy.ontology import Ontology, PushSource, Relationship
 from rapport.policy.plan import Plan
 from rapport.policy.readings import readings_schema
 from rapport.tables.instances import Instances
-from rapport.testing.varied.worlds import Pull
+from support.varied.worlds import Pull
 
 ONTOLOGY = Ontology(
     concepts={

@@ -47,13 +47,7 @@ from rapport.policy.runners.base import PullData
 from rapport.policy.runners.sharing.sides import with_sides
 from rapport.site.site import Site
 from rapport.testing.judge.trials import varied_trial
-from rapport.testing.varied.worlds import (
-    ONTOLOGY,
-    WINDOW_MS,
-    random_policy,
-    random_world,
-    readings_batch,
-)
+from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch
 
 USES_UP = {"within", "inside-and-within", "followed-by-within"}
 

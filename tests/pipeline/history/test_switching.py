@@ -30,15 +30,9 @@ from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, RunnerThen, Switch
 from rapport.policy.runners.base import PullData
 from rapport.tables.instances import Instances
-from rapport.testing.varied.policies import varied_policy
-from rapport.testing.varied.sites import varied_site
-from rapport.testing.varied.worlds import (
-    ONTOLOGY,
-    WINDOW_MS,
-    random_policy,
-    random_world,
-    readings_batch,
-)
+from support.varied.policies import varied_policy
+from support.varied.sites import varied_site
+from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch
 
 Cut = Callable[[pa.Table, Path, str, Chance], list[Path]]
 WAYS = [(1, 10**9), (2, 10**9), (7, 10**9), (3, -1)]

@@ -27,9 +27,9 @@ from rapport.policy.runners.operators import check_supported
 from rapport.policy.runners.operators.predicate import looked_up
 from rapport.tables.instances import Instances
 from rapport.testing.judge.holding import Reading
-from rapport.testing.varied.policies import varied_policy
-from rapport.testing.varied.sites import varied_site
-from rapport.testing.varied.worlds import readings_batch
+from support.varied.policies import varied_policy
+from support.varied.sites import varied_site
+from support.varied.worlds import readings_batch
 
 FAR_MS = 10_000_000
 AHEAD_MS = 60

@@ -17,7 +17,7 @@ from rapport.pipeline.sources.rows import CHANNEL_SCHEMA
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.events import TimeMoved, time_event
 from rapport.policy.readings import readings_from_events
-from rapport.testing.varied.worlds import ONTOLOGY, Pull
+from support.varied.worlds import ONTOLOGY, Pull
 
 NOW_MS = 1_000_000
 

@@ -16,7 +16,7 @@ from rapport.pipeline.mediating.meanings import unpacked
 from rapport.pipeline.mediating.outcome_rows import NAMES, OUTCOME_ROWS, PART_COLUMNS
 from rapport.pipeline.mediating.outcomes import part_columns
 from rapport.pipeline.sources.rows import CHANNEL_SCHEMA
-from rapport.testing.varied.mediated_rows import RawRow, VariedSources, by_the_node, varied_sources
+from support.varied.mediated_rows import RawRow, VariedSources, by_the_node, varied_sources
 
 
 def test_rows_come_out_as_the_node_has_them() -> None:

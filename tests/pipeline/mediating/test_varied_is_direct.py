@@ -17,9 +17,9 @@ from rapport.mediation.model.transformer import make_transformer
 from rapport.mediation.rejection import Rejected
 from rapport.testing.judge.mediation import Judge
 from rapport.testing.judge.mediation_conversions import World
-from rapport.testing.varied.interpretations import TABLES, Case, in_force_of, ontology_of, payload
-from rapport.testing.varied.mediated_rows import meanings_with
-from rapport.testing.varied.typed_form import typed_case
+from support.varied.interpretations import TABLES, Case, in_force_of, ontology_of, payload
+from support.varied.mediated_rows import meanings_with
+from support.varied.typed_form import typed_case
 
 _KEYS = {"tags": "tag", "sensors": "device"}
 WORLD = World(

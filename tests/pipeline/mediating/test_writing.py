@@ -11,7 +11,7 @@ import pytest
 
 from rapport.pipeline.mediating.writing import REJECTED, mediate_files
 from rapport.site.raw_files import Naming
-from rapport.testing.varied.mediated_rows import varied_sources
+from support.varied.mediated_rows import varied_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.policy.recorded.files import read_recorded
 from rapport.policy.replaying.replay import recordings_of
 from rapport.site.site import Site, load_site
-from rapport.testing.servers.spark import spark
+from support.servers.spark import spark
 
 __all__ = ["spark"]
 

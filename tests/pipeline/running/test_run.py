@@ -24,7 +24,7 @@ from rapport.pipeline.running.live_thread import LiveThread
 from rapport.pipeline.running.run import RunWanted, run_pipeline
 from rapport.site.pipeline import PipelineSettings, RunPlaces, RunStatus, is_held, read_status
 from rapport.site.site import Site, load_site
-from rapport.testing.servers.spark import TEST_SETTINGS
+from support.servers.spark import TEST_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

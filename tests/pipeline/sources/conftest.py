@@ -11,7 +11,7 @@ import pytest
 from rapport.channel.backends.embedded import open_embedded
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
-from rapport.testing.processes.node import NodeProcess
+from support.processes.node import NodeProcess
 
 SITE = '[site]\nname = "small"\n\n[concepts.sample.attributes]\nmass = "number"\n'
 Fill = Callable[..., None]

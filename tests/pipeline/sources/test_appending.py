@@ -15,7 +15,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.pipeline.sources import appending
 from rapport.pipeline.sources.appending import Target, Written, append_rows, events_of, in_requests
 from rapport.pipeline.sources.site_place import SitePlace
-from rapport.testing.written_log import WrittenLog
+from support.written_log import WrittenLog
 
 MAP = pa.map_(pa.string(), pa.string())
 

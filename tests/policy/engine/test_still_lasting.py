@@ -15,7 +15,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology, PushSource
-from rapport.testing.varied.worlds import Pull
+from support.varied.worlds import Pull
 
 HOUR = 3_600_000
 ONTOLOGY = Ontology(

@@ -19,7 +19,7 @@ from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.events import TIME_TYPE, TimeMoved
 from rapport.policy.plan import Plan
 from rapport.tables.instances import Instances
-from rapport.testing.varied.worlds import ONTOLOGY, Pull
+from support.varied.worlds import ONTOLOGY, Pull
 
 NOW = 1_790_000_000_000
 MINUTE = 60_000

@@ -15,7 +15,7 @@ from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.evaluator import evaluate
 from rapport.testing.judge.occurrences import Reading
-from rapport.testing.varied.worlds import ONTOLOGY, Pull, readings_batch
+from support.varied.worlds import ONTOLOGY, Pull, readings_batch
 
 WINDOW = 100
 

@@ -15,7 +15,7 @@ from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.judge.trials import Trial, judged, outcome_lines, run_locally
-from rapport.testing.varied.worlds import Pull, readings_batch
+from support.varied.worlds import Pull, readings_batch
 
 
 def source(attribute: str) -> PushSource:

@@ -12,7 +12,7 @@ from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.evaluator import judge
 from rapport.testing.judge.occurrences import Reading
-from rapport.testing.varied.worlds import ONTOLOGY, Pull, readings_batch
+from support.varied.worlds import ONTOLOGY, Pull, readings_batch
 
 WINDOW, PERIOD = 100, 40
 IN, OUT = (5.0, 5.0), (15.0, 5.0)

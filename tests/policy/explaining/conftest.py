@@ -14,7 +14,7 @@ from rapport.policy.explaining.world import Reading, readings_of
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
 from rapport.testing.judge.trials import Trial, Written, trial_of
-from rapport.testing.varied.worlds import Pull, readings_batch
+from support.varied.worlds import Pull, readings_batch
 
 WINDOW_MS = 100
 CONCEPTS = (

@@ -29,7 +29,7 @@ from rapport.policy.explaining.verdict import Answer
 from rapport.policy.explaining.why_not import Question
 from rapport.policy.plan import Plan
 from rapport.tables.instances import Instances
-from rapport.testing.varied.worlds import ONTOLOGY, Pull
+from support.varied.worlds import ONTOLOGY, Pull
 
 WINDOW_MS = 1_000
 ALONE = """concepts

@@ -13,7 +13,7 @@ from rapport.policy.explaining.world import World, readings_of
 from rapport.policy.plan import Plan
 from rapport.testing.judge.evaluator import Verdict
 from rapport.testing.judge.trials import Trial, judged, run_locally, varied_trial
-from rapport.testing.varied.worlds import (
+from support.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,
     random_policy,

@@ -18,7 +18,7 @@ from rapport.policy.explaining.why_not import Question
 from rapport.policy.plan import Plan
 from rapport.tables.instances import Instances
 from rapport.tables.tables import BEGINNING_OF_TIME, Tables
-from rapport.testing.varied.worlds import ONTOLOGY
+from support.varied.worlds import ONTOLOGY
 
 INSIDE = """concepts
   person A (status='guest')

@@ -24,7 +24,7 @@ from rapport.policy.explaining.verdict import Answer
 from rapport.policy.explaining.why_not import Question
 from rapport.policy.life.life import PolicyLife
 from rapport.tables.instances import Instances
-from rapport.testing.varied.worlds import ONTOLOGY, Pull
+from support.varied.worlds import ONTOLOGY, Pull
 
 NOW = 1_790_000_000_000
 MARCH = 1_772_000_000_000

@@ -20,7 +20,7 @@ from rapport.policy.explaining.why_not import given_in
 from rapport.policy.explaining.world import World, readings_of
 from rapport.testing.judge.holding import Reading
 from rapport.testing.judge.trials import Trial, judged, run_locally, varied_trial
-from rapport.testing.varied.worlds import readings_batch
+from support.varied.worlds import readings_batch
 
 Ask = Callable[..., Answer]
 

@@ -15,7 +15,7 @@ from rapport.policy.language.faults import Faults
 from rapport.policy.linting.instances import Candidates, lint_instances
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
-from rapport.testing.varied.worlds import Pull
+from support.varied.worlds import Pull
 
 HEADER = """concepts
   station S

@@ -35,7 +35,7 @@ from rapport.tables.instances import Instances
 from rapport.testing.judge.evaluator import evaluate
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.judge.seeing import view_of
-from rapport.testing.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
+from support.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
 
 FEET = Arithmetic(1250.0, 0.0, 381.0)
 FAHRENHEIT = Linear(("warmth",), (Arithmetic(9.0, 160.0, 5.0),))

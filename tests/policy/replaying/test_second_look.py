@@ -38,7 +38,7 @@ from rapport.policy.replaying import second_looker
 from rapport.policy.replaying.second_look import SUPPORTED, UNSUPPORTED, remembers_all, span_of
 from rapport.policy.replaying.second_looker import SecondLooker
 from rapport.tables.instances import Instances
-from rapport.testing.varied.worlds import ONTOLOGY, Pull
+from support.varied.worlds import ONTOLOGY, Pull
 
 WINDOW_MS = 1_000
 CONCEPTS = """concepts

@@ -26,8 +26,8 @@ from rapport.policy.runners.operators.predicate import Predicate
 from rapport.policy.runners.operators.state import unpack
 from rapport.policy.runners.operators.table import concatenate
 from rapport.tables.instances import Instances
-from rapport.testing.varied.worlds import ONTOLOGY, Pull
-from rapport.testing.work import calls
+from support.varied.worlds import ONTOLOGY, Pull
+from support.work import calls
 
 WINDOW_MS = 1_000_000
 STREAM = "person.position"

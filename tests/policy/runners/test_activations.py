@@ -19,7 +19,7 @@ from rapport.policy.runners.operators.absence import Span, refuted
 from rapport.policy.runners.operators.window import Window
 from rapport.tables.instances import Instances
 from rapport.testing.judge.occurrences import Reading
-from rapport.testing.varied.worlds import Pull, readings_batch
+from support.varied.worlds import Pull, readings_batch
 
 ANYONE = "*"
 LIFETIME = 4

@@ -26,9 +26,9 @@ from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.state import pack, unpack
 from rapport.policy.runners.sharing.saved import SavedGroup
 from rapport.testing.judge.occurrences import Reading
-from rapport.testing.varied.feeding import fed, of
-from rapport.testing.varied.worlds import ONTOLOGY, random_world, readings_batch
-from rapport.testing.work import calls
+from support.varied.feeding import fed, of
+from support.varied.worlds import ONTOLOGY, random_world, readings_batch
+from support.work import calls
 
 WORLD = random_world(Chance(11), events=120)
 HALF = len(WORLD.readings) // 2

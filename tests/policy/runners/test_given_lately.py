@@ -15,7 +15,7 @@ from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.sharing.given_lately import GivenLately
 from rapport.tables.instances import Instances
 from rapport.testing.judge.holding import Reading
-from rapport.testing.varied.worlds import Pull, readings_batch
+from support.varied.worlds import Pull, readings_batch
 
 TEXT = """concepts
   station S

@@ -12,7 +12,7 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.occurrences import Reading
-from rapport.testing.varied.worlds import ONTOLOGY, Pull, readings_batch
+from support.varied.worlds import ONTOLOGY, Pull, readings_batch
 
 WINDOW_MS = 1_000
 LAB, HALL = (1.0, 1.0), (500.0, 500.0)

@@ -31,7 +31,7 @@ from rapport.policy.runners.operators.state import pack, unpack
 from rapport.policy.runners.operators.support import check_supported
 from rapport.policy.runners.operators.table import Table, spread
 from rapport.tables.instances import Instances
-from rapport.testing.varied.worlds import Pull
+from support.varied.worlds import Pull
 
 numbers = st.one_of(
     st.integers(-50, 50).map(float), st.floats(-1e6, 1e6), st.sampled_from([0.1, 1e-9, 1e12])

@@ -26,7 +26,7 @@ from rapport.policy.runners.operators.compare import compare
 from rapport.policy.runners.operators.identities import Identities
 from rapport.policy.runners.operators.predicate import Predicate
 from rapport.tables.instances import Instances
-from rapport.testing.varied.worlds import Pull
+from support.varied.worlds import Pull
 
 NAN = float("nan")
 KINDS = np.array(["mast", None, "buoy"], object)

@@ -18,8 +18,8 @@ from rapport.policy.runners.operators import activations, make_operator
 from rapport.policy.runners.operators.activations import KnownActivations
 from rapport.policy.runners.operators.common_steps import CommonStep
 from rapport.testing.judge.occurrences import Reading
-from rapport.testing.varied.feeding import fed, of
-from rapport.testing.varied.worlds import ONTOLOGY, Pull, random_world, readings_batch
+from support.varied.feeding import fed, of
+from support.varied.worlds import ONTOLOGY, Pull, random_world, readings_batch
 
 WORLD = random_world(Chance(11), events=160)
 HALF = len(WORLD.readings) // 2

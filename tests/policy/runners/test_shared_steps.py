@@ -24,8 +24,8 @@ from rapport.policy.runners.operators.output_order import in_output_order
 from rapport.policy.runners.operators.shared_steps import SharedSteps, StepCounts
 from rapport.tables.instances import Instances
 from rapport.testing.judge.occurrences import Reading
-from rapport.testing.varied.feeding import fed
-from rapport.testing.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
+from support.varied.feeding import fed
+from support.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
 
 WORLD = random_world(Chance(11), events=120)
 INSIDE = "  A is inside R"

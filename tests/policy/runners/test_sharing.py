@@ -30,8 +30,8 @@ from rapport.policy.runners.sharing.slots import (
     slots_of,
 )
 from rapport.tables.instances import Instances
-from rapport.testing.varied.feeding import fed
-from rapport.testing.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world
+from support.varied.feeding import fed
+from support.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world
 
 ALONE = "  A is inside R\n  A is not within {}m of B or B is not inside R"
 WORLD = random_world(Chance(11), events=120)

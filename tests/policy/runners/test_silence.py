@@ -9,7 +9,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import PushSource
 from rapport.policy.runners.silence import Silence, watched_sources
 from rapport.testing.judge.occurrences import Reading
-from rapport.testing.varied.worlds import ONTOLOGY, readings_batch
+from support.varied.worlds import ONTOLOGY, readings_batch
 
 PERIOD = 10
 STREAM = "person.position"

@@ -11,7 +11,7 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.holding import Reading
-from rapport.testing.varied.worlds import readings_batch
+from support.varied.worlds import readings_batch
 
 HOUR = 3_600_000
 MINUTE = 60_000

@@ -27,7 +27,7 @@ from rapport.policy.runners.operators import make_operator, window
 from rapport.policy.runners.operators.table import Columns
 from rapport.tables.instances import Instances
 from rapport.testing.judge.occurrences import Reading
-from rapport.testing.varied.worlds import Pull, readings_batch
+from support.varied.worlds import Pull, readings_batch
 
 Given = tuple[int, tuple[tuple[int, str], ...]]
 """End and causes."""

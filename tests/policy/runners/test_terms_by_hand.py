@@ -33,7 +33,7 @@ from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.operators import make_operator
 from rapport.tables.instances import Instances
 from rapport.testing.judge.occurrences import Reading
-from rapport.testing.varied.worlds import Pull, readings_batch
+from support.varied.worlds import Pull, readings_batch
 
 
 def source(name: str, attribute: str, uncertainty_ms: int = 0) -> PushSource:

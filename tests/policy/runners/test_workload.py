@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.bench.policy.building import (
+from benchmarks.policy.building import (
     ALONE,
     ONTOLOGY,
     TOGETHER,

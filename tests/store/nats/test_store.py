@@ -18,7 +18,7 @@ from rapport.store.base import Block, Overtaken
 from rapport.store.nats.groups import GROUP_HEADER, GroupMark
 from rapport.store.nats.link import Silent
 from rapport.store.nats.store import NatsLogStore
-from rapport.testing.servers.nats import NatsServer
+from support.servers.nats import NatsServer
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from rapport.store.segments.frames import (
     decode_header,
 )
 from rapport.store.segments.scanning import Damage, Frame, scan
-from rapport.testing.segment_frames import encode_frame
+from support.segment_frames import encode_frame
 
 POSITION = st.integers(1, 2**62)
 

@@ -16,8 +16,8 @@ from rapport.kernel.chance import Chance
 from rapport.store.segments.frames import HEADER_BYTES, MAX_BODY_BYTES
 from rapport.store.segments.reading import decode_log_name, encode_log_name
 from rapport.store.segments.store import SegmentLogStore
-from rapport.testing.faults.disk import ForgetfulDisk
-from rapport.testing.segment_frames import encode_frame
+from support.faults.disk import ForgetfulDisk
+from support.segment_frames import encode_frame
 
 ROOT = Path("/store")
 FIRST_SEGMENT = ROOT / "logs" / "a" / f"{1:020d}.log"

@@ -7,7 +7,7 @@ import sys
 
 from rapport.store.segments.store import SegmentLogStore
 from rapport.store.segments.tailing import SegmentLogReader
-from rapport.testing.segment_frames import encode_frame
+from support.segment_frames import encode_frame
 
 
 def last_bodies(reader: SegmentLogReader, position: int = 0) -> list[bytes]:

@@ -21,11 +21,11 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.scenarios.secure_building.play import prepare_site
+from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.site.site import load_site
-from rapport.testing.processes.node import NodeProcess
-from rapport.testing.servers.webhook import WebhookSink
 from rapport.web.app import serving
 from rapport.web.soap.documents import wsdl
+from support.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

@@ -19,9 +19,9 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.scenarios.dangerous_goods.scenes import EXPECTED, SITE, reports
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json
 from rapport.site.site import load_site
-from rapport.testing.servers.mail import LocalMailServer
 from rapport.web.app import serving
 
 _GIVE_UP_MS = 20_000

@@ -18,6 +18,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
+from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.people import Guard
 from rapport.scenarios.secure_building.scenes import (
@@ -26,9 +27,8 @@ from rapport.scenarios.secure_building.scenes import (
     SITE,
     reports,
 )
+from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.site.site import load_site
-from rapport.testing.servers.mail import LocalMailServer
-from rapport.testing.servers.webhook import WebhookSink
 from rapport.web.app import serving
 
 ANSWER_WITHIN = "6s"

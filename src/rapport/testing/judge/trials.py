@@ -19,9 +19,9 @@ from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.testing.judge.evaluator import Verdict, judge
 from rapport.testing.judge.holding import Reading
-from rapport.testing.varied.policies import varied_policy
-from rapport.testing.varied.sites import SPANS_MS, Draws, varied_site
-from rapport.testing.varied.worlds import readings_batch
+from support.varied.policies import varied_policy
+from support.varied.sites import SPANS_MS, Draws, varied_site
+from support.varied.worlds import readings_batch
 
 _READING = re.compile(r"(-?\d+)\s+(\S+)\s+(\w+) of (\S+)\s*=\s*(.*?)(?:\s+from (\S+))?\Z")
 _SIZES = (1, 2, 3, 7, 100)

@@ -10,7 +10,7 @@ from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.rules.check import RULES
 from rapport.ensemble.rules.index import TraceIndex
 from rapport.ensemble.trace import Trace
-from rapport.testing.work import calls
+from support.work import calls
 
 Laboratory = Any
 PULL = GossipSettings(

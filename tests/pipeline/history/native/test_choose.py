@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from rapport.bench.policy import building
+from benchmarks.policy import building
 from rapport.core.errors import InvalidInput
 from rapport.pipeline.history.native.choose import choose, interest_filter
 from rapport.pipeline.history.native.whole import why_not_native
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.runners.operators.shapes import shape_of
-from rapport.testing.varied.worlds import Pull
+from support.varied.worlds import Pull
 
 BUILDING = building.Building(200, 100, 1)
 

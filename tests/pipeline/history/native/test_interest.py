@@ -30,8 +30,8 @@ from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.evaluator import Verdict
 from rapport.testing.judge.trials import Trial, varied_trial, verdict_of
-from rapport.testing.varied.policies import varied_policy
-from rapport.testing.varied.worlds import (
+from support.varied.policies import varied_policy
+from support.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,
     Pull,
