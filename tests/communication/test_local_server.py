@@ -8,9 +8,9 @@ import socket
 
 import pytest
 
+from rapport.scenarios.local_server import LocalServer
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.webhook_sink import WebhookSink
-from support.servers.local import LocalServer
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from aiosmtpd.smtp import SMTP
 
-from support.servers.local import LocalServer
+from rapport.scenarios.local_server import LocalServer
 
 Mood = Literal["takes", "refuses", "busy", "hangs"]
 

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from support.servers.local import LocalServer
+from rapport.scenarios.local_server import LocalServer
 
 _ANSWER = "HTTP/1.1 {status} Answer\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
