@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 
-from rapport.core.ids import CHANCE_BYTES, id_ends, id_start, time_ordered_ids
+from rapport.core.ids import CHANCE_BYTES, id_ends, id_start
 from rapport.kernel.clock import Clock
 
 _DRAWN = 64
@@ -50,4 +50,5 @@ class Ids:
         now_ms = self._clock.now_ms()
         if now_ms > self._last_ms:
             self._last_ms, self._start = now_ms, id_start(now_ms)
-        return time_ordered_ids(self._last_ms, self._chance.randbytes(CHANCE_BYTES * count))
+        start = self._start
+        return [start + end for end in id_ends(self._chance.randbytes(CHANCE_BYTES * count))]

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem
-from rapport.core.web_addresses import address_parts
+from rapport.core.urls import address_parts
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import Section
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rapport.core.batch import ENVELOPE, EventBatch
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import StoredEvent
+from rapport.core.event_columns import ENVELOPE, envelope_table
 from rapport.core.ids import content_id
 from rapport.core.times import format_time
 from rapport.kernel.paths import sync_path
@@ -126,7 +126,7 @@ def partition_name(column: str, value: str) -> str:
 
 
 def _bronze_table(channel: str, rows: Sequence[StoredEvent]) -> pa.Table:
-    columns = EventBatch.from_stored(rows).columns
+    columns = envelope_table(rows)
     names = pa.array([channel] * len(rows), pa.string())
     arrays = [names, *columns.columns]
     return pa.Table.from_arrays(

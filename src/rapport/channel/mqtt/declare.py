@@ -21,7 +21,7 @@ from rapport.channel.mqtt.topics import check_subscription, filter_of
 from rapport.channel.query.kinds import make_query
 from rapport.channel.reserved import is_reserved
 from rapport.core.errors import InvalidInput, Problem
-from rapport.core.web_addresses import address_parts
+from rapport.core.urls import address_parts
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
 

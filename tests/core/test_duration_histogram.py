@@ -7,13 +7,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.core.durations import DurationCounts, Durations, step_of
+from rapport.core.times import DurationCounts, DurationHistogram, bucket_of
 
 SOME = st.lists(st.one_of(st.integers(0, 200), st.integers(0, 2**53 - 1)), max_size=60)
 
 
 def counted(values: list[int]) -> DurationCounts:
-    durations = Durations()
+    durations = DurationHistogram()
     for value in values:
         durations.add(value)
     assert len(durations) == len(values)
@@ -38,18 +38,18 @@ def test_counts_of_two_stretches_add_up(some: list[int], others: list[int]) -> N
 
 
 def test_what_was_taken_is_not_told_again() -> None:
-    durations = Durations()
+    durations = DurationHistogram()
     durations.add(7)
     assert durations.take() == DurationCounts(1, 7, ((7, 1),))
     assert durations.take() == DurationCounts()
 
 
 def test_clocks_set_back_and_absurd_ones_do_no_harm() -> None:
-    assert counted([-5, 2**80]) == DurationCounts(2, 2**53 - 1, ((0, 1), (step_of(2**53 - 1), 1)))
+    assert counted([-5, 2**80]) == DurationCounts(2, 2**53 - 1, ((0, 1), (bucket_of(2**53 - 1), 1)))
 
 
 def test_memory_is_bounded_whatever_is_added() -> None:
-    durations = Durations()
+    durations = DurationHistogram()
     for power in range(54):
         for part in range(1_000):
             durations.add(2**power + part * 2**power // 1_000)

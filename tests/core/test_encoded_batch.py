@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.codec import decode_block, encode_block
-from rapport.core.event import Event
-from rapport.core.packed_events import (
-    HeldEvents,
-    PackedEvents,
-    carried_part,
-    list_head,
-    octets_head,
-    packed,
-    text_head,
+from rapport.core.encoded_batch import (
+    EncodedBatch,
+    LoggedBatch,
+    array_header,
+    bytes_header,
+    encode_value,
+    payload_slice,
+    text_header,
 )
+from rapport.core.event import Event
 from rapport.testing.packed import Numbers, pack
 
 names = st.text(min_size=1, max_size=40)
@@ -38,7 +38,7 @@ def test_their_block_is_that_of_the_events(made):
     assert block == encode_block(made)
     assert decode_block(block) == made
     assert list(pack(made)) == made
-    held = HeldEvents(pack(made), block)
+    held = LoggedBatch(pack(made), block)
     assert (len(held), list(held), held[1:3]) == (len(made), made, made[1:3])
 
 
@@ -57,7 +57,7 @@ def test_pieces_are_all_of_them_with_what_is_carried(made, most):
 @given(st.lists(st.lists(events, min_size=1, max_size=5), min_size=1, max_size=5))
 def test_joined_they_are_one(lists):
     packs = [pack(made, Numbers([place] * len(made))) for place, made in enumerate(lists)]
-    joined = PackedEvents.joined(packs)
+    joined = EncodedBatch.joined(packs)
     assert list(joined) == [event for made in lists for event in made]
     assert joined.data_bytes == sum(len(event.data) for event in joined)
     carried = [value for piece in joined.carried for value in piece.values]
@@ -66,19 +66,19 @@ def test_joined_they_are_one(lists):
 
 def test_joined_with_one_that_carries_nothing_nothing_is_carried():
     one = Event("source", "1", "t", "", 0)
-    assert not PackedEvents.joined([pack([one], Numbers([1])), pack([one])]).carried
+    assert not EncodedBatch.joined([pack([one], Numbers([1])), pack([one])]).carried
 
 
 @given(st.lists(st.integers(0, 4), max_size=6), st.integers(0, 25), st.integers(0, 25))
 def test_a_part_of_what_is_carried_is_that_of_the_events(sizes, first, end):
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     pieces = [Numbers(range(at, at + size)) for at, size in zip(starts, sizes, strict=True)]
-    found = [value for piece in carried_part(pieces, first, end) for value in piece.values]
+    found = [value for piece in payload_slice(pieces, first, end) for value in piece.values]
     assert found == list(range(sum(sizes)))[first:end]
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 31, 32, 255, 256, 4095, 4096, 65_535, 65_536])
 def test_heads_are_those_of_the_encoder(size):
-    assert text_head(size) + b"x" * size == packed("x" * size)
-    assert octets_head(size) + bytes(size) == packed(bytes(size))
-    assert list_head(size) + packed(0) * size == packed([0] * size)
+    assert text_header(size) + b"x" * size == encode_value("x" * size)
+    assert bytes_header(size) + bytes(size) == encode_value(bytes(size))
+    assert array_header(size) + encode_value(0) * size == encode_value([0] * size)

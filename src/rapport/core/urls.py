@@ -1,4 +1,4 @@
-"""Addresses of servers taken apart without a surprise. Pure. [CH-1]"""
+"""Parsing of server addresses that never raises, and checks of hosts. [CH-1]"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _USER_INFO = re.compile(r"//[^/?#]*@")
 
 
 def address_parts(text: str) -> SplitResult:
-    """The parts of an address; all of them empty for what is none, such as one with half a bracket
-    or a port that is no number, where `urlsplit` or its result would raise.
+    """The parts of an address. All parts of an invalid one are empty, such as one with half a
+    bracket or a port that is no number, for which `urlsplit` or its result raises.
 
     >>> address_parts("http://10.0.0.2:8484/x").port
     8484
@@ -22,7 +22,7 @@ def address_parts(text: str) -> SplitResult:
     """
     try:
         parts = urlsplit(text)
-        _ = parts.port  # looked at only now whether it is a number
+        _ = parts.port  # raises only on access
     except ValueError:
         return _NO_ADDRESS
     return parts
@@ -44,7 +44,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_unspecified(host: str) -> bool:
-    """Whether it stands for all addresses of a machine: one listens there, and cannot go there.
+    """Whether a host means all addresses of a machine: usable to listen on, not to connect to.
 
     >>> is_unspecified("0.0.0.0"), is_unspecified("::"), is_unspecified("10.0.0.2")
     (True, True, False)
@@ -56,7 +56,7 @@ def is_unspecified(host: str) -> bool:
 
 
 def without_password(url: str) -> str:
-    """An address for people and logs: without the name and the password that may stand in it.
+    """An address for people and logs, without user name and password.
 
     >>> without_password("https://ana:secret@10.0.0.2/x")
     'https://10.0.0.2/x'

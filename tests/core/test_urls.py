@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rapport.communication.peers import shown_address
-from rapport.core.web_addresses import address_parts
+from rapport.core.urls import address_parts
 
 NO_ADDRESSES = ("http://[half", "http://a:port", "http://exa\u2100mple/", "http://a:99999")
 
