@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rapport.testing.pages import carry_out
-from rapport.transport.key_files import load_keys
+from rapport.transport.keys import load_keys
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "context-keys.md"
 BLOCK = re.compile(r"```sh\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.DOTALL)

@@ -28,9 +28,8 @@ from rapport.testing.faults.namespaces import Machines, why_not
 from rapport.testing.processes.context import BrokerProcess
 from rapport.testing.processes.context_load import SCOPE, Tally, ask_for, consumers, providing
 from rapport.testing.processes.context_network import UNRELIABLE, BrokerNetwork, on_loopback
-from rapport.transport.base import Address, Endpoint, Handler
-from rapport.transport.key_files import add_key, share_keys
-from rapport.transport.keys import DatagramKeys, make_key
+from rapport.transport.base import Address, DatagramHandler, Endpoint
+from rapport.transport.keys import DatagramKeys, add_key, make_key, share_keys
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +121,7 @@ def test_an_update_whose_confirmation_is_lost_is_told_as_such_and_the_next_one_f
     class Deaf(BadNetwork):
         """Hears all but what ends an update."""
 
-        def receive(self, handler: Handler) -> None:
+        def receive(self, handler: DatagramHandler) -> None:
             def hear(datagram: bytes, sender: Address) -> None:
                 message = decode(datagram[1:])
                 if not (self.is_deaf and isinstance(message, Status) and message.status == 102):

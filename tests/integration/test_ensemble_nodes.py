@@ -22,8 +22,7 @@ from rapport.testing.processes.ensemble_nodes import (
     node_process,
 )
 from rapport.testing.servers.ports import free_port
-from rapport.transport.key_files import add_key, load_keys
-from rapport.transport.keys import make_key
+from rapport.transport.keys import add_key, load_keys, make_key
 
 pytestmark = pytest.mark.slow
 

@@ -20,8 +20,7 @@ from rapport.node.node import Node
 from rapport.testing.running import play
 from rapport.testing.servers.ports import free_port
 from rapport.transport.base import Address
-from rapport.transport.key_files import add_key, load_keys, share_keys
-from rapport.transport.keys import make_key
+from rapport.transport.keys import add_key, load_keys, make_key, share_keys
 
 pytestmark = pytest.mark.slow
 

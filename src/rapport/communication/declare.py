@@ -28,7 +28,7 @@ from rapport.communication.templates import ALWAYS_KNOWN, named_in_texts, templa
 from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.urls import address_parts, is_loopback
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import Section, TomlFile
 
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from rapport.context.settings import check_sealed
 from rapport.kernel.clock import Clock
-from rapport.transport import opening
+from rapport.transport import station
 from rapport.transport.addresses import ip_of, is_loopback
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
-from rapport.transport.opening import Link as Link
-from rapport.transport.opening import as_it_is as as_it_is
+from rapport.transport.station import EndpointWrapper as Link
 from rapport.transport.station import Station
 from rapport.transport.udp import host_towards
 
@@ -23,7 +22,7 @@ async def open_station(
     the address cannot be had.
     """
     check_sealed([listen], has_keys=keys is not None)
-    return await opening.open_station(listen, keys, clock, link=link)
+    return await station.open_station(listen, keys, clock, link=link)
 
 
 def own_side(brokers: Sequence[Address], keys: DatagramKeys | None) -> Address:

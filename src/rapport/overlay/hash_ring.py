@@ -18,7 +18,7 @@ _CIRCLE: Final = 1 << 64
 _HASH_BYTES: Final = 8
 
 
-def place_of(text: str) -> int:
+def ring_position(text: str) -> int:
     """The point of a text on the circle, the same on every machine: 0 to 2**64-1."""
     return int.from_bytes(blake2b(text.encode(), digest_size=_HASH_BYTES).digest(), "big")
 
@@ -62,7 +62,7 @@ class HashRing:
             return False
         self._names.add(name)
         for number in range(self._points):
-            place = place_of(f"{name}\0{number}")
+            place = ring_position(f"{name}\0{number}")
             index = bisect_left(self._places, place)
             # Two names at one point: the order must not depend on who came first.
             while index < len(self._places) and self._places[index] == place:
@@ -87,7 +87,7 @@ class HashRing:
         """Who is responsible for the key; none while the ring is empty."""
         if not self._places:
             return None
-        index = bisect_right(self._places, place_of(key))
+        index = bisect_right(self._places, ring_position(key))
         return self._owners[index if index < len(self._owners) else 0]
 
     def owners(self, key: str, count: int) -> list[str]:
@@ -97,7 +97,7 @@ class HashRing:
         """
         found: list[str] = []
         wanted = min(count, len(self._names))
-        index = bisect_right(self._places, place_of(key))
+        index = bisect_right(self._places, ring_position(key))
         while len(found) < wanted:
             owner = self._owners[index % len(self._owners)]
             if owner not in found:

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from rapport.overlay.latency import UNKNOWN_MS
-from rapport.overlay.seen import Seen
+from rapport.overlay.liveness import UNKNOWN_MS
+from rapport.overlay.routing import SeenFilter
 from rapport.transport.base import Address, Now
 
 
-class HopsSettings(msgspec.Struct, frozen=True, kw_only=True):
+class HopSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How patient hops are."""
 
     tries: int = 3
@@ -26,7 +26,7 @@ class HopsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long; longer than all tries of a sender together."""
 
 
-class Resend(msgspec.Struct, frozen=True, gc=False):
+class ResendHop(msgspec.Struct, frozen=True, gc=False):
     """Send it once more."""
 
     id: Hashable
@@ -34,7 +34,7 @@ class Resend(msgspec.Struct, frozen=True, gc=False):
     payload: Any
 
 
-class Failed(msgspec.Struct, frozen=True, gc=False):
+class HopFailed(msgspec.Struct, frozen=True, gc=False):
     """No acknowledgement came to any try: find another way."""
 
     id: Hashable
@@ -50,7 +50,7 @@ class _Waiting:
         self.tries = 1
 
 
-class Hops:
+class HopRetries:
     """What was sent and not acknowledged yet, and what arrived lately.
 
     The receiver acts on a message at most once (`arrived`), whatever is lost or doubled. Whether a
@@ -60,12 +60,12 @@ class Hops:
 
     __slots__ = ("_arrived", "_heap", "_serial", "_settings", "_waiting")
 
-    def __init__(self, settings: HopsSettings | None = None) -> None:
-        self._settings = settings = settings or HopsSettings()
+    def __init__(self, settings: HopSettings | None = None) -> None:
+        self._settings = settings = settings or HopSettings()
         self._waiting: dict[Hashable, _Waiting] = {}
         self._heap: list[tuple[float, int, Hashable]] = []
         self._serial = 0
-        self._arrived = Seen(settings.remembered, settings.keep_ms)
+        self._arrived = SeenFilter(settings.remembered, settings.keep_ms)
 
     def sent(
         self, id: Hashable, to: Address, payload: Any, now: Now, timeout_ms: float = UNKNOWN_MS
@@ -89,9 +89,9 @@ class Hops:
         """Whether to act on it. False: a repetition, so acknowledge again and do nothing else."""
         return self._arrived.rises((id, sender), 0, now)
 
-    def due(self, now: Now) -> list[Resend | Failed]:
+    def due(self, now: Now) -> list[ResendHop | HopFailed]:
         """What has waited long enough, in the order in which it became due."""
-        steps: list[Resend | Failed] = []
+        steps: list[ResendHop | HopFailed] = []
         heap, steady_ms = self._heap, now.steady_ms
         while heap and heap[0][0] <= steady_ms:
             due_ms, _, id = heapq.heappop(heap)
@@ -111,12 +111,12 @@ class Hops:
             heapq.heappop(heap)
         return None
 
-    def forget(self, to: Address) -> list[Failed]:
+    def forget(self, to: Address) -> list[HopFailed]:
         """Gives up at once all that waits for that neighbour, because it is gone."""
         gone = [(id, waiting) for id, waiting in self._waiting.items() if waiting.to == to]
         for id, _ in gone:
             del self._waiting[id]
-        return [Failed(id, to, waiting.payload) for id, waiting in gone]
+        return [HopFailed(id, to, waiting.payload) for id, waiting in gone]
 
     def waits(self, id: Hashable) -> bool:
         """Whether something with that id is not acknowledged yet."""
@@ -125,15 +125,15 @@ class Hops:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def _late(self, id: Hashable, waiting: _Waiting, steady_ms: float) -> Resend | Failed:
+    def _late(self, id: Hashable, waiting: _Waiting, steady_ms: float) -> ResendHop | HopFailed:
         if waiting.tries >= self._settings.tries:
             del self._waiting[id]
-            return Failed(id, waiting.to, waiting.payload)
+            return HopFailed(id, waiting.to, waiting.payload)
         waiting.tries += 1
         waiting.timeout_ms *= self._settings.growth
         waiting.due_ms = steady_ms + waiting.timeout_ms
         self._wake(waiting.due_ms, id)
-        return Resend(id, waiting.to, waiting.payload)
+        return ResendHop(id, waiting.to, waiting.payload)
 
     def _wake(self, due_ms: float, id: Hashable) -> None:
         self._serial += 1

@@ -1,4 +1,6 @@
-"""Which neighbours are alive: pinged every period, gone after some that stay unanswered.
+"""How long a neighbour takes to answer, and how long it is worth waiting for it. [CX-4, CX-5]
+
+Which neighbours are alive: pinged every period, gone after some that stay unanswered.
 [CX-4, EN-10]
 """
 
@@ -10,14 +12,62 @@ from itertools import count
 import msgspec
 
 from rapport.kernel.chance import Chance
-from rapport.overlay.latency import UNKNOWN_MS, RoundTrip
 from rapport.overlay.membership_steps import MembershipSettings, SendPing
 from rapport.transport.base import Address, Now
+
+LEAST_MS, MOST_MS = 5.0, 1_000.0
+UNKNOWN_MS = 200.0
+_KEEP = 3
+
+
+class RoundTrip:
+    """Round trips to one neighbour: the mean of the last three for choosing, and a smoothed value
+    with its variation for waiting, as TCP does (RFC 6298). Both are asked for far more often than
+    measured, so they are worked out then.
+    """
+
+    __slots__ = ("_last", "_mean_ms", "_timeout_ms", "smoothed_ms", "variation_ms")
+
+    def __init__(self) -> None:
+        self._last: tuple[float, ...] = ()
+        self.smoothed_ms = 0.0
+        self.variation_ms = 0.0
+        self._mean_ms = float("inf")
+        self._timeout_ms = UNKNOWN_MS
+
+    def measured(self, took_ms: float) -> None:
+        """One more answer, which took so long."""
+        if not self._last:
+            self.smoothed_ms, self.variation_ms = took_ms, took_ms / 2
+        else:
+            off = abs(self.smoothed_ms - took_ms)
+            self.variation_ms += (off - self.variation_ms) / 4
+            self.smoothed_ms += (took_ms - self.smoothed_ms) / 8
+        self._last = (*self._last[1 - _KEEP :], took_ms)
+        self._mean_ms = sum(self._last) / len(self._last)
+        late_ms = self.smoothed_ms + 4 * self.variation_ms
+        self._timeout_ms = min(max(late_ms, LEAST_MS), MOST_MS)
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self._last)
+
+    def mean_ms(self) -> float:
+        """Of the last three; infinite before the first."""
+        return self._mean_ms
+
+    def timeout_ms(self) -> float:
+        """When an answer is so late that it is better to ask again: between 5 ms and 1 s, 200 ms
+        before anything was measured.
+        """
+        return self._timeout_ms
+
 
 _NEVER = float("inf")
 
 
-class Gone(msgspec.Struct, frozen=True, gc=False):
+class LostNeighbour(msgspec.Struct, frozen=True, gc=False):
     """It gave no sign of life for `misses` periods; it is watched no more."""
 
     address: Address
@@ -121,7 +171,7 @@ class Liveness:
         watched.repeats_left = pings - 1
         return [first]
 
-    def tick(self, now: Now) -> list[SendPing | Gone]:
+    def tick(self, now: Now) -> list[SendPing | LostNeighbour]:
         """The pings that are due, and who is gone."""
         if now.steady_ms < self._due_ms:
             return []
@@ -165,7 +215,9 @@ class Liveness:
         watched = self._watched.get(address)
         return UNKNOWN_MS if watched is None else watched.round_trip.timeout_ms()
 
-    def _next(self, address: Address, watched: _Watched, now: Now) -> SendPing | Gone | None:
+    def _next(
+        self, address: Address, watched: _Watched, now: Now
+    ) -> SendPing | LostNeighbour | None:
         """What is due of one neighbour: within a round perhaps a repetition, at its end the next
         round or the end.
         """
@@ -178,7 +230,7 @@ class Liveness:
         watched.misses = 0 if self._is_heard(address, watched) else watched.misses + 1
         if watched.misses >= self._settings.misses:
             del self._watched[address], self.heard_ms[address]
-            return Gone(address)
+            return LostNeighbour(address)
         jitter = 1 - self._settings.jitter * self._chance.random()
         return self._begin(address, watched, now, self._settings.period_ms * jitter)
 

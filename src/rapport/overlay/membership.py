@@ -1,5 +1,11 @@
 """Who my neighbours are: joining, watching, departures and the way back, in one machine.
 [CX-4, EN-10]
+
+Choosing neighbours from a list: the quickest to answer, and one by chance. [CX-4]
+
+The greedy protocol of the source: three pings each, the lowest mean latencies. Those that are near
+may all be near to each other and far from the rest, so one place is kept for one that is drawn
+uniformly from the others.
 """
 
 from __future__ import annotations
@@ -8,25 +14,21 @@ from collections.abc import Sequence
 from itertools import count
 
 from rapport.kernel.chance import Chance
-from rapport.overlay.acquaintances import Acquaintances
-from rapport.overlay.flooding import Flood
-from rapport.overlay.latency import RoundTrip
-from rapport.overlay.liveness import Gone, Liveness
+from rapport.overlay.liveness import Liveness, LostNeighbour, RoundTrip
 from rapport.overlay.membership_steps import (
     PARTING,
     Admission,
-    Alone,
+    Isolated,
     JoinedNetwork,
-    Lost,
     MembershipSettings,
     MembershipStep,
+    NeighbourLost,
     SendDeparted,
     SendJoin,
     SendPing,
 )
-from rapport.overlay.neighbour_search import NeighbourSearch
-from rapport.overlay.revisiting import Revisiting
-from rapport.overlay.seen import Seen
+from rapport.overlay.neighbour_search import KnownMembers, NeighbourSearch, ReconnectSchedule
+from rapport.overlay.routing import Flood, SeenFilter
 from rapport.transport.base import Address, Now
 
 _DEPARTURES, _DEPARTURE_MS = 1_024, 60_000.0
@@ -92,7 +94,7 @@ class Membership:
         self._watching, self._has_left = watching, False
         self._was_member = bool(former)
         self._numbers = count(chance.getrandbits(32) + 1)
-        self._known = Acquaintances(own, settings.known)
+        self._known = KnownMembers(own, settings.known)
         self._known.learn(former)
         self._liveness = Liveness(settings, chance, numbers=self._numbers)
         # Needed with each message, so at no more than one call's cost.
@@ -104,14 +106,14 @@ class Membership:
         """How long to wait for an answer of a neighbour (200 ms for a stranger)."""
         self.slowest_ms = self._liveness.slowest_ms
         """The longest mean round trip to one of these; infinite when one was never measured."""
-        self._flood = Flood(Seen(_DEPARTURES, _DEPARTURE_MS))
+        self._flood = Flood(SeenFilter(_DEPARTURES, _DEPARTURE_MS))
         self._search: NeighbourSearch | None = None
         self._floor, self._wished = settings.at_least, settings.at_most
         self._needed, self._has_news = 1, False
         self._by_hand: bool | None = None
         """Whether the neighbours are given by hand; None before anybody said."""
         self._look_ms: float | None = None
-        self._silent = Revisiting(settings, chance, self._numbers)
+        self._silent = ReconnectSchedule(settings, chance, self._numbers)
 
     def start(self, candidates: Sequence[Address], now: Now) -> list[MembershipStep]:
         """Looks for neighbours in this list (and among former ones); ends with JoinedNetwork or
@@ -201,7 +203,7 @@ class Membership:
             if by in self.neighbours:  # it has left, and its good-bye was lost
                 self._drop(by)
                 self._known.forget(by)
-                steps = [Lost(by, abrupt=False), *self._repair(now)]
+                steps = [NeighbourLost(by, abrupt=False), *self._repair(now)]
         self._plan_look(now)
         return self._went_on(steps, now)
 
@@ -224,7 +226,7 @@ class Membership:
             return steps + self._liveness.suspect(broker, now)
         if broker in self.neighbours:
             self._drop(broker)
-            steps.append(Lost(broker, abrupt=False))
+            steps.append(NeighbourLost(broker, abrupt=False))
         if ttl == PARTING:
             return steps + self._was_parted_from(now)
         self._known.forget(broker)
@@ -253,7 +255,7 @@ class Membership:
         for address in self.neighbours:
             self._drop(address)
         if self._search is not None:  # whoever waits for its end hears of it
-            steps.append(Alone(0, self._needed))
+            steps.append(Isolated(0, self._needed))
         self._has_left, self._was_member = True, False
         self._search = self._look_ms = self.random = None
         self._silent.forget_all()
@@ -263,7 +265,7 @@ class Membership:
         """What is due."""
         steps: list[MembershipStep] = []
         for step in self._liveness.tick(now):
-            if isinstance(step, Gone):
+            if isinstance(step, LostNeighbour):
                 steps += self._fell_silent(step.address, now)
             else:
                 steps.append(self._perhaps_asked_again(step))
@@ -336,7 +338,7 @@ class Membership:
         self._was_member = self._was_member or joined
         self._plan_look(now)
         if not joined:
-            return Alone(answered, self._needed)
+            return Isolated(answered, self._needed)
         if (drawn or self.random) is not None and self.random not in self.neighbours:
             self.random = self._chance.choice(self.neighbours)
         return JoinedNetwork(self.neighbours)
@@ -377,7 +379,7 @@ class Membership:
         """Makes room for one that asks: any neighbour but the random one goes, and is told."""
         parted = self._chance.choice([one for one in self.neighbours if one != self.random])
         self._drop(parted)
-        return [self._parting(parted), Lost(parted, abrupt=False)]
+        return [self._parting(parted), NeighbourLost(parted, abrupt=False)]
 
     def _parting(self, to: Address) -> SendDeparted:
         return SendDeparted(to, self._own, next(self._numbers), PARTING, abrupt=False)
@@ -386,7 +388,7 @@ class Membership:
         self._drop(address)
         self._silent.fell_silent(address, now)
         told = self._tell_departed(address, now, abrupt=True)
-        return [Lost(address, abrupt=True), *told, *self._repair(now)]
+        return [NeighbourLost(address, abrupt=True), *told, *self._repair(now)]
 
     def _tell_departed(self, broker: Address, now: Now, *, abrupt: bool) -> list[MembershipStep]:
         number, ttl = next(self._numbers), self._settings.departure_ttl

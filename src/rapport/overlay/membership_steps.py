@@ -1,17 +1,39 @@
-"""What the machine of membership wants done, and what it may be told to do differently. [CX-4]
+"""Settings that are numbers: each within what its machine can work with. [CX-4, CX-5]
+
+What the machine of membership wants done, and what it may be told to do differently. [CX-4]
 
 The shell (or a machine above) turns each step into a message of its own protocol.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.overlay.ranges import MANY, check_ranges
 from rapport.transport.base import Address
+
+MANY = 1_000_000_000
+"""More than anybody needs, and still a number that can be counted and waited for."""
+
+
+def check_ranges(
+    settings: msgspec.Struct, ranges: Mapping[str, tuple[float, float]], *, code: str
+) -> None:
+    """Raises InvalidInput with that code for the first field that is outside its least and most;
+    what is no number (NaN) is outside, too.
+    """
+    for name, (least, most) in ranges.items():
+        value = getattr(settings, name)
+        if not least <= value <= most:
+            raise InvalidInput(
+                f"{name} = {value} cannot be",
+                code=code,
+                hint=f"from {least} to {most}" if most < MANY else f"{least} or more",
+            )
+
 
 PARTING = -1
 """The ttl of a departure that is none: the sender stays, but is no longer the receiver's neighbour.
@@ -45,7 +67,7 @@ class SendDeparted(msgspec.Struct, frozen=True, gc=False):
     abrupt: bool
 
 
-class Lost(msgspec.Struct, frozen=True, gc=False):
+class NeighbourLost(msgspec.Struct, frozen=True, gc=False):
     """It was a neighbour and is none any more: found silent (`abrupt`), or it said so."""
 
     address: Address
@@ -58,7 +80,7 @@ class JoinedNetwork(msgspec.Struct, frozen=True, gc=False):
     neighbours: tuple[Address, ...]
 
 
-class Alone(msgspec.Struct, frozen=True, gc=False):
+class Isolated(msgspec.Struct, frozen=True, gc=False):
     """A search for neighbours ended with too few. Who was never a member waits for a new list; who
     was one looks again after a while.
     """
@@ -67,7 +89,7 @@ class Alone(msgspec.Struct, frozen=True, gc=False):
     needed: int
 
 
-MembershipStep = SendPing | SendJoin | SendDeparted | Lost | JoinedNetwork | Alone
+MembershipStep = SendPing | SendJoin | SendDeparted | NeighbourLost | JoinedNetwork | Isolated
 
 
 class Admission(NamedTuple):

@@ -1,4 +1,9 @@
-"""Who is there: membership of a network by random probing and gossip (SWIM, with the suspicion and
+"""One probe after the other: whom to ask next, whether it answered, and how well this node itself
+keeps up. [EN-10]
+
+Pings that a member sends for others, until they are answered or their time is over. [EN-10]
+
+Who is there: membership of a network by random probing and gossip (SWIM, with the suspicion and
 local health of Lifeguard). [EN-10]
 
 Detection takes the same time and each node sends the same, however many nodes there are.
@@ -6,13 +11,14 @@ Detection takes the same time and each node sends the same, however many nodes t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
+from typing import Literal, NamedTuple
 
 from rapport.kernel.chance import Chance
-from rapport.overlay.acquaintances import Acquaintances
-from rapport.overlay.swim_hearsay import Hearsay
-from rapport.overlay.swim_messages import (
+from rapport.overlay.neighbour_search import KnownMembers
+from rapport.overlay.swim_members import Change, LocalHealth, Suspicions
+from rapport.overlay.swim_protocol import (
     Ack,
     Claim,
     Digest,
@@ -22,13 +28,139 @@ from rapport.overlay.swim_messages import (
     PingFor,
     State,
     SwimMessage,
+    SwimSettings,
     Table,
 )
-from rapport.overlay.swim_probing import Health, Probe, Turns
-from rapport.overlay.swim_relays import Relays
-from rapport.overlay.swim_roster import Change
-from rapport.overlay.swim_settings import SwimSettings
 from rapport.transport.base import Address, Now
+
+Step = Literal["ping", "ask others", "end"]
+
+
+class ProbeOrder:
+    """A fair order: everybody once, then again in a new order; newcomers at a random place."""
+
+    __slots__ = ("_chance", "_order", "_waiting")
+
+    def __init__(self, chance: Chance) -> None:
+        self._chance = chance
+        self._order: list[Address] = []
+        self._waiting: set[Address] = set()
+
+    def add(self, address: Address) -> None:
+        """Takes part from this round on."""
+        if address not in self._waiting:
+            self._order.insert(int(self._chance.random() * (len(self._order) + 1)), address)
+            self._waiting.add(address)
+
+    def prefer(self, address: Address) -> None:
+        """Has its turn next, and again when it would have had it."""
+        self._order.append(address)
+
+    def next(self, present: tuple[Address, ...], is_there: Callable[[Address], bool]) -> Address:
+        """Whose turn it is; `present` must not be empty."""
+        while True:
+            if not self._order:
+                self._order = list(present)
+                self._chance.shuffle(self._order)
+                self._waiting = set(self._order)
+            chosen = self._order.pop()
+            self._waiting.discard(chosen)
+            if is_there(chosen):
+                return chosen
+
+
+class Probe:
+    """The question to one member: pinged, pinged again, asked for through others."""
+
+    __slots__ = (
+        "_repeats",
+        "ack_ms",
+        "due_ms",
+        "ends_ms",
+        "is_answered",
+        "nacks",
+        "nacks_expected",
+        "number",
+        "target",
+    )
+
+    def __init__(
+        self, target: Address, number: int, settings: SwimSettings, slowness: int, time_ms: float
+    ) -> None:
+        self.target, self.number = target, number
+        self.ack_ms = settings.ack_ms * slowness
+        self.ends_ms = time_ms + settings.period_ms * slowness
+        self.due_ms = time_ms + self.ack_ms
+        self.is_answered = False
+        self.nacks = self.nacks_expected = 0
+        self._repeats = settings.repeats
+
+    def next_step(self, time_ms: float) -> Step | None:
+        """What is due now."""
+        if time_ms >= self.ends_ms:
+            return "end"
+        if time_ms < self.due_ms:
+            return None
+        self.due_ms += self.ack_ms
+        if self.is_answered:
+            self.due_ms = self.ends_ms
+            return None
+        if self._repeats > 0:
+            self._repeats -= 1
+            return "ping"
+        self.due_ms = self.ends_ms
+        return "ask others"
+
+    def verdict(self) -> int:
+        """How the end of it changes our own health: helpers that are silent too are a sign that
+        the fault is here.
+        """
+        if self.is_answered:
+            return -1
+        return self.nacks_expected - self.nacks if self.nacks_expected else 1
+
+
+_MOST = 1_024
+
+
+class Relay(NamedTuple):
+    """Who asked, by which number, and until when it is waited for."""
+
+    origin: Address
+    number: int
+    until_ms: float
+
+
+class Relays:
+    """What was asked for, oldest first; of more than 1,024 the oldest are dropped."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Relay] = {}
+
+    @property
+    def due_ms(self) -> float:
+        """When the oldest is over; infinite for none."""
+        for relay in self._waiting.values():
+            return relay.until_ms
+        return _NEVER
+
+    def add(self, own_number: int, origin: Address, number: int, until_ms: float) -> None:
+        """A ping with our own number is under way for somebody."""
+        if len(self._waiting) >= _MOST:
+            del self._waiting[next(iter(self._waiting))]
+        self._waiting[own_number] = Relay(origin, number, until_ms)
+
+    def done(self, own_number: int) -> Relay | None:
+        """It was answered; whom to tell."""
+        return self._waiting.pop(own_number, None)
+
+    def overdue(self, time_ms: float) -> list[Relay]:
+        """Those that were not answered in time; they are not waited for any more."""
+        over = [number for number, relay in self._waiting.items() if relay.until_ms <= time_ms]
+        return [self._waiting.pop(number) for number in over]
+
 
 _NEVER = float("inf")
 _FORMER = 256
@@ -60,13 +192,13 @@ class Swim:
         self.outbox: list[tuple[SwimMessage, Address]] = []
         self.changes: list[Change] = []
         """What became of others since somebody last looked and cleared it."""
-        self.health = Health(settings.most_health)
-        self._hearsay = Hearsay(name, own, settings, self.health, role)
+        self.health = LocalHealth(settings.most_health)
+        self._hearsay = Suspicions(name, own, settings, self.health, role)
         self.roster = self._hearsay.roster
         self._chance = chance
-        self._turns = Turns(chance)
+        self._turns = ProbeOrder(chance)
         self._relays = Relays()
-        self._former = Acquaintances(own, _FORMER)
+        self._former = KnownMembers(own, _FORMER)
         self._numbers = count(chance.getrandbits(31) + 1)
         self._probe: Probe | None = None
         self._gossip_ms = self._sync_ms = self._revisit_ms = self._probe_ms = _NEVER

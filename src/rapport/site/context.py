@@ -24,7 +24,7 @@ from rapport.context.settings import check_sealed
 from rapport.context.v0.settings import LOOPBACK, V0Settings
 from rapport.core.context_record import CONTEXT_UPDATES
 from rapport.core.errors import InvalidInput, Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.overlay.membership_steps import MembershipSettings

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.kernel.simulation import Scheduler
-from rapport.transport.base import MAX_DATAGRAM, Address, Handler
-from rapport.transport.delivery import check_is_free, check_size
+from rapport.transport.base import MAX_DATAGRAM, Address, DatagramHandler, check_is_free, check_size
 
 Position = tuple[float, float]
 """Metres east and north of somewhere."""
@@ -24,7 +23,7 @@ Whereabouts = Callable[[Address], Position | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class SimulatedLink:
     """What a datagram meets on its way."""
 
     delay_ms: float = 1.0
@@ -71,7 +70,7 @@ class SimulatedMedium:
         self,
         scheduler: Scheduler,
         chance: Chance,
-        link: Link | None = None,
+        link: SimulatedLink | None = None,
         *,
         range_metres: float | None = None,
         positions: Mapping[Address, Position] | Whereabouts | None = None,
@@ -80,14 +79,14 @@ class SimulatedMedium:
         """Without `range_metres` everybody reaches everybody; with it `positions` says where each
         address is: a mapping or a function, asked whenever something is sent.
         """
-        self.link = link or Link()
+        self.link = link or SimulatedLink()
         self.counters = MediumCounters()
         self._scheduler, self._chance = scheduler, chance
         self._range_metres = range_metres
         self._position_of = _as_function(positions)
         self._max_datagram = max_datagram
         self._places: dict[Address, SimulatedEndpoint] = {}
-        self._links: dict[tuple[Address, Address], Link] = {}
+        self._links: dict[tuple[Address, Address], SimulatedLink] = {}
         self._groups: dict[Address, int] | None = None
         self._number = 0
 
@@ -101,7 +100,7 @@ class SimulatedMedium:
         self._places[address] = endpoint
         return endpoint
 
-    def set_link(self, sender: Address, to: Address, link: Link | None) -> None:
+    def set_link(self, sender: Address, to: Address, link: SimulatedLink | None) -> None:
         """What datagrams of one to the other meet, in this direction; none: what all meet."""
         if link is None:
             self._links.pop((sender, to), None)
@@ -152,7 +151,7 @@ class SimulatedMedium:
             counters.duplicated += 1
             self._plan(datagram, sender, to, link)
 
-    def _plan(self, datagram: bytes, sender: Address, to: Address, link: Link) -> None:
+    def _plan(self, datagram: bytes, sender: Address, to: Address, link: SimulatedLink) -> None:
         delay_ms = link.delay_ms
         if link.jitter_ms:
             delay_ms += self._chance.random() * link.jitter_ms
@@ -185,7 +184,7 @@ class SimulatedEndpoint:
 
     def __init__(self, medium: SimulatedMedium, address: Address, max_datagram: int) -> None:
         self.address, self.max_datagram = address, max_datagram
-        self.handler: Handler | None = None
+        self.handler: DatagramHandler | None = None
         self._medium = medium
         self._is_closed = False
 
@@ -201,7 +200,7 @@ class SimulatedEndpoint:
         if not self._is_closed:
             self._medium.carry_to_all(datagram, self.address)
 
-    def receive(self, handler: Handler) -> None:
+    def receive(self, handler: DatagramHandler) -> None:
         """Calls the handler for each datagram from now on."""
         if not self._is_closed:
             self.handler = handler

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Literal
 
 from rapport.core.errors import InvalidInput
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 
 Axis = Literal["latitude", "longitude"]
 AngleForm = Literal["decimal", "dms", "nmea"]

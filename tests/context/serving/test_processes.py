@@ -17,8 +17,7 @@ from rapport.context.api import (
 )
 from rapport.core.errors import RapportError, Unavailable
 from rapport.testing.processes.context import BrokerProcess
-from rapport.transport.key_files import add_key, share_keys
-from rapport.transport.keys import make_key
+from rapport.transport.keys import add_key, make_key, share_keys
 
 pytestmark = pytest.mark.slow
 

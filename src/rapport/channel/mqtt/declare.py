@@ -22,7 +22,7 @@ from rapport.channel.query.kinds import make_query
 from rapport.channel.reserved import is_reserved
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.urls import address_parts
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 
 _KEYS = ("broker", "user", "password", "client", "in", "out")

@@ -15,7 +15,7 @@ from rapport.communication.templates import template_fields
 from rapport.core.context_record import CONTEXT_UPDATE, CONTEXT_UPDATES
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 
 EFFECT_KEYS = {
     "append": ("append", "type", "subject", "data", "most_hops"),

@@ -23,7 +23,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.testing.faults.bad_network import BadNetwork
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Endpoint
-from rapport.transport.key_files import load_keys
+from rapport.transport.keys import load_keys
 
 
 async def serve(given: argparse.Namespace) -> None:

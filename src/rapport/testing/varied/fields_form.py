@@ -27,7 +27,7 @@ from rapport.testing.varied.interpretations import (
     one_of,
     some_number,
 )
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 
 _TIMES: tuple[tuple[TimeRule | None, Make], ...] = (
     (None, one_of("unused")),
