@@ -1,4 +1,4 @@
-"""Datagrams between endpoints of one process: nothing is lost, the order is kept. [CX-2, CX-7]"""
+"""Datagrams between endpoints of one process, without loss and in order. [CX-2, CX-7]"""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rapport.transport.base import (
 )
 
 _AT_ONCE = 64
-"""Datagrams handed over before others on the loop get their turn."""
+"""Datagrams delivered before other callbacks of the loop run."""
 _MOST_WAITING = 100_000
-"""An endpoint that nobody reads keeps so many; more are lost, as a socket's buffer would."""
+"""Maximum of unread datagrams of an endpoint; more are lost, as with a socket."""
 
 
 class MemoryMedium:
-    """Where memory endpoints meet; all of them are in range of each other."""
+    """Connects memory endpoints, all of them in range of each other."""
 
     def __init__(self, *, max_datagram: int = MAX_DATAGRAM) -> None:
         self._max_datagram = max_datagram
@@ -29,7 +29,7 @@ class MemoryMedium:
         self._number = 0
 
     def open(self, address: Address | None = None) -> MemoryEndpoint:
-        """A new endpoint, at a free address unless one is named; raises DuplicateName."""
+        """Opens an endpoint, by default at a free address; raises DuplicateName."""
         if address is None:
             self._number += 1
             address = ("memory", self._number)
@@ -39,19 +39,18 @@ class MemoryMedium:
         return endpoint
 
     def carry(self, datagram: bytes, sender: Address, to: Address) -> None:
-        """Puts a datagram before an endpoint; nobody there: it is lost."""
+        """Delivers a datagram, or drops it if there is no endpoint."""
         place = self._places.get(to)
         if place is not None:
             place.put(datagram, sender)
 
     def carry_to_all(self, datagram: bytes, sender: Address) -> None:
-        """Puts a datagram before every other endpoint."""
+        """Delivers a datagram to every other endpoint."""
         for address, place in self._places.items():
             if address != sender:
                 place.put(datagram, sender)
 
     def remove(self, address: Address) -> None:
-        """Forgets an endpoint."""
         self._places.pop(address, None)
 
 
@@ -66,31 +65,31 @@ class MemoryEndpoint:
         self._is_woken = self._is_closed = False
 
     def send(self, datagram: bytes, to: Address) -> None:
-        """Towards one address; raises InvalidInput when larger than `max_datagram`."""
+        """Sends to one address; raises InvalidInput if larger than `max_datagram`."""
         check_size(datagram, self.max_datagram)
         if not self._is_closed:
             self._medium.carry(datagram, self.address, to)
 
     def broadcast(self, datagram: bytes) -> None:
-        """To all other endpoints of the medium."""
+        """Sends to all other endpoints of the medium."""
         check_size(datagram, self.max_datagram)
         if not self._is_closed:
             self._medium.carry_to_all(datagram, self.address)
 
     def receive(self, handler: DatagramHandler) -> None:
-        """Calls the handler for each datagram, also for those that waited."""
+        """Sets the handler, also for unread datagrams."""
         self._handler = handler
         self._wake()
 
     async def close(self) -> None:
-        """Leaves the medium; what waits is dropped."""
+        """Leaves the medium and drops unread datagrams."""
         self._is_closed = True
         self._handler = None
         self._waiting.clear()
         self._medium.remove(self.address)
 
     def put(self, datagram: bytes, sender: Address) -> None:
-        """A datagram has arrived here."""
+        """Receives a datagram."""
         if len(self._waiting) < _MOST_WAITING:
             self._waiting.append((datagram, sender))
         self._wake()

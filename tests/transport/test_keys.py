@@ -242,10 +242,10 @@ def test_a_file_that_others_could_read_is_taken_up_when_they_no_longer_can(tmp_p
 
 
 def test_nobody_is_called_what_a_process_is_to_itself(tmp_path) -> None:
-    with pytest.raises(InvalidInput, match="'local' is no owner"):
+    with pytest.raises(InvalidInput, match="the owner 'local' is reserved"):
         make_key("local", "client")
     path = tmp_path / "keys.toml"
     add_key(path, make_key("locals", "client"))
     path.write_text(path.read_text().replace('"locals"', '"local"'))
-    with pytest.raises(SiteError, match="'local' is no owner"):
+    with pytest.raises(SiteError, match="the owner 'local' is reserved"):
         load_keys(path)

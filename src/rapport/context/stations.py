@@ -10,13 +10,13 @@ from rapport.transport import station
 from rapport.transport.addresses import ip_of, is_loopback
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
-from rapport.transport.station import EndpointWrapper as Link
+from rapport.transport.station import EndpointWrapper
 from rapport.transport.station import Station
 from rapport.transport.udp import host_towards
 
 
 async def open_station(
-    listen: Address, keys: DatagramKeys | None, clock: Clock, link: Link
+    listen: Address, keys: DatagramKeys | None, clock: Clock, link: EndpointWrapper
 ) -> Station:
     """Opens a socket; raises InvalidInput for one that others reach without keys, Unavailable when
     the address cannot be had.

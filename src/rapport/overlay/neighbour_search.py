@@ -1,12 +1,11 @@
-"""One search for neighbours: choose by latency, ask each, take another for one that will not.
-[CX-4]
+"""The search for neighbours: candidates by latency, join requests, and later reconnects. [CX-4]
 
-Those that fell silent are asked now and then whether they are back. [CX-4]
+The greedy protocol of the source: three pings to each candidate, the lowest mean latencies win.
+Near candidates may all be near to each other and far from the rest, so one place is reserved for a
+candidate drawn uniformly from the others.
 
-A partition that heals leaves two networks that are content with themselves; only who remembers
-the others can join them again. A restarted broker is found in the same way.
-
-Whom a member knows beside its neighbours. [CX-4]
+A healed partition leaves two networks that do not look for each other. Members remember those that
+fell silent and ping them now and then; this also finds restarted brokers.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from rapport.transport.base import Address, Now
 
 
 class SearchEnded(msgspec.Struct, frozen=True, gc=False):
-    """How it ended: of the candidates so many answered a ping or a Join."""
+    """The end of a search: the number of candidates that answered a ping or a Join."""
 
     answered: int
 
 
 class NeighbourSearch:
-    """A search that ends by itself, whatever is lost; `ended` is there when it did.
+    """One search, which always ends, despite loss; `ended` is set then.
 
-    Inputs put what is to be sent into `steps`; who calls takes them from there.
+    Inputs append messages to `steps`, from where the caller takes them.
     """
 
     __slots__ = (
@@ -62,9 +61,9 @@ class NeighbourSearch:
         self.steps: list[SendPing | SendJoin] = []
         self.ended: SearchEnded | None = None
         self.random: Address | None = None
-        """The one that is asked because it was drawn by chance."""
+        """The randomly drawn candidate."""
         self.silent: list[Address] = []
-        """Those of `ask_exactly` from which nothing was heard."""
+        """Addresses of `ask_exactly` that did not answer."""
         self._joining: JoinProcess | None = None
         self._asked = HopRetries()
         self._reserve: list[Address] = []
@@ -73,8 +72,8 @@ class NeighbourSearch:
         self._by_hand = False
 
     def look(self, candidates: Sequence[Address], at_least: int, most: int, now: Now) -> None:
-        """Pings the candidates and asks the nearest and one by chance, at most so many; nobody when
-        fewer than `at_least` answer.
+        """Pings the candidates and sends join requests to the nearest and a random one, at most
+        `most`; to none if fewer than `at_least` answer.
         """
         settings = self._settings
         self._joining = JoinProcess(
@@ -97,21 +96,21 @@ class NeighbourSearch:
         random: Address | None = None,
         by_hand: bool = False,
     ) -> None:
-        """Asks these, without pings."""
+        """Sends join requests to these, without pings."""
         self.random, self._by_hand = random, by_hand
         for address in addresses:
             self._ask(address, now)
         self._settle()
 
     def answered(self, by: Address, number: int, now: Now) -> bool:
-        """A Pong came; false when it was none of this search's."""
+        """Handles a Pong; false if it does not belong to this search."""
         if self._joining is None or not self._joining.answered(by, number, now):
             return False
         self._chosen(now)
         return True
 
     def welcomed(self, by: Address, accepted: bool, now: Now) -> bool:
-        """A Welcome came; false when it was not asked for."""
+        """Handles a Welcome; false if it was not requested."""
         if not self._asked.acknowledged(by, by):
             return False
         if self._joining is None:
@@ -122,7 +121,6 @@ class NeighbourSearch:
         return True
 
     def tick(self, now: Now) -> None:
-        """What is due."""
         if self._joining is not None and self._joining.result is None:
             self.steps += self._joining.tick(now)
             self._chosen(now)
@@ -143,11 +141,10 @@ class NeighbourSearch:
         return self._asked.next_due()
 
     def round_trip(self, address: Address) -> RoundTrip | None:
-        """What its pings measured."""
         return self._trips.get(address)
 
     def _chosen(self, now: Now) -> None:
-        """Asks those that were chosen, when they are."""
+        """Sends join requests once the candidates are chosen."""
         joining = self._joining
         if joining is None or joining.result is None or self.ended is not None:
             return
@@ -167,7 +164,7 @@ class NeighbourSearch:
         self.steps.append(step)
 
     def _ask_another(self, instead_of: Address, now: Now) -> None:
-        """The nearest of the reserve; for the random one a random one."""
+        """Tries the nearest of the reserve, or a random one instead of the random candidate."""
         if not self._reserve:
             return
         if instead_of == self.random:
@@ -183,9 +180,7 @@ class NeighbourSearch:
 
 
 class ReconnectSchedule:
-    """Remembers a bounded number of silent ones and pings one of them, drawn uniformly, every
-    `revisit_ms`; nothing is sent while there are none.
-    """
+    """Remembers a bounded number of silent members and pings a random one every `revisit_ms`."""
 
     __slots__ = ("_chance", "_due_ms", "_numbers", "_pinged", "_settings", "_silent")
 
@@ -198,7 +193,7 @@ class ReconnectSchedule:
         self._pinged: tuple[Address, int] | None = None
 
     def fell_silent(self, address: Address, now: Now) -> None:
-        """It is gone without a word."""
+        """Adds a member that fell silent."""
         if address not in self._silent and len(self._silent) >= self._settings.known:
             del self._silent[next(iter(self._silent))]
         self._silent[address] = None
@@ -206,11 +201,10 @@ class ReconnectSchedule:
             self._due_ms = now.steady_ms + self._settings.revisit_ms
 
     def forget(self, address: Address) -> None:
-        """It is back, or said that it leaves."""
+        """Removes a member that is back or departed."""
         self._silent.pop(address, None)
 
     def forget_all(self) -> None:
-        """Asks nobody any more."""
         self._silent.clear()
         self._due_ms = self._pinged = None
 
@@ -218,14 +212,13 @@ class ReconnectSchedule:
         return address in self._silent
 
     def answered(self, by: Address, number: int) -> bool:
-        """Whether that is the answer of one that was silent. It is asked again until `forget`."""
+        """Whether this answers our ping to a silent member, which stays until `forget`."""
         if self._pinged != (by, number):
             return False
         self._pinged = None
         return by in self._silent
 
     def tick(self, now: Now) -> list[SendPing]:
-        """The ping that is due."""
         if self._due_ms is None or now.steady_ms < self._due_ms:
             return []
         if not self._silent:
@@ -241,7 +234,7 @@ class ReconnectSchedule:
 
 
 class KnownMembers:
-    """A bounded set of addresses; when full the one learned first gives way."""
+    """A bounded set of other members' addresses; when full it drops the oldest."""
 
     __slots__ = ("_known", "_most", "_own")
 
@@ -250,7 +243,7 @@ class KnownMembers:
         self._known: dict[Address, None] = {}
 
     def learn(self, addresses: Iterable[Address]) -> bool:
-        """Knows these from now on; whether one of them is new."""
+        """Adds addresses; returns whether one is new."""
         news = [one for one in addresses if one != self._own and one not in self._known]
         for address in news:
             self._known[address] = None
@@ -276,8 +269,8 @@ class KnownMembers:
 
 
 class JoinResult(msgspec.Struct, frozen=True, gc=False):
-    """Enough answered: these are to be the neighbours, the nearest first and the random one last;
-    `reserve` are the others that answered, the nearest first.
+    """The chosen neighbours, the nearest first and the random one last; `reserve` are the other
+    candidates that answered, the nearest first.
     """
 
     neighbours: tuple[Address, ...]
@@ -287,15 +280,14 @@ class JoinResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class JoinFailure(msgspec.Struct, frozen=True, gc=False):
-    """Too few answered: wait for a new list."""
+    """Too few candidates answered."""
 
     answered: int
 
 
 class JoinProcess:
-    """One try to choose neighbours; `result` is there when it ended.
-
-    It ends when all pings are answered, or `wait_ms` after the last one was sent.
+    """Chooses neighbours by ping times. It ends, and sets `result`, when all pings are answered or
+    `wait_ms` after the last one.
     """
 
     __slots__ = (
@@ -323,7 +315,7 @@ class JoinProcess:
         settings: MembershipSettings | None = None,
         numbers: Iterator[int] | None = None,
     ) -> None:
-        """`numbers` gives the numbers of the pings, for who counts them together with others."""
+        """`numbers` is the source of ping numbers, shared with other pings."""
         self._settings = settings or MembershipSettings()
         self._chance = chance
         self._at_least, self._at_most = at_least, at_most
@@ -346,7 +338,7 @@ class JoinProcess:
         return self._ping_all(now)
 
     def answered(self, to: Address, number: int, now: Now) -> bool:
-        """A candidate answered; false when that ping was not of this try, or was answered."""
+        """Handles an answer; false if that ping is not pending."""
         ping = self._open.get(number)
         if ping is None or ping[0] != to or self.result is not None:
             return False
@@ -357,7 +349,7 @@ class JoinProcess:
         return True
 
     def tick(self, now: Now) -> list[SendPing]:
-        """The next pings when they are due, or the end."""
+        """Returns the next pings if due, or ends the process."""
         if self.result is not None or now.steady_ms < self._next_ms:
             return []
         if self._rounds_left:
@@ -366,7 +358,6 @@ class JoinProcess:
         return []
 
     def answered_by(self) -> int:
-        """How many candidates answered so far."""
         return len(self._round_trips)
 
     def next_due_ms(self) -> float | None:
@@ -390,7 +381,7 @@ class JoinProcess:
         by_latency = sorted(trips, key=lambda address: trips[address].mean_ms())
         near = by_latency[: max(self._at_most - 1, 0)]
         rest = by_latency[len(near) :]
-        # When all fit, all are taken, and any of them serves as the random one.
+        # If all fit, all are chosen, and any of them is the random one.
         drawn = self._chance.choice(rest or near)
         reserve = [address for address in rest if address != drawn]
         neighbours = [address for address in near if address != drawn]

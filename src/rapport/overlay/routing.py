@@ -1,14 +1,10 @@
-"""The next step of a random walk that avoids where it was. [CX-5]
+"""Routing decisions without routing tables: random walks, flooding, and the filter of seen
+messages. [CX-4, CX-5, EN-5]
 
-The walker carries its trail: every address it was sent on from, in order, back steps too. From it
-alone each node knows where the walker was and where it first came from, so the walk is a random
-depth-first search without state in the nodes: on a connected graph it is stuck only after it was
-everywhere, within 2(n-1) steps.
-
-What was met before: a set that forgets by age and by number. [CX-5, EN-5]
-
-Telling all within some hops: flooding with a time to live, whole or of limited width.
-[CX-4, CX-5, EN-5]
+A walker carries its trail: every address that forwarded it, in order, including steps back. The
+trail alone shows each node where the walker was and where it first came from, so the walk is a
+random depth-first search without state in the nodes: on a connected graph it ends only after it
+visited every node, within 2(n-1) steps.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ _GUESSES = 3
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """Where a walker goes: `forward`, `back`, or nowhere (`stuck`, then `to` is None)."""
+    """The next step of a walker: `forward`, `back`, or none (`stuck`, then `to` is None)."""
 
     kind: Literal["forward", "back", "stuck"]
     to: Address | None = None
@@ -46,23 +42,22 @@ def next_hop(
     revisit: bool = False,
     first: int = 1,
 ) -> Step:
-    """A uniformly random neighbour that is not on the path; in a dead end back to where this node
-    was first reached from; stuck when that is before the first that walks.
+    """Chooses a uniformly random neighbour that is not on the path; in a dead end, the node from
+    which this one was first reached; stuck if the walk began here.
 
     Args:
-        path: the trail; it ends with who sent the walker here.
-        own: this node; without it a node that a walker came back to cannot tell whence it first
-            came, so give it wherever walkers go back.
-        avoid: who is not to be gone to, for example because it did not acknowledge.
-        revisit: any neighbour will do, the plain random walk.
-        first: the place on the path of the first that walks; 1 where the path begins with a
-            consumer, who is never gone to.
+        path: The trail; it ends with the sender of the walker.
+        own: This node; needed to go back correctly if walkers return to a node.
+        avoid: Nodes to avoid, for example because they did not acknowledge.
+        revisit: Allows any neighbour: the plain random walk.
+        first: Index on the path of the first node that may be visited; 1 if the path begins with a
+            consumer.
 
-    Costs about a microsecond while most neighbours are fresh, else path plus neighbours.
+    Costs about a microsecond while most neighbours are unvisited, else O(path + neighbours).
     """
     count = len(neighbours)
     if count:
-        # Most neighbours are fresh most of the time: guessing is cheaper than listing, and as fair.
+        # Usually most neighbours are unvisited: drawing is cheaper than listing, and as uniform.
         barred = () if revisit else path
         for _ in range(_GUESSES):
             to = neighbours[int(chance.random() * count)]
@@ -78,19 +73,19 @@ def next_hop(
 def _back(
     path: Sequence[Address], own: Address | None, avoid: Collection[Address], first: int
 ) -> Step:
-    """To the node this one was first reached from; if that is avoided, to where that was first
-    reached from, and so on.
+    """A step to the node from which this one was first reached; if that is avoided, to its own
+    predecessor, and so on.
     """
-    place = _place_before(path, own, len(path))
+    place = _predecessor(path, own, len(path))
     while place >= first:
         if path[place] not in avoid and path[place] != own:
             return Step("back", path[place])
-        place = _place_before(path, path[place], place)
+        place = _predecessor(path, path[place], place)
     return DEAD_END
 
 
-def _place_before(path: Sequence[Address], node: Address | None, end: int) -> int:
-    """The place of whom the node was first reached from; -1 when there is none."""
+def _predecessor(path: Sequence[Address], node: Address | None, end: int) -> int:
+    """The index of the node's first predecessor; -1 if it has none."""
     for place in range(end):
         if path[place] == node:
             return place - 1
@@ -98,7 +93,7 @@ def _place_before(path: Sequence[Address], node: Address | None, end: int) -> in
 
 
 def way_back(trail: Sequence[Address]) -> tuple[Address, ...]:
-    """The trail without its detours: an answer need not go into dead ends again.
+    """The trail without its detours, for the answer.
 
     >>> way_back((("c", 1), ("a", 1), ("b", 1), ("x", 1), ("b", 1), ("d", 1)))
     (('c', 1), ('a', 1), ('b', 1), ('d', 1))
@@ -118,11 +113,11 @@ def way_back(trail: Sequence[Address]) -> tuple[Address, ...]:
 
 
 class SeenFilter:
-    """Remembers keys for `keep_ms` after they were first met, at most `capacity` of them.
+    """Remembers keys for `keep_ms` after they were first seen, at most `capacity` of them.
 
-    When full the oldest is forgotten first, so a key is surely remembered while fewer than
-    `capacity` others follow it within `keep_ms`. Each key may carry a level (a TTL). A call costs
-    about half a microsecond, whatever the number of keys.
+    When full it forgets the oldest first, so a key is remembered while fewer than `capacity` others
+    follow it within `keep_ms`. Each key has a level (a TTL). A call costs about half a microsecond,
+    independent of the number of keys.
     """
 
     __slots__ = ("_capacity", "_keep_ms", "_level", "_order")
@@ -137,11 +132,11 @@ class SeenFilter:
         self._order: deque[tuple[float, Hashable]] = deque()
 
     def first_time(self, key: Hashable, now: Now) -> bool:
-        """Whether the key is not remembered; from now on it is."""
+        """Whether the key is new; remembers it."""
         return self.rises(key, 0, now)
 
     def rises(self, key: Hashable, level: int, now: Now) -> bool:
-        """Whether the key is new or has a higher level than ever; remembers the level."""
+        """Whether the key is new or has a higher level than before; remembers the level."""
         order = self._order
         if order and order[0][0] <= now.steady_ms:
             self._forget_old(now.steady_ms)
@@ -158,13 +153,13 @@ class SeenFilter:
         return True
 
     def knows(self, key: Hashable, now: Now) -> bool:
-        """Whether the key is remembered; changes nothing that can be noticed."""
+        """Whether the key is remembered."""
         if self._order and self._order[0][0] <= now.steady_ms:
             self._forget_old(now.steady_ms)
         return key in self._level
 
     def level_of(self, key: Hashable, now: Now) -> int | None:
-        """The highest level of a key that is remembered; changes nothing that can be noticed."""
+        """The highest level of a remembered key."""
         return self._level.get(key) if self.knows(key, now) else None
 
     def __len__(self) -> int:
@@ -177,11 +172,11 @@ class SeenFilter:
 
 
 class Flood:
-    """Decides who gets a message on.
+    """Flooding with a time to live, to all neighbours or a limited number.
 
-    Without loss exactly those within `ttl` hops of the origin get it, whatever the delays: a copy
-    that comes later over a shorter way, and so may go further, is passed on again. Act on what
-    `is_new` says, not on whether there is someone to pass it on to.
+    Without loss exactly the nodes within `ttl` hops of the origin receive a message, whatever the
+    delays: a later copy over a shorter path is forwarded again. Handle a message if `is_new`, not
+    depending on the receivers of `spread`.
     """
 
     __slots__ = ("_chance", "_seen")
@@ -191,7 +186,7 @@ class Flood:
         self._seen, self._chance = seen, chance
 
     def is_new(self, key: Hashable, now: Now) -> bool:
-        """Whether `spread` was not called with this key; ask before."""
+        """Whether `spread` was not called with this key yet."""
         return not self._seen.knows(key, now)
 
     def spread(
@@ -204,8 +199,8 @@ class Flood:
         *,
         width: int = 0,
     ) -> list[Address]:
-        """Who gets it on, with `ttl - 1`: all neighbours but who sent it, nobody at ttl 0 or when
-        it was passed on before. The origin calls it with `came_from` None.
+        """The next receivers, with `ttl - 1`: all neighbours except the sender; none at ttl 0 or if
+        it was forwarded before. The origin passes None as `came_from`.
 
         Normalized flooding: with a `width` (the least degree of the network) no more than so many,
         drawn uniformly, so that nodes with many neighbours do not multiply the messages.

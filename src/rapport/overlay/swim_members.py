@@ -1,9 +1,5 @@
-"""Whom a member knows, and which of two claims about somebody holds. [EN-10]
-
-News that a member passes on: what was told least often goes first, and each often enough.
+"""The member table of SWIM: which of two claims about a member holds, and which updates to gossip.
 [EN-10]
-
-What a member heard of others and of itself, and what of that it passes on. [EN-10]
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ ChangeKind = Literal["joined", "suspected", "cleared", "failed", "left", "rename
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """What became of a member, as far as this node knows."""
+    """A change of a member in this node's view."""
 
     kind: ChangeKind
     address: Address
@@ -51,7 +47,7 @@ class Member:
         self.become(claim, time_ms)
 
     def become(self, claim: Claim, time_ms: float) -> None:
-        """Is as the claim says, since then."""
+        """Applies a claim."""
         if claim.role or claim.incarnation > self.incarnation:
             self.role = claim.role
         self.name, self.state = claim.name, claim.state
@@ -59,24 +55,24 @@ class Member:
         self.accusers = {claim.by: None} if claim.state is State.SUSPECT else {}
 
     def claim(self) -> Claim:
-        """What is held of it, to be told."""
+        """The current claim about the member."""
         by = next(iter(self.accusers), None)
         return Claim(self.state, self.address, self.incarnation, self.name, by, self.role)
 
 
 class MemberTable:
-    """The other members. Of two claims the one with the greater incarnation holds, of equal ones
-    the graver; so all who heard the same claims, in any order, hold the same.
+    """The other members. Of two claims the one with the greater incarnation holds, at equal ones
+    the greater state; so all nodes with the same claims, in any order, have the same view.
     """
 
     def __init__(self, settings: SwimSettings) -> None:
         self._settings = settings
         self._members: dict[Address, Member] = {}
         self._suspects: dict[Address, float] = {}
-        """When each is counted as dead."""
+        """The time at which each is declared dead."""
         self._suspicion_due_ms = _NEVER
         self.present: tuple[Address, ...] = ()
-        """Who is not gone; replaced, never changed, when it changes."""
+        """Members that are not gone; replaced on change, never mutated."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -85,21 +81,20 @@ class MemberTable:
         return iter(self._members.values())
 
     def get(self, address: Address) -> Member | None:
-        """The member at an address."""
         return self._members.get(address)
 
     @property
     def nodes(self) -> int:
-        """How many are there, with this one."""
+        """The number of present members, including this one."""
         return len(self.present) + 1
 
     @property
     def suspicion_due_ms(self) -> float:
-        """When the next suspected one runs out of time; infinite for none."""
+        """The next time a suspected member is declared dead; infinite if there is none."""
         return self._suspicion_due_ms
 
     def take(self, claim: Claim, time_ms: float) -> tuple[bool, Change | None]:
-        """Whether the claim says something new, and what that changes."""
+        """Applies a claim; returns whether it is new, and the change."""
         member = self._members.get(claim.address)
         if member is None:
             return self._meet(claim, time_ms)
@@ -117,29 +112,29 @@ class MemberTable:
         return True, _change(was, name, role, member)
 
     def overdue(self, time_ms: float) -> list[Member]:
-        """The suspected whose time is over."""
+        """Suspected members past their deadline."""
         return [self._members[one] for one, due in self._suspects.items() if due <= time_ms]
 
     def forget_gone(self, before_ms: float) -> list[Member]:
-        """Drops those that are gone since before then."""
+        """Removes members that have been gone since before that time."""
         old = [m for m in self._members.values() if m.state.is_gone and m.since_ms < before_ms]
         for member in old:
             del self._members[member.address]
         return old
 
     def digest(self, own: Claim) -> int:
-        """All who are there and their incarnations in one number, the same for all who agree."""
+        """A hash of the present members and their incarnations."""
         total = _hashed(own.address, own.incarnation)
         for address in self.present:
             total ^= _hashed(address, self._members[address].incarnation)
         return total
 
     def with_role(self, role: str) -> tuple[Address, ...]:
-        """Who is there in a role."""
+        """The present members with a role."""
         return tuple(one for one in self.present if self._members[one].role == role)
 
     def namesakes(self, name: str) -> list[Address]:
-        """Who is there under a name: should be one at most."""
+        """The present members with a name; normally at most one."""
         return [one for one in self.present if self._members[one].name == name]
 
     def _meet(self, claim: Claim, time_ms: float) -> tuple[bool, Change | None]:
@@ -151,7 +146,7 @@ class MemberTable:
         return True, Change("joined", member.address, member.name)
 
     def _confirm(self, member: Member, claim: Claim, time_ms: float) -> bool:
-        """One more says that it is suspect; whether that shortens its time."""
+        """Counts another accuser; returns whether that shortens the deadline."""
         if claim.state is not State.SUSPECT or claim.by in member.accusers:
             return False
         if len(member.accusers) > self._settings.confirmations:
@@ -161,7 +156,7 @@ class MemberTable:
         return True
 
     def _watch(self, member: Member, time_ms: float) -> None:
-        """Sets when a suspected one is counted as dead; the others are not suspected."""
+        """Sets the deadline of a suspected member; clears it for others."""
         if member.state is State.SUSPECT:
             confirmed = len(member.accusers) - 1
             patience_ms = self._settings.suspicion_ms(self.nodes, confirmed)
@@ -194,19 +189,19 @@ def _hashed(address: Address, incarnation: int) -> int:
 
 
 _HEADER_BYTES = 5
-"""What an array of claims needs beside them."""
+"""Size of the array header."""
 
 
 class _Item(msgspec.Struct, gc=False):
     claim: Claim
     size: int
-    told: int = 0
+    sent: int = 0
 
 
 class UpdateQueue:
-    """The claims that are passed on, at most one about each member: the latest.
+    """The claims to gossip, at most one for each member: the latest. The least sent go first.
 
-    `take` costs in proportion to the claims that wait; without news nothing.
+    `take` costs O(claims in the queue).
     """
 
     __slots__ = ("_items", "_settings")
@@ -222,41 +217,40 @@ class UpdateQueue:
         return len(self._items)
 
     def add(self, claim: Claim) -> None:
-        """From now on this is told of the member, and nothing older."""
+        """Adds a claim in place of an older one about the member."""
         self._items[claim.address] = _Item(claim, len(encode(claim)))
 
     def forget(self, address: Address) -> None:
-        """Tells no more about it."""
         self._items.pop(address, None)
 
     def take(self, nodes: int, first: Claim | None = None) -> MemberUpdate:
-        """What goes with the next message to one other, `first` before all else; news that is too
-        large to go with others goes alone.
+        """The claims for the next message, `first` before all others; a claim that is too large for
+        the limit is sent alone.
         """
         if not self._items:
             return () if first is None else (first,)
         chosen = [] if first is None else [first]
         room = self._settings.news_bytes - _HEADER_BYTES
         room -= len(encode(first)) if first is not None else 0
-        most = self._settings.tellings(nodes)
-        for item in sorted(self._items.values(), key=_times_told):
+        most = self._settings.transmissions(nodes)
+        for item in sorted(self._items.values(), key=_times_sent):
             if (item.size > room and chosen) or item.claim == first:
                 continue
             room -= item.size
             chosen.append(item.claim)
-            item.told += 1
-            if item.told >= most:
+            item.sent += 1
+            if item.sent >= most:
                 del self._items[item.claim.address]
         return tuple(chosen)
 
 
-def _times_told(item: _Item) -> int:
-    return item.told
+def _times_sent(item: _Item) -> int:
+    return item.sent
 
 
 class Suspicions:
-    """Takes claims: those that say something new change the roster and become news; those that are
-    wrong about this node are objected to.
+    """Applies claims: new ones change the member table and are gossiped; wrong ones about this node
+    are refuted.
     """
 
     def __init__(
@@ -268,13 +262,13 @@ class Suspicions:
         self._name, self._own, self._health, self._role = name, own, health, role
 
     def own_claim(self, state: State = State.ALIVE) -> Claim:
-        """What this node says of itself."""
+        """The claim of this node about itself."""
         return Claim(state, self._own, self.incarnation, self._name, role=self._role)
 
     def take(self, claim: Claim, time_ms: float) -> Change | None:
-        """Somebody says so; what it changes."""
+        """Applies a claim; returns the change."""
         if claim.address == self._own:
-            self._object(claim)
+            self._refute(claim)
             return None
         is_new, change = self.roster.take(claim, time_ms)
         if is_new:
@@ -282,8 +276,8 @@ class Suspicions:
         return change
 
     def doubted(self, claims: Iterable[Claim], sender: Address) -> list[Claim]:
-        """The claims of a table. Who is dead for its sender may only be beyond a cut: whoever is
-        present here is suspected, and may still object.
+        """The claims of a table, with `dead` weakened to `suspect` for members present here: they
+        may only be unreachable for the sender, and can still refute it.
         """
         return [
             Claim(State.SUSPECT, claim.address, claim.incarnation, claim.name, sender, claim.role)
@@ -293,36 +287,37 @@ class Suspicions:
         ]
 
     def news_for(self, to: Address) -> MemberUpdate:
-        """What goes with a message; a suspected or dead one is first told that it is."""
+        """The updates for a message; a suspected or dead receiver gets the claim about itself
+        first.
+        """
         member = self.roster.get(to)
         about = member.claim() if member is not None and member.state is not State.ALIVE else None
         return self.news.take(self.roster.nodes, about)
 
     def tables(self, *, wants_back: bool) -> list[Table]:
-        """All that is known."""
+        """All claims."""
         claims = [self.own_claim(), *(member.claim() for member in self.roster)]
         return tables_of(claims, wants_back=wants_back)
 
     def digest(self) -> int:
-        """All that is known, in one number."""
+        """A hash of all claims."""
         return self.roster.digest(self.own_claim())
 
     def is_present(self, address: Address) -> bool:
-        """Whether it is a member that is not gone."""
         member = self.roster.get(address)
         return member is not None and not member.state.is_gone
 
-    def _object(self, claim: Claim) -> None:
-        """Somebody says of this node what is not so, or what was so of one that was here before."""
-        said_of_before = (
+    def _refute(self, claim: Claim) -> None:
+        """Refutes a wrong claim about this node, or one about its predecessor at the address."""
+        is_about_predecessor = (
             claim.incarnation > self.incarnation
             or claim.name != self._name
-            or claim.role not in ("", self._role)  # nodes of before pass claims on without it
+            or claim.role not in ("", self._role)  # older versions omit the role
         )
-        is_wrong = claim.state is not State.ALIVE or said_of_before
+        is_wrong = claim.state is not State.ALIVE or is_about_predecessor
         if claim.incarnation < self.incarnation or not is_wrong:
             return
-        # Beyond that nobody would read a word of this node.
+        # Other nodes reject greater incarnations.
         self.incarnation = min(claim.incarnation + 1, MOST_INCARNATION)
         if claim.state is not State.ALIVE:
             self._health.change(1)
@@ -330,8 +325,8 @@ class Suspicions:
 
 
 class LocalHealth:
-    """How far this node can trust its own accusations: 0 is well. A node that is slow, or cut off,
-    probes more slowly and waits longer (Lifeguard).
+    """Lifeguard's local health score: 0 is healthy. A slow or disconnected node probes more slowly
+    and waits longer.
     """
 
     __slots__ = ("_most", "score")
@@ -341,9 +336,9 @@ class LocalHealth:
 
     @property
     def slowness(self) -> int:
-        """By how much periods and time-outs are stretched."""
+        """The factor of periods and time-outs."""
         return self.score + 1
 
     def change(self, by: int) -> None:
-        """Better below 0, worse above."""
+        """Negative is better, positive is worse."""
         self.score = min(max(self.score + by, 0), self._most)

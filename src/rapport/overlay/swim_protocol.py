@@ -1,8 +1,6 @@
-"""What members of a network tell each other about who is there, and its bytes. [EN-10]
+"""Messages and settings of SWIM. [EN-10]
 
-msgpack arrays that begin with a tag; the order of fields is the order on the wire.
-
-How eagerly a network watches its members. [EN-10]
+Messages are msgpack arrays that begin with a tag; the order of fields is the order on the wire.
 """
 
 from __future__ import annotations
@@ -19,16 +17,16 @@ from rapport.transport.base import Address
 MAX_NAME = 255
 MAX_ROLE = 32
 TABLE_BYTES = 1_100
-"""Of the claims in a Table, so that it is one sealed datagram."""
+"""Maximum size of the claims in a Table, so that it fits one sealed datagram."""
 _MAX_HOST = 64
 _MAX_CLAIMS = 1_024
 _MAX_NUMBER = 2**53
 MOST_INCARNATION = _MAX_NUMBER - 1
-"""No claim with a greater one is read."""
+"""Claims with a greater one are rejected."""
 
 
 class State(IntEnum):
-    """How a member is; of two claims with the same incarnation the greater state holds."""
+    """The state of a member; of two claims with the same incarnation the greater state holds."""
 
     ALIVE = 0
     SUSPECT = 1
@@ -37,42 +35,41 @@ class State(IntEnum):
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is no member any more."""
         return self >= State.DEAD
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """That a member is in a state, as of its own count of objections."""
+    """A claim that a member is in a state, with the incarnation it refers to."""
 
     state: State
     address: Address
     incarnation: int
     name: str = ""
     by: Address | None = None
-    """Who suspects it."""
+    """The accuser of a suspected member."""
     role: str = ""
-    """What the member is to the others beside a member, by its own account."""
+    """The member's own description of its role."""
 
 
 MemberUpdate = tuple[Claim, ...]
 
 
 class Ping(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="P"):
-    """Asks for an Ack of the same number."""
+    """Requests an Ack with the same number."""
 
     number: int
     news: MemberUpdate = ()
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="A"):
-    """Alive, or who was asked for is."""
+    """The answer to a Ping or a PingFor."""
 
     number: int
     news: MemberUpdate = ()
 
 
 class PingFor(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="I"):
-    """Asks to ping another, and to say Ack or Nack."""
+    """Requests a ping of another member, answered with Ack or Nack."""
 
     number: int
     target: Address
@@ -80,29 +77,29 @@ class PingFor(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="I"):
 
 
 class Nack(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="N"):
-    """Who was asked for did not answer; yet whoever says so is there."""
+    """The target of a PingFor did not answer, but the helper is alive."""
 
     number: int
 
 
 class Gossip(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="G"):
-    """News only."""
+    """Updates without a probe."""
 
     news: MemberUpdate
 
 
 class Digest(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="D"):
-    """All that the sender knows, in one number; who knows something else sends its Table."""
+    """A hash of the sender's view; a receiver with another one sends its Table."""
 
     value: int
 
 
 class Table(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="T"):
-    """What the sender knows of some members; all of it is in several. Also how one joins."""
+    """The sender's claims, possibly in several tables; also the join request."""
 
     claims: MemberUpdate
     wants_back: bool = False
-    """Whether the receiver is to send its own."""
+    """Whether the receiver should send its own."""
 
 
 SwimMessage = Ping | Ack | PingFor | Nack | Gossip | Digest | Table
@@ -112,14 +109,11 @@ _decoder: msgspec.msgpack.Decoder[SwimMessage] = msgspec.msgpack.Decoder(SwimMes
 
 
 def encode(message: SwimMessage | Claim) -> bytes:
-    """The message as bytes; about a microsecond."""
     return _encoder.encode(message)
 
 
 def decode(data: bytes) -> SwimMessage:
-    """The message in the bytes, checked; raises InvalidInput (`overlay.bad_message`), nothing
-    else.
-    """
+    """Decodes and checks a message; raises only InvalidInput (`overlay.bad_message`)."""
     try:
         message = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -129,7 +123,7 @@ def decode(data: bytes) -> SwimMessage:
 
 
 def tables_of(claims: Iterable[Claim], *, wants_back: bool) -> list[Table]:
-    """All claims in as many tables as are needed, each one datagram; the last asks back."""
+    """Splits claims into tables of one datagram each; the last one has `wants_back`."""
     slices: list[list[Claim]] = [[]]
     room = TABLE_BYTES
     for claim in claims:
@@ -179,47 +173,46 @@ def _bad(why: str) -> InvalidInput:
 
 
 class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All nodes of a network should have the same; times in ms.
+    """Settings, which should be the same on all nodes of a network; times in ms.
 
-    A node sends about two messages per period while nothing happens, however many nodes there are.
+    Without changes a node sends about two messages per period, independent of the number of nodes.
     """
 
     period_ms: float = 1_000.0
-    """Every so often one member is probed. Halving it halves detection time and doubles the load.
-    """
+    """Between probes. Halving it halves the detection time and doubles the load."""
     ack_ms: float = 250.0
-    """How long to wait for an answer before the ping is repeated; longer than a round trip."""
+    """Time-out of an answer before the ping is repeated; longer than a round trip."""
     repeats: int = 1
-    """Times an unanswered ping is repeated before others are asked; costs nothing without loss."""
+    """Repetitions of an unanswered ping before indirect pings."""
     helpers: int = 3
-    """Others that are asked to ping who did not answer."""
+    """Members that send indirect pings."""
     suspicion: float = 1.75
-    """A suspected member has at least `suspicion * log10(n)` periods to object, never below two. It
-    is counted as dead at the end.
+    """A suspected member has at least `suspicion * log10(n)` periods, and at least two, to refute
+    the suspicion before it is declared dead.
     """
     patience: float = 2.5
-    """So many times that long while nobody else has confirmed the suspicion."""
+    """The factor of this time while no other member has confirmed the suspicion."""
     confirmations: int = 3
-    """After so many others said the same, it has only the least time."""
+    """Confirmations after which only the minimum time remains."""
     gossip_ms: float = 200.0
-    """While there is news, it is told to `fan_out` others every so often, beside what is sent
-    along with pings.
+    """Between gossip messages to `fan_out` members while there are updates, in addition to updates
+    on pings.
     """
     fan_out: int = 3
     retransmit: int = 4
-    """Each news is told `retransmit * log10(n)` times by each who hears it."""
+    """Each member sends an update `retransmit * log10(n)` times."""
     news_bytes: int = 512
-    """Most bytes of news that go with one message."""
+    """Maximum bytes of updates on one message."""
     sync_periods: int = 15
-    """Every so many periods two members compare all they know; that heals what gossip missed."""
+    """Periods between comparisons with another member; repairs what gossip missed."""
     revisit_periods: int = 5
-    """Every so many periods one of the dead is asked whether it is back; that heals partitions."""
+    """Periods between contacts to a dead member; heals partitions."""
     forget_periods: int = 60
-    """The dead are remembered for so many periods, then only their addresses are."""
+    """Periods until a dead member is forgotten except for its address."""
     most_health: int = 8
-    """How many times slower a node that does not keep up gets before it accuses others."""
+    """Maximum of the local health score."""
     most_members: int = 10_000
-    """Others are not taken in beyond that, so that nobody can fill our memory."""
+    """Maximum of members, which bounds memory."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -248,19 +241,19 @@ class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def least_suspicion_ms(self, nodes: int) -> float:
-        """What a suspected one has when several say the same."""
+        """The minimum time to refute a suspicion."""
         return max(2.0, self.suspicion * math.log10(max(nodes, 1))) * self.period_ms
 
     def suspicion_ms(self, nodes: int, confirmed: int) -> float:
-        """How long a suspected one may object; falls with the logarithm of who confirmed it."""
+        """The time to refute a suspicion; falls with the logarithm of the confirmations."""
         least_ms = self.least_suspicion_ms(nodes)
         if confirmed >= self.confirmations:
             return least_ms
         share = math.log(confirmed + 1) / math.log(self.confirmations + 1)
         return least_ms * (self.patience - (self.patience - 1) * share)
 
-    def tellings(self, nodes: int) -> int:
-        """How often one node tells a piece of news."""
+    def transmissions(self, nodes: int) -> int:
+        """How often one node sends an update."""
         return self.retransmit * math.ceil(math.log10(max(nodes, 1) + 1))
 
 

@@ -1,7 +1,5 @@
-"""A network of members on simulated time, to test and to measure membership. [EN-10]
-
-How soon the dead are found, how often the living are called dead, and what that costs: measured
-as SWIM, memberlist and Lifeguard were. [EN-10]
+"""Simulation of SWIM membership: detection times, false positives and load, measured as in the
+SWIM, memberlist and Lifeguard publications. [EN-10]
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from rapport.transport.simulated import SimulatedLink, SimulatedMedium
 
 
 class MembershipReport(NamedTuple):
-    """What one node noticed of another, and when."""
+    """A change that one node noticed in another, with its time."""
 
     time_ms: float
     by: Address
@@ -30,7 +28,7 @@ class MembershipReport(NamedTuple):
 
 
 class _Node:
-    """A machine at its endpoint. A starved one hears and does nothing but at times."""
+    """A member on its endpoint. A starved one handles messages only at times."""
 
     def __init__(self, network: SwimNetwork, swim: Swim) -> None:
         self.swim, self._network = swim, network
@@ -42,7 +40,7 @@ class _Node:
         self._is_asleep = self._is_dead = False
 
     def settle(self) -> None:
-        """Sends what is to be sent, notes what was noticed, plans the next tick."""
+        """Sends the outbox, records changes, plans the next tick."""
         swim, network = self.swim, self._network
         for message, to in swim.outbox:
             self._endpoint.send(encode(message), to)
@@ -59,18 +57,18 @@ class _Node:
             self._planned = network.scheduler.at(due_ms, self._tick)
 
     def kill(self) -> None:
-        """Is gone without a word."""
+        """Stops without a message."""
         self._is_dead = True
         self._endpoint.leave()
 
     def starve(self, asleep_ms: float, awake_ms: float) -> None:
-        """Gets a processor only now and then."""
+        """Gets CPU time only now and then."""
         scheduler = self._network.scheduler
         self._is_asleep = True
 
         def wake() -> None:
             self._is_asleep = False
-            self._tick()  # first, as if nobody had answered meanwhile: the worst order
+            self._tick()  # before the answers: the worst order
             unread, self._unread = self._unread, []
             for datagram, sender in unread:
                 self._take(datagram, sender)
@@ -114,15 +112,13 @@ class SwimNetwork:
             self.add(number, known=() if number == 0 else (self.address(0),))
 
     def address(self, number: int) -> Address:
-        """Of a member."""
         return ("n", number + 1)
 
     def swim(self, number: int) -> Swim:
-        """The machine of a member."""
         return self._nodes[self.address(number)].swim
 
     def add(self, number: int, known: tuple[Address, ...] = (), name: str = "") -> None:
-        """One more starts, or one that was killed starts anew."""
+        """Starts a new member, or restarts a killed one."""
         own = self.address(number)
         chance = Chance(self.chance.getrandbits(64))
         swim = Swim(name or f"n{number}", own, chance, self.settings)
@@ -131,31 +127,29 @@ class SwimNetwork:
         node.settle()
 
     def kill(self, number: int) -> None:
-        """One is gone without a word."""
         self._nodes[self.address(number)].kill()
 
     def leave(self, number: int) -> None:
-        """One says goodbye and is gone."""
+        """Lets a member leave."""
         node = self._nodes[self.address(number)]
         node.swim.leave()
         node.settle()
         node.kill()
 
     def starve(self, number: int, asleep_ms: float, awake_ms: float = 20) -> None:
-        """One gets a processor only for so long after each sleep."""
+        """Lets a member run only for `awake_ms` after each sleep."""
         self._nodes[self.address(number)].starve(asleep_ms, awake_ms)
 
     def run_periods(self, periods: float) -> None:
-        """Time goes on."""
         self.scheduler.run(self.scheduler.time_ms + periods * self.settings.period_ms)
 
     def agree(self, *numbers: int) -> bool:
-        """Whether each of these (all when none is named) holds exactly these for present."""
+        """Whether each of these (default: all) has exactly these as present members."""
         chosen = [self.address(one) for one in numbers] or list(self._nodes)
         return all({own, *self._nodes[own].swim.present} == set(chosen) for own in chosen)
 
     def noticed(self, kind: str, number: int, since_ms: float = 0) -> dict[Address, float]:
-        """When each first noticed that of one member."""
+        """The first time each member noticed that change of one member."""
         found: dict[Address, float] = {}
         for told in self.told:
             change = told.change

@@ -1,8 +1,5 @@
-"""Edges drawn by chance between numbered nodes: what the random topologies are made of. [CX-7]
-
-Graphs to test and simulate networks on: ring, mesh, Waxman, regular, any list of edges. [CX-7]
-
-A topology says who is whose neighbour; nodes are any hashable things.
+"""Graphs for tests and simulations of networks: ring, mesh, Waxman, regular, any list of edges.
+[CX-7]
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ MOST_LOOKED_AT_AGAIN = 3
 KEEPS_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 STATIC_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("format", ("ruff", "format", "--check", "--quiet", "src", "tests", "examples")),
-    ("lint", ("ruff", "check", "--no-cache", "--quiet", "src", "tests", "examples")),
-    ("spelling", ("codespell", "src", "docs", "examples", "README.md", "ARCHITECTURE.md")),
+    ("format", ("ruff", "format", "--check", "--quiet", "src", "lab", "tests", "examples")),
+    ("lint", ("ruff", "check", "--no-cache", "--quiet", "src", "lab", "tests", "examples")),
+    ("spelling", ("codespell", "src", "lab", "docs", "examples", "README.md", "ARCHITECTURE.md")),
     ("imports", ("lint-imports", "--no-cache")),
     ("types", ("mypy",)),
 )

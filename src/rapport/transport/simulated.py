@@ -1,8 +1,8 @@
-"""Datagrams on simulated time: delay, loss, repetition, disorder, range and partitions, all drawn
-from one seed. [CX-7, EN-10]
+"""Datagrams on simulated time: delay, loss, duplication, reordering, range and partitions, from one
+seed. [CX-7, EN-10]
 
-Knows no asyncio: a datagram is a call planned on the scheduler. A handler that raises ends the run,
-as a fault in a simulation should.
+It uses no asyncio: a datagram is a call planned on the scheduler. A handler that raises ends the
+run.
 """
 
 from __future__ import annotations
@@ -16,25 +16,23 @@ from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import MAX_DATAGRAM, Address, DatagramHandler, check_is_free, check_size
 
 Position = tuple[float, float]
-"""Metres east and north of somewhere."""
+"""Metres east and north of an origin."""
 
 Whereabouts = Callable[[Address], Position | None]
-"""Where an address is now; none: nowhere, so out of everybody's range."""
+"""The current position of an address; None: out of range of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedLink:
-    """What a datagram meets on its way."""
+    """The properties of a link."""
 
     delay_ms: float = 1.0
     jitter_ms: float = 0.0
-    """Added to the delay, uniformly from 0 to this; more than the time between two datagrams puts
-    them out of order.
-    """
+    """Upper limit of a uniformly random addition to the delay, which may reorder datagrams."""
     loss: float = 0.0
-    """The chance that it never arrives."""
+    """The probability that a datagram is lost."""
     duplication: float = 0.0
-    """The chance that it arrives twice, each with a delay of its own."""
+    """The probability that it arrives twice, with independent delays."""
 
     def __post_init__(self) -> None:
         chances = (self.loss, self.duplication)
@@ -48,19 +46,19 @@ class SimulatedLink:
 
 @dataclass(slots=True)
 class MediumCounters:
-    """What became of datagrams; only ever growing."""
+    """Monotonic counters of datagrams."""
 
     sent: int = 0
-    """To each receiver in range, so a broadcast counts several."""
+    """Counted per receiver in range."""
     arrived: int = 0
     lost: int = 0
     duplicated: int = 0
     out_of_range: int = 0
     cut_off: int = 0
     nobody: int = 0
-    """Nobody was at the address when it arrived, or nobody listened."""
+    """No endpoint or handler was at the address on arrival."""
     bytes: int = 0
-    """Sent."""
+    """Bytes sent."""
 
 
 class SimulatedMedium:

@@ -1,16 +1,14 @@
-"""Places on a plane: polar and cartesian, own frame and building frame. [ME-4]
+"""Coordinates: polar and cartesian, sensor frames, and geodetic positions on a local plan. [ME-4]
 
 Conventions, everywhere: metres; x grows to the east and y to the north of the plan; a heading or
-bearing of 0 looks along +y and grows clockwise, in degrees. In a sensor's own frame +y is where it
-looks and +x is to its right. Functions named in the plural or with `_many` take numpy arrays.
+bearing of 0 looks along +y and grows clockwise, in degrees. In a sensor's own frame +y is its
+viewing direction and +x is to its right. Functions named in the plural or with `_many` take numpy
+arrays.
 
-Latitude and longitude to metres on a local plan, and back. [ME-4]
-
-Transverse Mercator on the WGS 84 ellipsoid, true to scale on the meridian of the plan's origin:
-x grows to the east, y to the north of the grid. Series in the third flattening to the fourth power:
-better than 0.001 mm within 1,000 km. What a plan cannot help is that the Earth is round: a distance
-measured on it is too long by d * (x / 9,020 km)^2 at x from the meridian, 0.12 m per km at 100 km,
-0.5 m at 200 km.
+Plans are Transverse Mercator on the WGS 84 ellipsoid, true to scale on the meridian of the plan's
+origin. Series in the third flattening to the fourth power: better than 0.001 mm within 1,000 km.
+Because the Earth is round, a distance on a plan is too long by d * (x / 9,020 km)^2 at x from the
+meridian: 0.12 m per km at 100 km, 0.5 m at 200 km.
 """
 
 from __future__ import annotations
@@ -107,7 +105,7 @@ def relative_to_absolute_many(
 
 LARGEST_RANGE_METRES = 1_000_000.0
 HIGHEST_ORIGIN_DEGREES = 80.0
-"""Nearer to a pole "north" changes within a town; a plan there needs another projection."""
+"""Closer to a pole, plans need another projection."""
 
 _EQUATOR_METRES = 6_378_137.0
 _FLATTENING = 1 / 298.257223563
@@ -138,7 +136,7 @@ class PlanOrigin(msgspec.Struct, frozen=True):
     range_metres: float = 200_000.0
 
     def check(self) -> None:
-        """Raises InvalidInput `place.bad_origin` for an origin that no plan can have."""
+        """Raises InvalidInput `place.bad_origin` for an invalid origin."""
         if not abs(self.latitude) <= HIGHEST_ORIGIN_DEGREES or not abs(self.longitude) <= 180:
             raise InvalidInput(
                 f"no plan begins at latitude {self.latitude}, longitude {self.longitude}",
@@ -154,7 +152,8 @@ class PlanOrigin(msgspec.Struct, frozen=True):
 
 
 def to_plan(latitude: float, longitude: float, origin: PlanOrigin) -> tuple[float, float]:
-    """(x, y) in metres; raises InvalidInput `place.out_of_range` for what is no place or too far.
+    """(x, y) in metres; raises InvalidInput `place.out_of_range` for invalid or too distant
+    positions.
 
     >>> x, y = to_plan(52.6, 13.5, PlanOrigin(52.5, 13.4))
     >>> round(x, 3), round(y, 3)
@@ -181,7 +180,7 @@ def from_plan(x: float, y: float, origin: PlanOrigin) -> tuple[float, float]:
 def to_plan_many(
     latitudes: Array, longitudes: Array, origin: PlanOrigin
 ) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """`to_plan` of many: x, y (NaN where refused) and which were taken."""
+    """`to_plan` of many: x, y (NaN if out of range) and a mask."""
     with np.errstate(invalid="ignore"):
         good = (np.abs(latitudes) <= 90) & (np.abs(longitudes) <= 180)
     latitudes = np.where(good, latitudes, origin.latitude)
@@ -198,7 +197,7 @@ def to_plan_many(
 def from_plan_many(
     x: Array, y: Array, origin: PlanOrigin
 ) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """`from_plan` of many: latitudes, longitudes (NaN where refused) and which were taken."""
+    """`from_plan` of many: latitudes, longitudes (NaN if out of range) and a mask."""
     with np.errstate(invalid="ignore"):
         good = np.hypot(x, y) <= origin.range_metres
     latitude, longitude = _backward(np.where(good, x, 0.0), np.where(good, y, 0.0), origin, np)
@@ -206,7 +205,7 @@ def from_plan_many(
 
 
 def _forward(latitude: Any, longitude: Any, origin: PlanOrigin, m: ModuleType) -> tuple[Any, Any]:
-    """`m` is math or numpy, which name the functions used here alike."""
+    """`m` is math or numpy; both have the functions used here."""
     across = m.radians(_turned(longitude - origin.longitude))
     conformal = _conformal_tangent(m.tan(m.radians(latitude)), m)
     xi = m.atan2(conformal, m.cos(across))
@@ -247,7 +246,7 @@ def _conformal_tangent(tangent: Any, m: ModuleType) -> Any:
 
 
 def _turned(degrees: Any) -> Any:
-    """Between -180 and 180, unchanged where it is there already."""
+    """Normalizes to -180..180; values in this range stay unchanged."""
     return degrees - 360.0 * ((degrees > 180.0) * 1.0) + 360.0 * ((degrees < -180.0) * 1.0)
 
 

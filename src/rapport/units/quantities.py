@@ -1,6 +1,5 @@
-"""Units by name, and the exact conversion between two of the same dimension. [ME-10, ME-11]
-
-Numbers as text, with a decimal point or a decimal comma. [ME-11]
+"""Units by name, exact conversion between units of a dimension, and numbers as text.
+[ME-10, ME-11]
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _NEEDS = {
     frozenset(("mass", "volume")): "the density",
     frozenset(("mass flow", "flow")): "the density",
 }
-"""Dimensions between which there is a way that no factor can go."""
+"""Conversions that need more than a factor, and what they need."""
 
 
 class Affine(msgspec.Struct, frozen=True):
     """`target = (value * multiply + add) / divide`.
 
-    Three numbers and not `scale, offset`: small whole numbers stay exact, so 77 degF is 25 degC and
-    not 25.000000000000004. Where whole numbers do not do (radians), `divide` is 1.
+    Three numbers instead of `scale, offset` keep small integers exact: 77 degF is 25 degC and not
+    25.000000000000004. If integers do not suffice (radians), `divide` is 1.
     """
 
     multiply: float
@@ -47,17 +46,15 @@ class Affine(msgspec.Struct, frozen=True):
 
     @property
     def scale(self) -> float:
-        """The factor alone."""
         return self.multiply / self.divide
 
     @property
     def offset(self) -> float:
-        """What is added, in the target unit."""
+        """The offset in the target unit."""
         return self.add / self.divide
 
     @property
     def is_identity(self) -> bool:
-        """Nothing to do."""
         return (self.multiply, self.add, self.divide) == (1.0, 0.0, 1.0)
 
     def apply(self, value: _Number) -> _Number:
@@ -65,7 +62,7 @@ class Affine(msgspec.Struct, frozen=True):
         return (value * self.multiply + self.add) / self.divide
 
     def expression(self, name: str) -> str:
-        """The same arithmetic as Python text on the variable `name`, without steps that do nothing.
+        """The same arithmetic as a Python expression on `name`, without neutral steps.
 
         >>> converter("ft", "m").expression("x"), converter("degF", "degC").expression("t")
         ('x * 0.3048', '(t * 5.0 + -160.0) / 9.0')
@@ -98,7 +95,7 @@ def unit_named(name: str) -> Unit:
 
 @lru_cache(maxsize=1024)
 def converter(from_unit: str, to_unit: str) -> Affine:
-    """How to turn values of one unit into another; InvalidInput `unit.unknown`, `unit.mismatch`.
+    """The conversion from one unit to another; InvalidInput `unit.unknown`, `unit.mismatch`.
 
     >>> converter("degF", "degC").apply(77.0), converter("km/h", "m/s").apply(30.0)
     (25.0, 8.333333333333334)
@@ -114,7 +111,7 @@ def converter(from_unit: str, to_unit: str) -> Affine:
 
 
 def _why_not(source: str, target: str) -> str:
-    """What it would take, where people often try; else what the target may be given in."""
+    """A hint: what the conversion needs, or the units of the target's dimension."""
     needs = _NEEDS.get(frozenset((source, target)))
     if needs is not None:
         return f"that needs {needs}: convert by a function of the site"
@@ -147,7 +144,7 @@ _LONGEST = 400
 
 
 def parse_number(text: str, decimal: DecimalMark = "point") -> float:
-    """The number that `text` writes; raises InvalidInput `value.not_a_number`.
+    """Parses a number; raises InvalidInput `value.not_a_number`.
 
     Thousands separators are refused: `1.234` would mean two things.
 
@@ -166,7 +163,7 @@ def parse_number(text: str, decimal: DecimalMark = "point") -> float:
 
 
 def looks_like_number(text: str) -> DecimalMark | None:
-    """The decimal mark with which `text` would be a number, None when with neither."""
+    """The decimal mark with which `text` is a number; None if with neither."""
     stripped = text.strip()
     if len(stripped) > _LONGEST:
         return None
