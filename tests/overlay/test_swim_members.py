@@ -114,7 +114,7 @@ def test_each_news_is_told_equally_often_and_then_no_more() -> None:
     while taken := queue.take(100):
         for claim in taken:
             told[claim.address[1] - 1] += 1
-    assert set(told.values()) == {SwimSettings().tellings(100)}
+    assert set(told.values()) == {SwimSettings().transmissions(100)}
 
 
 @pytest.mark.parametrize("letter", ["x", "\N{GRINNING FACE}"])

@@ -10,8 +10,7 @@ from rapport.transport import station
 from rapport.transport.addresses import ip_of, is_loopback
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
-from rapport.transport.station import EndpointWrapper
-from rapport.transport.station import Station
+from rapport.transport.station import EndpointWrapper, Station
 from rapport.transport.udp import host_towards
 
 
