@@ -25,7 +25,7 @@ from benchmarks.communication.rules import FEW, engine_us
 from benchmarks.communication.side_by_side import side_by_side
 from benchmarks.communication.stages import stages
 from benchmarks.results import Result, absent, limit, rate
-from rapport.kernel.processors import held_on
+from rapport.kernel.threads import pinned_to_cpu
 
 WORKERS, PEERS = (1, 5, 10, 20, 50, 100), (1, 10, 100, 1_000)
 GOAL, LEAST_SHARE = 80_000, 0.7
@@ -68,7 +68,7 @@ def _measure_grid(quick: bool, full: bool) -> Grid:
     cells: dict[tuple[int, int], list[Cell]] = {place: [] for place in product(workers, peers)}
     rounds = 1 if quick else 3
     _say("warming up …")
-    with held_on(0), many_places() as places:
+    with pinned_to_cpu(0), many_places() as places:
         uvloop.run(run_cell(1, 10, 2_000))
         for number, place in product(range(1, rounds + 1), cells):
             cell = uvloop.run(run_cell(*place, messages, places=places))
@@ -184,7 +184,7 @@ def _brokers(quick: bool, grid: Grid) -> list[Result]:
     """Brokers with the same messages, and ourselves with as many in the same minute."""
     _say("brokers …")
     messages = 1_000 if quick else 20_000
-    with held_on(0):
+    with pinned_to_cpu(0):
         ours = uvloop.run(run_cell(1, max(peers for _, peers in grid), messages)).handled_per_second
     shape = "publish, consume, reply, consume"
     results = [rate(f"ours, {shape}, {messages:,} messages", ours, "messages/s")]

@@ -13,7 +13,7 @@ from threading import Barrier
 import uvloop
 
 from benchmarks.communication.cell import run_cell
-from rapport.kernel.processors import held_on
+from rapport.kernel.threads import pinned_to_cpu
 
 _WARM_UP = 2_000
 _PATIENCE_S = 300.0
@@ -41,7 +41,7 @@ def side_by_side(nodes: int, workers: int, peers: int, messages: int, *, held: b
 
 def _node(start: Barrier, workers: int, peers: int, messages: int, processor: int | None) -> float:
     """How long this one took, warmed up and begun with the others."""
-    with held_on(processor) if processor is not None else nullcontext():
+    with pinned_to_cpu(processor) if processor is not None else nullcontext():
         uvloop.run(run_cell(1, peers, _WARM_UP))
         start.wait(_PATIENCE_S)
         return uvloop.run(run_cell(workers, peers, messages)).seconds

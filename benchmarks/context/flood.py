@@ -21,8 +21,7 @@ from rapport.context.messages import Answer, Request
 from rapport.kernel.chance import Chance
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
-from rapport.transport.framing import RUN_BYTES, Seal, receiver_name
-from rapport.transport.unsealing import Unseal
+from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name
 
 UNDER_WAY = 64
 _READ_EVERY = 100
@@ -87,16 +86,16 @@ def _echo(pipe: Connection) -> None:
 
 def _flood(to: Address, keys: Keys, requests: int, things: int, reads: bool) -> Flooded:
     ring = client_keys(keys)
-    seal = Seal(ring, Chance.from_machine().randbytes(RUN_BYTES))
+    seal = Sealer(ring, Chance.from_machine().randbytes(RUN_BYTES))
     sealed = _sealed_requests(seal, to, requests, things)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         opened.connect(to)
         opened.setblocking(False)
-        return _run(opened, sealed, Unseal(ring) if reads else None)
+        return _run(opened, sealed, Unsealer(ring) if reads else None)
 
 
-def _sealed_requests(seal: Seal, to: Address, requests: int, things: int) -> list[bytes]:
+def _sealed_requests(seal: Sealer, to: Address, requests: int, things: int) -> list[bytes]:
     """Fresh for half a minute."""
     now_ms, chance, name = CLOCK.now_ms(), Chance(11), receiver_name(to)
     questions = (question_of(chance.randrange(things)) for _ in range(requests))
@@ -106,7 +105,7 @@ def _sealed_requests(seal: Seal, to: Address, requests: int, things: int) -> lis
     ]
 
 
-def _run(opened: socket.socket, sealed: list[bytes], unseal: Unseal | None) -> Flooded:
+def _run(opened: socket.socket, sealed: list[bytes], unseal: Unsealer | None) -> Flooded:
     send, receive, total = opened.send, opened.recv, len(sealed)
     sent = answered = lost = 0
     began_ns, before_s = CLOCK.steady_ns(), processor_s()
@@ -134,7 +133,7 @@ def _run(opened: socket.socket, sealed: list[bytes], unseal: Unseal | None) -> F
     )
 
 
-def _check_answer(datagram: bytes, unseal: Unseal) -> None:
+def _check_answer(datagram: bytes, unseal: Unsealer) -> None:
     opened = unseal.open(datagram, CLOCK.now_ms())
     message = decode(opened[0][1:]) if opened is not None else None
     if not isinstance(message, Answer):

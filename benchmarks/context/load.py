@@ -24,8 +24,7 @@ from rapport.context.messages import RECEIVED, Answer, Message, Put, Request, St
 from rapport.kernel.chance import Chance
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
-from rapport.transport.framing import RUN_BYTES, Seal, receiver_name
-from rapport.transport.unsealing import Unseal
+from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name
 
 WITHIN_MS = 2_000
 _ANY_SIZE = 65_535
@@ -59,8 +58,8 @@ class Line:
 
     def __init__(self, to: Address, keys: Keys) -> None:
         ring = client_keys(keys)
-        self._seal = Seal(ring, Chance.from_machine().randbytes(RUN_BYTES))
-        self._unseal, self._name = Unseal(ring), receiver_name(to)
+        self._seal = Sealer(ring, Chance.from_machine().randbytes(RUN_BYTES))
+        self._unseal, self._name = Unsealer(ring), receiver_name(to)
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         self._socket.connect(to)

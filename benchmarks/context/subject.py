@@ -11,8 +11,8 @@ import msgspec
 from rapport.context.codec import encode
 from rapport.context.messages import Answer, Question
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.transport.framing import OVERHEAD_BYTES
 from rapport.transport.keys import DatagramKey, DatagramKeys, make_key
+from rapport.transport.sealing import OVERHEAD_BYTES
 
 Keys = tuple[DatagramKey, DatagramKey]
 """Of the brokers, and of those who load them."""

@@ -30,9 +30,8 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
-from rapport.transport.framing import RUN_BYTES, Seal, receiver_name
 from rapport.transport.keys import DatagramKey, DatagramKeys, make_key
-from rapport.transport.unsealing import Unseal
+from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name
 
 GOAL_PER_SECOND: Final = 5_000.0
 COMPONENTS: Final = 200
@@ -116,8 +115,8 @@ class _Load:
         ring = DatagramKeys([key])
         self.sent = self.returned = 0
         self._socket, self._to = own, to
-        self._seal = Seal(ring, secrets.token_bytes(RUN_BYTES))
-        self._unseal = Unseal(ring, own=self._seal)
+        self._seal = Sealer(ring, secrets.token_bytes(RUN_BYTES))
+        self._unseal = Unsealer(ring, own=self._seal)
         self._there, self._here = receiver_name(to), receiver_name(here)
         self._body = msgspec.msgpack.encode({"said": "x" * (BODY_BYTES - 9)})
         self._version = _CLOCK.now_ms()

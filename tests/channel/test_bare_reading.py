@@ -14,8 +14,8 @@ from rapport.channel.logged.bare_events import bare_events, may_hold
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.codec import decode_bare_block, decode_block, encode_block
 from rapport.core.errors import Corrupt
-from rapport.core.event import BareStored, Event, StoredEvent
-from rapport.core.event_blocks import BlockEvents
+from rapport.core.event import BareStoredEvent, Event, StoredEvent
+from rapport.core.event_columns import BlockEvents
 from rapport.kernel.clock import ManualClock
 from rapport.store.base import Block
 
@@ -55,12 +55,12 @@ def test_a_bare_block_has_all_but_the_headers() -> None:
 def test_a_reader_that_needs_no_headers_gets_every_event_once_from_the_log(tmp_path: Path) -> None:
     async def test(channels: LoggedChannels) -> None:
         subscription = await channels.subscribe("c", "r")
-        found: list[StoredEvent | BareStored] = []
+        found: list[StoredEvent | BareStoredEvent] = []
         while batch := await subscription.next_bare_batch(limit=3, timeout_ms=0):
             found += batch
         assert [item.position for item in found] == list(range(1, 11))
         assert [item.event.id for item in found] == [f"e{number}" for number in range(10)]
-        assert all(isinstance(item, BareStored) for item in found)
+        assert all(isinstance(item, BareStoredEvent) for item in found)
         await channels.channel("c").append([event(10)])
         [last] = await subscription.next_bare_batch(limit=3, timeout_ms=0)
         assert isinstance(last, StoredEvent)  # in memory with its headers anyway
@@ -72,7 +72,7 @@ def test_an_event_with_a_time_to_live_is_read_as_a_whole(tmp_path: Path) -> None
     async def test(channels: LoggedChannels) -> None:
         subscription = await channels.subscribe("c", "r")
         first = await subscription.next_bare_batch(limit=100, timeout_ms=0)
-        assert [type(item) for item in first] == [BareStored] * 2
+        assert [type(item) for item in first] == [BareStoredEvent] * 2
         rest = await subscription.next_bare_batch(limit=100, timeout_ms=0)
         assert [item.position for item in rest] == [3, 4]
         assert [type(item) for item in rest] == [StoredEvent] * 2
@@ -84,9 +84,11 @@ MANY = 1_200
 """So many that they are read as columns where all are alike."""
 
 
-def all_bare(folder: Path, events: list[Event], limit: int) -> list[list[StoredEvent | BareStored]]:
+def all_bare(
+    folder: Path, events: list[Event], limit: int
+) -> list[list[StoredEvent | BareStoredEvent]]:
     """The batches in which a reader without need of headers gets them."""
-    found: list[list[StoredEvent | BareStored]] = []
+    found: list[list[StoredEvent | BareStoredEvent]] = []
 
     async def test(channels: LoggedChannels) -> None:
         subscription = await channels.subscribe("c", "r")

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 import rapport
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.checking import as_they_are, check_events
-from rapport.core.codec import decode_cloudevents
+from rapport.core.codec import DecodedEvents, decode_cloudevents
 from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.event import Event
-from rapport.core.usual_events import CheckedEvents
 from rapport.kernel.clock import ManualClock
 
 MOST = 100
@@ -44,13 +43,13 @@ def test_what_a_decoder_calls_checked_would_pass_the_whole_check(
     except InvalidInput:
         return
     largest = max((len(event.data) for event in events), default=0)
-    if type(events) is CheckedEvents:
+    if type(events) is DecodedEvents:
         assert check_events(events, largest) == check_events(list(events), largest)
 
 
 def test_checked_events_are_still_measured_and_the_large_one_is_named() -> None:
     events = decoded({"data": "x"}, {"data": "x" * MOST})
-    assert type(events) is CheckedEvents
+    assert type(events) is DecodedEvents
     with pytest.raises(TooLarge) as caught:
         check_events(events, MOST)
     assert caught.value.code == "event.too_large"
@@ -66,14 +65,14 @@ def test_nothing_made_from_checked_events_counts_as_checked() -> None:
 
 
 def test_events_with_headers_are_not_called_checked() -> None:
-    assert type(decoded({"cause": "0"})) is not CheckedEvents
-    assert type(decoded({"other": "0"})) is not CheckedEvents
+    assert type(decoded({"cause": "0"})) is not DecodedEvents
+    assert type(decoded({"other": "0"})) is not DecodedEvents
 
 
 def test_only_the_decoder_calls_events_checked() -> None:
     root = Path(rapport.__file__).parent
-    makers = [path.name for path in root.rglob("*.py") if "CheckedEvents(" in path.read_text()]
-    assert makers == ["usual_events.py"]
+    makers = [path.name for path in root.rglob("*.py") if "DecodedEvents(" in path.read_text()]
+    assert makers == ["codec.py"]
 
 
 def test_a_channel_takes_checked_events_as_any_others() -> None:

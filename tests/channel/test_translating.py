@@ -17,7 +17,6 @@ from rapport.channel.query.printer import print_condition
 from rapport.channel.query.to_sql import to_sql
 from rapport.channel.query.translating import Untranslatable, translate
 from rapport.channel.query.tree import Between, Compare, Field, In, IsNull, Like, Literal, Not
-from rapport.core.boundaries import span_of
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, StoredEvent
 from rapport.core.terms import (
@@ -28,18 +27,19 @@ from rapport.core.terms import (
     Constant,
     Elements,
     Linear,
-    Listed,
+    Lookup,
     Members,
     Opaque,
     Same,
-    at,
+    float_range,
+    term_at,
 )
 from rapport.testing.judge.conditions import truth
 
 FAHRENHEIT = Linear(("data", "t"), (Arithmetic(9.0, 160.0, 5.0),))
 MISSED = 0.10000000000000005
 """Three times no float."""
-STATES = Listed(("data", "s"), (("an", "on"), ("aus", "off"), ("ein", "on")))
+STATES = Lookup(("data", "s"), (("an", "on"), ("aus", "off"), ("ein", "on")))
 
 
 def stored(data: Any, kind: str = "w", position: int = 1) -> StoredEvent:
@@ -102,7 +102,7 @@ def test_a_negative_factor_turns_the_comparison() -> None:
 
 def test_a_value_that_no_number_of_root_leads_to_is_never_met() -> None:
     coarse = Linear(("data", "t"), (Arithmetic(3.0, 0.0, 1.0),))
-    assert span_of(coarse, "=", MISSED) is None
+    assert float_range(coarse, "=", MISSED) is None
     own, found = parse_condition(f"data.x = {MISSED}"), members(x=coarse)
     assert print_condition(translate(own, found)) == "data.t BETWEEN 1 AND 0"
     unequal = translate(parse_condition(f"data.x <> {MISSED}"), found)
@@ -123,12 +123,12 @@ def test_thresholds_beyond_all_numbers_hold_for_all_or_none() -> None:
 values = st.sampled_from(["on", "off", "K", 5, 2.5, True, False, None])
 keys = st.sampled_from(["a", "b", "c", 1, 2.5, True, False])
 lists = st.builds(
-    Listed,
+    Lookup,
     st.just(("data", "s")),
     st.dictionaries(keys, values, max_size=4).map(lambda found: tuple(found.items())),
     values,
 ) | st.builds(
-    Listed,
+    Lookup,
     st.just(("data", "s")),
     st.dictionaries(keys, values, max_size=4).map(lambda found: tuple(found.items())),
 )
@@ -149,7 +149,7 @@ leaves = st.one_of(
 @given(lists, leaves, st.sampled_from(["a", "b", "c", "d", 1, 1.0, 2.5, True, False, None]))
 @settings(max_examples=500, deadline=None)
 def test_a_look_up_becomes_the_keys_that_lead_to_what_is_asked(
-    term: Listed, own: Any, key: Any
+    term: Lookup, own: Any, key: Any
 ) -> None:
     table = {(isinstance(one, bool), one): value for one, value in term.entries}
     seen: Any = None
@@ -211,8 +211,8 @@ def test_paths_lead_through_objects_lists_and_what_is_not_there() -> None:
 
 def test_subtypes_are_sayable_where_they_agree() -> None:
     whole = Cases((members(x=FAHRENHEIT), members(x=FAHRENHEIT, y=STATES)))
-    assert at(whole, ("x",)) == FAHRENHEIT
-    assert isinstance(at(whole, ("y",)), Opaque)
+    assert term_at(whole, ("x",)) == FAHRENHEIT
+    assert isinstance(term_at(whole, ("y",)), Opaque)
 
 
 # --- the index and PostgreSQL ---------------------------------------------------------------------

@@ -18,7 +18,7 @@ from rapport.communication.arriving.usual import LONGEST_CONTENT, usual_events
 from rapport.communication.contents.rules import ContentRules
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
-from rapport.core.message import RECENT, Identifier, Message
+from rapport.core.message import MESSAGE_CACHE, Identifier, Message
 
 NOON = 1_772_452_800_000
 ANA, APP = Identifier("peer", "ana"), Identifier("component", "app")
@@ -136,7 +136,7 @@ def test_a_usual_message_is_read_back_as_the_same_struct():
     )
     assert event is not None
     read = Message.from_event(event)
-    assert read is RECENT.get(event.data)
+    assert read is MESSAGE_CACHE.get(event.data)
     assert read == Message.from_stored(event.data)
     assert read.id == "n1"
 
@@ -145,7 +145,7 @@ def test_a_usual_message_is_read_back_as_the_same_struct():
 def test_what_is_said_to_the_node_itself_is_looked_at_alone(type):
     said = Message(type=type, subtype="REQUEST", sender=ANA, content="my password")
     assert usual_events([said], ["n1"], "s", {}, NOON) == [None]
-    assert not any(kept.content == "my password" for kept in RECENT._newer.values())
+    assert not any(kept.content == "my password" for kept in MESSAGE_CACHE._newer.values())
 
 
 def test_a_site_that_allows_little_looks_at_each():

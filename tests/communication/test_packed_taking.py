@@ -17,9 +17,9 @@ from rapport.communication.delivering.handling import FATE
 from rapport.communication.delivering.taking import Taking
 from rapport.communication.directory.cache import CachedDirectory
 from rapport.communication.peers import Peer
+from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE, Identifier, Message
-from rapport.core.packed_events import PackedEvents
 from rapport.kernel.clock import ManualClock
 
 from .test_plain_taking import APP, NOON, Directory, taking
@@ -37,7 +37,7 @@ def stretch(
     """Messages as events of `input`, and what is carried for these."""
     headers = {"proof": proof, "adapter": "x"}
     made = usual_events(messages, ids(len(messages), first), "application", headers, NOON - 5)
-    assert isinstance(made, PackedEvents)
+    assert isinstance(made, EncodedBatch)
     stored = [StoredEvent(place, NOON, event) for place, event in enumerate(made, first + 1)]
     last = first + len(messages)
     return stored, PackedStretch(first + 1, last, NOON, made.largest, made.carried)
@@ -141,8 +141,8 @@ def test_what_is_carried_is_what_is_written(messages):
     assert taken.take_packed([stretch(messages, 0)[1]]) == 1
     early = taken.transaction.take_early()
     queued, log = early["output.mail"], early["log"]
-    assert isinstance(queued, PackedEvents)
-    assert isinstance(log, PackedEvents)
+    assert isinstance(queued, EncodedBatch)
+    assert isinstance(log, EncodedBatch)
     (deliveries,) = queued.carried
     assert isinstance(deliveries, QueuedDeliveries)
     assert list(deliveries.deliveries) == [Delivery.from_event(event) for event in queued]
@@ -158,7 +158,7 @@ def test_callbacks_are_told_what_the_log_says(messages, proof):
     said_by(taken)
     assert taken.take_packed([stretch(messages, 2, proof)[1]]) == 1
     log = taken.transaction.take_early()["log"]
-    assert isinstance(log, PackedEvents)
+    assert isinstance(log, EncodedBatch)
     (told,) = log.carried
     assert isinstance(told, ToldMessages)
     assert all(event.type == MESSAGE and FATE in event.headers for event in log)

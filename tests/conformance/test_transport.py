@@ -10,10 +10,9 @@ import pytest
 from rapport.kernel.chance import Chance
 from rapport.kernel.simulation import Scheduler
 from rapport.testing.suites.transport import EndpointSuite
-from rapport.transport.memory import MemoryMedium
-from rapport.transport.simulated import Link, SimulatedMedium
-from rapport.transport.udp import UdpEndpoint
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.simulated import SimulatedLink, SimulatedMedium
+from rapport.transport.udp import MulticastGroup, UdpEndpoint
+from rapport_lab.memory_transport import MemoryMedium
 from support.servers.ports import free_port
 
 
@@ -45,7 +44,7 @@ class InMemory(Opening):
 
 
 class OverUdp(Opening):
-    def __init__(self, *, group: Group | None, host: str) -> None:
+    def __init__(self, *, group: MulticastGroup | None, host: str) -> None:
         super().__init__()
         self.group, self._host = group, host
 
@@ -64,7 +63,7 @@ class Simulated(Opening):
     def __init__(self) -> None:
         super().__init__()
         self._scheduler = Scheduler()
-        link = Link(delay_ms=2, jitter_ms=5)
+        link = SimulatedLink(delay_ms=2, jitter_ms=5)
         self._medium = SimulatedMedium(self._scheduler, Chance(1), link)
 
     async def open(self):
@@ -94,10 +93,10 @@ def medium(request):
     mediums = {
         "memory": InMemory,
         "udp": lambda: OverUdp(
-            group=Group("239.255.74.11", free_port(is_udp=True)), host="127.0.0.1"
+            group=MulticastGroup("239.255.74.11", free_port(is_udp=True)), host="127.0.0.1"
         ),
         "udp-broadcast": lambda: OverUdp(
-            group=Group("127.255.255.255", free_port(is_udp=True)), host="127.0.0.1"
+            group=MulticastGroup("127.255.255.255", free_port(is_udp=True)), host="127.0.0.1"
         ),
         "udp6": over_udp6,
         "simulated": Simulated,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.transport.key_files import load_keys
+from rapport.transport.keys import load_keys
 from support.pages import carry_out
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "context-keys.md"

@@ -23,9 +23,8 @@ from rapport.core.errors import Unavailable
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.overlay.topology import Topology, ring, waxman
-from rapport.transport.base import Address, Endpoint, Handler
-from rapport.transport.key_files import add_key, share_keys
-from rapport.transport.keys import DatagramKeys, make_key
+from rapport.transport.base import Address, DatagramHandler, Endpoint
+from rapport.transport.keys import DatagramKeys, add_key, make_key, share_keys
 from support.faults.bad_network import BadNetwork
 from support.faults.namespaces import Machines, why_not
 from support.processes.context import BrokerProcess
@@ -122,7 +121,7 @@ def test_an_update_whose_confirmation_is_lost_is_told_as_such_and_the_next_one_f
     class Deaf(BadNetwork):
         """Hears all but what ends an update."""
 
-        def receive(self, handler: Handler) -> None:
+        def receive(self, handler: DatagramHandler) -> None:
             def hear(datagram: bytes, sender: Address) -> None:
                 message = decode(datagram[1:])
                 if not (self.is_deaf and isinstance(message, Status) and message.status == 102):

@@ -36,9 +36,16 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
-from rapport.transport.framing import Seal, receiver_name
-from rapport.transport.key_files import KeyFileWatch, add_key, retire_key, share_keys
-from rapport.transport.keys import DatagramKey, DatagramKeys, make_key
+from rapport.transport.keys import (
+    DatagramKey,
+    DatagramKeys,
+    KeyFileWatch,
+    add_key,
+    make_key,
+    retire_key,
+    share_keys,
+)
+from rapport.transport.sealing import receiver_name
 from support.processes.context import BrokerProcess
 from support.processes.context_network import BrokerNetwork, resident_kib
 
@@ -100,7 +107,7 @@ def stranger(host: str = "127.0.0.1") -> Iterator[Stranger]:
 
 
 def sealed(ring: DatagramKeys, message: Message, to: Address) -> bytes:
-    seal = Seal(ring, secrets.token_bytes(16))
+    seal = Sealer(ring, secrets.token_bytes(16))
     return seal.seal(WHOLE + encode(message), CLOCK.now_ms(), to=receiver_name(to))
 
 
@@ -305,7 +312,7 @@ def test_nonsense_neither_ends_nor_fills_a_broker(count: int, tmp_path: Path) ->
             ana = ring_of(keys.ana)
             words = words_of_v1()
             sealed_words = [
-                Seal(ana, secrets.token_bytes(16)).seal(
+                Sealer(ana, secrets.token_bytes(16)).seal(
                     word, CLOCK.now_ms(), to=receiver_name(sealed_one.address)
                 )
                 for word in words

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.transport.key_files import add_key, load_keys
-from rapport.transport.keys import make_key
+from rapport.transport.keys import add_key, load_keys, make_key
 from support.faults.namespaces import Machines, why_not
 from support.processes.context import BrokerProcess
 from support.processes.ensemble_nodes import (

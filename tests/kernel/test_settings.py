@@ -6,7 +6,7 @@ from rapport.core.errors import InvalidInput
 from rapport.kernel.settings import (
     NodeSettings,
     check_settings,
-    data_in_force,
+    effective_data_directory,
     load_settings,
     read_secret,
 )
@@ -83,9 +83,9 @@ def test_every_fault_of_a_file_is_found_at_its_line() -> None:
 
 def test_the_data_directory_alone_follows_the_environment_too() -> None:
     node = section("[node]\ndata = 'd'\nport = 'abc'")
-    assert data_in_force(node, {}) == "d"  # type: ignore[arg-type]
-    assert data_in_force(node, {"RAPPORT_DATA": "/var/lib/x"}) == "/var/lib/x"  # type: ignore[arg-type]
-    assert data_in_force(section(""), {}) == NodeSettings().data  # type: ignore[arg-type]
+    assert effective_data_directory(node, {}) == "d"  # type: ignore[arg-type]
+    assert effective_data_directory(node, {"RAPPORT_DATA": "/var/lib/x"}) == "/var/lib/x"  # type: ignore[arg-type]
+    assert effective_data_directory(section(""), {}) == NodeSettings().data  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("host", "url"), [("::1", "http://[::1]:1"), ("a", "http://a:1")])

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.kernel.simulation import Scheduler, SimulatedClock
+from rapport.kernel.simulation import Scheduler
+from rapport_lab.simulated_clock import SimulatedClock
 
 TIMES = st.lists(st.floats(0, 20) | st.integers(0, 5).map(float), max_size=60)
 

@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 from rapport.core.errors import DuplicateName, UnknownName
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.plugins import Plugins
-from rapport.kernel.tasks import Tasks, end_firmly
+from rapport.kernel.tasks import Tasks, cancel_until_done
 from rapport.kernel.telemetry import hide_secrets
 
 
@@ -73,7 +73,7 @@ def test_work_that_misses_a_cancellation_is_asked_again_until_it_ends() -> None:
         work = asyncio.ensure_future(deaf())
         await asyncio.sleep(0)
         async with asyncio.timeout(20):
-            await end_firmly(work)
+            await cancel_until_done(work)
         return missed
 
     assert asyncio.run(scenario()) == 3

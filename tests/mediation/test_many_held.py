@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.core.event import Event, make_event
-from rapport.core.release import BATCH_DONE, BatchDone
+from rapport.core.release import BATCH_RELEASED, ReleasedBatch
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.mediation.holding.held import HeldBack, Wanted
 from rapport.mediation.holding.held_groups import held_groups
@@ -40,8 +40,8 @@ def rejected(source: str, position: int, reason: str, attempt: int = 1) -> Event
     return rejection_event(rejection, source, attempt=attempt)
 
 
-def done(number: int, batch: BatchDone) -> Event:
-    return make_event(source="mediation", id=f"r{number}", type=BATCH_DONE, time=0, data=batch)
+def done(number: int, batch: ReleasedBatch) -> Event:
+    return make_event(source="mediation", id=f"r{number}", type=BATCH_RELEASED, time=0, data=batch)
 
 
 Act = tuple[str, str, int, str]
@@ -85,7 +85,7 @@ async def played(acts: Iterable[Act], most: int) -> None:
             event = rejected(source, position, reason, attempt)
             await quarantine.append([Event(*_with_id(event, f"q{number}"))])
         elif act == "release":
-            batch = BatchDone(release="r", upto=0, channel=f"raw.{source}", released=[position])
+            batch = ReleasedBatch(release="r", upto=0, channel=f"raw.{source}", released=[position])
             model.held.pop((source, position), None)
             model.released[source] += 1
             await releases.append([done(number, batch)])
@@ -93,7 +93,7 @@ async def played(acts: Iterable[Act], most: int) -> None:
             id = f"e{position}"
             model.corrections[source, id] = f"{id}~{number}"
             corrected = {id: f"{id}~{number}"}
-            batch = BatchDone(release="r", upto=0, channel=f"raw.{source}", corrected=corrected)
+            batch = ReleasedBatch(release="r", upto=0, channel=f"raw.{source}", corrected=corrected)
             await releases.append([done(number, batch)])
         if act != "hold" or number % 3 == 0:
             await held_back.refresh()

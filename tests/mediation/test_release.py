@@ -14,7 +14,14 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.errors import InvalidInput, Problem, UnknownName
 from rapport.core.event import Event, make_event
-from rapport.core.release import BATCH_DONE, CORRECTS, DONE, RELEASED, Asked, ReleaseDone
+from rapport.core.release import (
+    BATCH_RELEASED,
+    CORRECTS,
+    RELEASE_DONE,
+    RELEASED,
+    ReleaseDone,
+    ReleaseRequest,
+)
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.holding.held import HeldBack, Wanted
 from rapport.mediation.holding.held_groups import held_groups
@@ -80,9 +87,9 @@ class Site:
         await self.reader.lane("sensor").step(timeout_ms=0)
 
     async def release(self, **asked: Any) -> ReleaseDone:
-        await self.releasing.ask(Asked(**asked))
+        await self.releasing.ask(ReleaseRequest(**asked))
         await self.releasing.step(timeout_ms=0)
-        done = (await self.events("releases", DONE))[-1]
+        done = (await self.events("releases", RELEASE_DONE))[-1]
         found: ReleaseDone = done.payload_as(ReleaseDone)
         return found
 
@@ -193,10 +200,10 @@ def test_only_what_was_asked_for_is_released(play: Any) -> None:
         second = (await held_back.held())[1]
         site.interpret(unit="1")
         with pytest.raises(InvalidInput) as nothing:
-            await site.releasing.ask(Asked(reason="time.no_zone"))
+            await site.releasing.ask(ReleaseRequest(reason="time.no_zone"))
         assert nothing.value.code == "release.nothing_held"
         with pytest.raises(UnknownName):
-            await site.releasing.ask(Asked(ids=("no such id",)))
+            await site.releasing.ask(ReleaseRequest(ids=("no such id",)))
         await site.release(ids=(second.id,))
         assert await site.values() == [50.0]
         await held_back.refresh()
@@ -214,7 +221,7 @@ def test_a_trial_says_what_would_happen_and_changes_nothing(play: Any) -> None:
     async def scenario(site: Site) -> None:
         await site.receive(0.25, "wet")
         site.interpret(unit="1")
-        trial = await site.releasing.try_out(Asked())
+        trial = await site.releasing.try_out(ReleaseRequest())
         assert (trial.released, trial.rejected) == (1, 1)
         assert trial.reasons == {"value.not_a_number": 1}
         assert trial.examples == ['{"key":"attic","value":[25.0]}']
@@ -248,7 +255,7 @@ def test_thousands_are_released_batch_by_batch(play: Any) -> None:
             pass
         site.interpret(unit="1")
         assert (await site.release()).released == 1_800
-        assert len(await site.events("releases", BATCH_DONE)) == 4
+        assert len(await site.events("releases", BATCH_RELEASED)) == 4
         assert len(await site.values()) == 1_800
         state = await site.releasing.state("release-1")
         assert (state.released, state.is_done, state.second_look) == (1_800, True, None)
@@ -261,7 +268,7 @@ def test_mediating_again_corrects_what_differs_and_leaves_the_rest(play: Any) ->
         site.interpret(unit="%")
         await site.receive(0.25, 0)
         site.interpret(unit="1")
-        trial = await site.releasing.try_out(Asked(what="again", source="sensor"))
+        trial = await site.releasing.try_out(ReleaseRequest(what="again", source="sensor"))
         assert (trial.corrected, trial.unchanged) == (1, 1)
         done = await site.release(what="again", source="sensor")
         assert (done.corrected, done.unchanged, done.released) == (1, 1, 0)
@@ -302,10 +309,10 @@ def test_mediating_again_keeps_to_the_time_asked_for(play: Any) -> None:
         corrected = [event.headers.get(CORRECTS) for event in await site.events("events")]
         assert corrected[4:] == ["e2", "e3"]
         with pytest.raises(UnknownName) as unknown:
-            await site.releasing.ask(Asked(what="again", source="sensors"))
+            await site.releasing.ask(ReleaseRequest(what="again", source="sensors"))
         assert unknown.value.nearest == ("sensor",)
         with pytest.raises(UnknownName) as unknown:
-            await site.releasing.ask(Asked(what="again", source="policies"))
+            await site.releasing.ask(ReleaseRequest(what="again", source="policies"))
         assert unknown.value.hint == "known: sensor", "other channels are no sources"
 
     play(scenario)
@@ -381,7 +388,7 @@ def test_dying_at_any_step_neither_loses_nor_doubles(play: Any, dies_at: int, af
     async def scenario(site: Site) -> None:
         await site.receive(*[0.5] * 700, "wet", 0.25)
         site.interpret(unit="1")
-        await site.releasing.ask(Asked(source="sensor"))
+        await site.releasing.ask(ReleaseRequest(source="sensor"))
         dying = site.start(DyingChannels(site.channels, dies_at, after))
         try:
             await dying.step(timeout_ms=0)
@@ -390,7 +397,7 @@ def test_dying_at_any_step_neither_loses_nor_doubles(play: Any, dies_at: int, af
         ids = [event.id for event in await site.events("events")]
         assert sorted(ids) == sorted(set(ids))
         assert len(ids) == 701
-        (done,) = await site.events("releases", DONE)
+        (done,) = await site.events("releases", RELEASE_DONE)
         total = done.payload_as(ReleaseDone)
         assert (total.released, total.rejected) == (701, 1)
         assert (total.first_ms, total.last_ms) == (1_000, 702_000)
@@ -408,7 +415,7 @@ def test_dying_while_mediating_again_corrects_each_once(
         site.interpret(unit="%")
         await site.receive(*[0.5] * 600)
         site.interpret(unit="1")
-        await site.releasing.ask(Asked(what="again", source="sensor"))
+        await site.releasing.ask(ReleaseRequest(what="again", source="sensor"))
         dying = site.start(DyingChannels(site.channels, dies_at, after))
         try:
             await dying.step(timeout_ms=0)
@@ -418,7 +425,7 @@ def test_dying_while_mediating_again_corrects_each_once(
             e.headers[CORRECTS] for e in await site.events("events") if CORRECTS in e.headers
         ]
         assert sorted(corrected) == sorted({f"e{number}" for number in range(1, 601)})
-        (done,) = await site.events("releases", DONE)
+        (done,) = await site.events("releases", RELEASE_DONE)
         assert done.payload_as(ReleaseDone).corrected == 600
 
     play(scenario)
@@ -435,7 +442,7 @@ def test_what_policies_set_aside_is_listed_and_mended_by_mediating_again(play: A
         await site.channels.channel("quarantine").append([aside])
         assert await site.held() == [("policy.ahead_of_clock", "held", 1)]
         with pytest.raises(InvalidInput):
-            await site.releasing.ask(Asked(source="sensor"))
+            await site.releasing.ask(ReleaseRequest(source="sensor"))
         site.interpret(unit="1")
         await site.release(what="again", source="sensor")
         assert await site.held() == []

@@ -11,7 +11,7 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.core.errors import Unsupported
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import Asked
+from rapport.core.release import ReleaseRequest
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute
@@ -227,6 +227,6 @@ def test_a_source_that_learns_is_not_mediated_again_by_what_it_knows_now():
         releasing = Releasing(channels, reader.meaning_apart, clock, new_id=lambda: "r1")
         await channels.channel("raw.scans").append([scan().event])
         with pytest.raises(Unsupported, match="'scans' again"):
-            await releasing.try_out(Asked(what="again", source="scans"))
+            await releasing.try_out(ReleaseRequest(what="again", source="scans"))
 
     asyncio.run(scenario())

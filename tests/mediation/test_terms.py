@@ -35,7 +35,8 @@ from rapport.channel.query.tree import (
 )
 from rapport.core.errors import UnknownName
 from rapport.core.event import Event, StoredEvent
-from rapport.core.terms import ABSENT, Constant, Linear, Listed, Opaque, Same, at
+from rapport.core.terms import ABSENT, Constant, Linear, Opaque, Same, term_at
+from rapport.core.terms import Lookup as Listed
 from rapport.mediation.concepts import ConceptAttribute, root_of, value_of
 from rapport.mediation.model.changes import ReplaceType, apply_change, load
 from rapport.mediation.model.conversions import (
@@ -140,17 +141,17 @@ def desk() -> Any:
 
 def test_every_word_is_found_with_what_leads_to_it(desk: Any) -> None:
     whole = terms_of(desk, "us-desk", "station").whole
-    assert at(whole, ("name",)) == Same(("data", "key"))
-    temperature = at(whole, ("temp",))
+    assert term_at(whole, ("name",)) == Same(("data", "key"))
+    temperature = term_at(whole, ("temp",))
     assert isinstance(temperature, Linear)
     assert (temperature.path, temperature.apply(25.0)) == (("data", "temperature"), 77.0)
-    state = at(whole, ("state",))
+    state = term_at(whole, ("state",))
     assert isinstance(state, Listed)
     assert state.entries == (("an", "on"), ("aus", "off"), ("ein", "on"))
-    assert at(whole, ("country",)) == Constant("US")
-    assert at(whole, ("temperature",)) == at(whole, ("key",)) == ABSENT
-    assert at(whole, ("position",)) == Same(("data", "position"))
-    x = at(whole, ("position", "x"))
+    assert term_at(whole, ("country",)) == Constant("US")
+    assert term_at(whole, ("temperature",)) == term_at(whole, ("key",)) == ABSENT
+    assert term_at(whole, ("position",)) == Same(("data", "position"))
+    x = term_at(whole, ("position", "x"))
     assert isinstance(x, Linear)
     assert x.path == ("data", "position", "x")
 
@@ -470,7 +471,7 @@ def test_a_condition_in_own_words_is_in_root_what_it_is_after_the_transformation
         value = data.draw(st.composite(lambda draw: values(draw, "World", types))())
         condition = data.draw(st.composite(lambda draw: conditions(draw, field))())
         path = data.draw(st.sampled_from(known))
-        term = at(whole, path)
+        term = term_at(whole, path)
         if isinstance(term, Linear) and isinstance(value, dict):
             held = value.get(str(term.path[1])) if len(term.path) == 2 else None
             hit = data.draw(st.composite(lambda draw, t=term, h=held: near(draw, t, h))())
@@ -513,7 +514,7 @@ def test_what_only_the_transformation_knows_is_named() -> None:
     )
     found, _ = load([root, own])
     whole = terms_of(found, "own", "Name").whole
-    assert isinstance(at(whole, ("name",)), Opaque)
+    assert isinstance(term_at(whole, ("name",)), Opaque)
     condition = parse_condition("data.name = 'a b' AND position > 5")
     with pytest.raises(Untranslatable) as caught:
         translate(condition, whole)
@@ -545,7 +546,7 @@ def test_a_type_that_was_replaced_is_asked_for_through_both_stages() -> None:
         ),
     )
     assert not [problem for problem in problems if problem.severity == "error"], problems
-    term = at(terms_of(replaced, "own", "Report2").whole, ("t",))
+    term = term_at(terms_of(replaced, "own", "Report2").whole, ("t",))
     assert isinstance(term, Linear)
     assert (term.path, term.apply(4.0)) == (("data", "t"), 8.0)
 
@@ -580,6 +581,6 @@ def test_subtypes_that_agree_are_sayable_and_others_are_not() -> None:
     )
     found, _ = load([root, own])
     whole = terms_of(found, "own", "Seen").whole
-    assert isinstance(at(whole, ("at", "x")), Linear)
-    assert isinstance(at(whole, ("at", "y")), Opaque)
-    assert at(whole, ("at",)) == Same(("data", "at"))
+    assert isinstance(term_at(whole, ("at", "x")), Linear)
+    assert isinstance(term_at(whole, ("at", "y")), Opaque)
+    assert term_at(whole, ("at",)) == Same(("data", "at"))

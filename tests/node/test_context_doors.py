@@ -18,8 +18,7 @@ from rapport.core.errors import InvalidInput, NotAllowed, Unavailable
 from rapport.kernel.clock import SystemClock
 from rapport.node.node import Node
 from rapport.transport.base import Address
-from rapport.transport.key_files import add_key, load_keys, share_keys
-from rapport.transport.keys import make_key
+from rapport.transport.keys import add_key, load_keys, make_key, share_keys
 from support.running import play
 from support.servers.ports import free_port
 

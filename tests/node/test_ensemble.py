@@ -32,10 +32,9 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.metrics import metrics_text
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.overlay.swim_settings import SwimSettings
+from rapport.overlay.swim_protocol import SwimSettings
 from rapport.site.site import load_site
-from rapport.transport.key_files import add_key, load_keys
-from rapport.transport.keys import DatagramKeys, make_key
+from rapport.transport.keys import DatagramKeys, add_key, load_keys, make_key
 from rapport.web.app import serving
 from support.running import running
 

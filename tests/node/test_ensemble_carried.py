@@ -29,10 +29,10 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now, SystemClock
 from rapport.node.ensemble_carried import CarriedReadings, fitting
 from rapport.node.node import Node
-from rapport.overlay.swim_settings import SwimSettings
+from rapport.overlay.swim_protocol import SwimSettings
 from rapport.site.ensemble_ties import CarriedTie, Chosen
 from rapport.transport.base import Address, Endpoint
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.udp import MulticastGroup
 from support.faults.lossy import LossyEndpoint
 from support.running import running
 from support.servers.ports import free_port
@@ -104,7 +104,7 @@ class Radio:
 
     def __init__(self, node: Address, loss: float) -> None:
         self._node, self._loss = node, loss
-        self._group = Group("239.77.4.11", free_port(is_udp=True))
+        self._group = MulticastGroup("239.77.4.11", free_port(is_udp=True))
 
     async def device(self, reader: Reader) -> EnsembleNode:
         return await self._open("device", [reader], join=[])

@@ -17,7 +17,7 @@ from rapport.channel.channel import Appended
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import Event, make_event
 from rapport.core.knowledge import Knowledge
-from rapport.core.release import CARRIED, RELEASES, BatchDone, ReleaseDone
+from rapport.core.release import CARRIED, RELEASES, ReleasedBatch, ReleaseDone
 from rapport.ensemble.backlog import Reading, Receipt
 from rapport.kernel.clock import ManualClock, SystemClock, settle
 from rapport.node.ensemble_carried import CarriedReadings
@@ -308,7 +308,7 @@ def test_only_late_readings_that_were_carried_lead_to_a_second_look() -> None:
         await look.look(batch)
         await look.look(batch)  # as after a crash
         batch_done, asked = await channels.channel(RELEASES).read_after(0)
-        one: BatchDone = batch_done.event.payload_as(BatchDone)
+        one: ReleasedBatch = batch_done.event.payload_as(ReleasedBatch)
         assert (one.channel, one.released, one.first_ms) == ("raw.badges", [7], 40)
         done: ReleaseDone = asked.event.payload_as(ReleaseDone)
         assert (done.first_ms, done.last_ms, done.through) == (40, 50, 3)

@@ -22,7 +22,7 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now, SystemClock
 from rapport.node.ensemble_versions import AHEAD_MS, COUNTED, is_short, reserved
 from rapport.node.node import Node
-from rapport.overlay.swim_settings import SwimSettings
+from rapport.overlay.swim_protocol import SwimSettings
 from rapport.transport.addresses import format_address
 from support.running import running
 

@@ -16,7 +16,7 @@ from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock, SystemClock
-from rapport.kernel.conditions import Conditions
+from rapport.kernel.telemetry import DegradedConditions
 from rapport.node.health import HealthWatch, probe_stores
 from rapport.node.node import Node
 from rapport.scenarios.mail_server import LocalMailServer
@@ -48,7 +48,7 @@ def conditions_of(node: Node) -> dict[str, str]:
 
 def test_what_is_wrong_begins_once_and_what_is_mended_ends_once() -> None:
     faults: dict[str, str] = {}
-    conditions = Conditions(ManualClock(5))
+    conditions = DegradedConditions(ManualClock(5))
     conditions.begin("policy.late.gate", "a fault of another part")
     watch = HealthWatch(lambda: faults, dict, conditions, ManualClock(5))
 
@@ -76,7 +76,7 @@ def test_a_store_that_does_not_answer_is_a_condition_and_the_watch_goes_on(
 ) -> None:
     released = threading.Event()
     monkeypatch.setattr("rapport.node.health._PROBE_SECONDS", 0.05)
-    conditions = Conditions(ManualClock(5))
+    conditions = DegradedConditions(ManualClock(5))
 
     def hangs() -> dict[str, str]:
         released.wait(20)

@@ -12,10 +12,10 @@ import pytest
 from rapport.kernel.chance import Chance
 from rapport.overlay.membership import Membership
 from rapport.overlay.membership_steps import (
-    Alone,
+    Isolated,
     JoinedNetwork,
-    Lost,
     MembershipSettings,
+    NeighbourLost,
     SendDeparted,
     SendJoin,
     SendPing,
@@ -90,7 +90,7 @@ class World:
 
     def _carry_out(self, own: Address, steps: Iterable[Any]) -> None:
         for step in steps:
-            if isinstance(step, Lost | JoinedNetwork | Alone):
+            if isinstance(step, NeighbourLost | JoinedNetwork | Isolated):
                 self.told.append((self.time, own, step))
             else:
                 self._send(own, step.to, step)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import Corrupt, InvalidInput
-from rapport.overlay.bloom import BloomFilter, places
+from rapport.overlay.bloom import BloomFilter, bit_positions
 
 
 @given(st.sets(st.text(max_size=8)), st.sampled_from([8, 64, 1024]), st.integers(1, 8))
@@ -31,7 +31,7 @@ def test_few_others_are_taken_for_members() -> None:
 
 def test_places_are_computed_once_for_many_filters() -> None:
     filters = [BloomFilter.of([str(number)], 256, 4) for number in range(10)]
-    at = places("7", 256, 4)
+    at = bit_positions("7", 256, 4)
     assert filters[7].has(at)
     assert sum(one.has(at) for one in filters) == 1
 

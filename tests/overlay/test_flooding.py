@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
-from rapport.overlay.flooding import Flood
-from rapport.overlay.seen import Seen
+from rapport.overlay.routing import Flood, SeenFilter
 from rapport.overlay.topology import Topology, random_regular, waxman
 from rapport.transport.base import Address, Now
 
@@ -27,7 +26,7 @@ def flooded(
     loss: Callable[[], bool] = lambda: False,
 ) -> tuple[set[Address], int]:
     """Who was reached, and by how many messages."""
-    floods = {node: Flood(Seen(100, 1e9), Chance(1)) for node in graph.nodes}
+    floods = {node: Flood(SeenFilter(100, 1e9), Chance(1)) for node in graph.nodes}
     reached, messages = set[Address](), 0
     events: list[tuple[float, int, Address, Address | None, int]] = [(0.0, 0, start, None, ttl)]
     while events:
@@ -77,7 +76,7 @@ def test_normalized_flooding_sends_less_where_degrees_differ() -> None:
 
 
 def test_what_was_passed_on_is_not_passed_on_again() -> None:
-    flood = Flood(Seen(10, 100))
+    flood = Flood(SeenFilter(10, 100))
     neighbours = [("a", 1), ("b", 1), ("c", 1)]
     now = Now(0, 0.0)
     assert flood.spread("k", 2, ("a", 1), neighbours, now) == [("b", 1), ("c", 1)]
@@ -88,5 +87,5 @@ def test_what_was_passed_on_is_not_passed_on_again() -> None:
 
 def test_a_width_needs_chance() -> None:
     with pytest.raises(InvalidInput) as refused:
-        Flood(Seen(1, 1)).spread("k", 1, None, addresses(3), Now(0, 0.0), width=2)
+        Flood(SeenFilter(1, 1)).spread("k", 1, None, addresses(3), Now(0, 0.0), width=2)
     assert refused.value.code == "overlay.no_chance"

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.overlay.hash_ring import HashRing, place_of
+from rapport.overlay.hash_ring import HashRing, ring_position
 
 NAMES = st.lists(st.text("abcdef0123:.", min_size=1, max_size=8), unique=True, max_size=12)
 KEYS = [f"sector {number}" for number in range(100)]
@@ -31,7 +31,7 @@ def test_an_empty_ring_has_no_owners() -> None:
 
 
 def test_a_place_is_the_same_on_every_machine() -> None:
-    assert place_of("sector 42") == 185_956_760_746_534_050
+    assert ring_position("sector 42") == 185_956_760_746_534_050
 
 
 def test_no_points_are_refused() -> None:

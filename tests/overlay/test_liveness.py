@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.kernel.chance import Chance
-from rapport.overlay.latency import RoundTrip
-from rapport.overlay.liveness import Gone, Liveness
+from rapport.overlay.liveness import Liveness, LostNeighbour, RoundTrip
 from rapport.overlay.membership_steps import MembershipSettings, SendPing
 from rapport.transport.base import Address, Now
 
@@ -44,7 +43,7 @@ def watched(
             break
         time = due_ms
         for step in liveness.tick(Now(0, time)):
-            if isinstance(step, Gone):
+            if isinstance(step, LostNeighbour):
                 gone[step.address] = time
             else:
                 sent += 1
@@ -105,7 +104,7 @@ def test_anything_heard_is_a_sign_of_life(at: At) -> None:
     liveness.watch(B, at(0))
     for time in range(0, 30_000, 250):
         liveness.heard(B, at(time))
-        assert not any(isinstance(step, Gone) for step in liveness.tick(at(time)))
+        assert not any(isinstance(step, LostNeighbour) for step in liveness.tick(at(time)))
 
 
 def test_a_suspicion_is_decided_soon(at: At) -> None:
@@ -118,7 +117,7 @@ def test_a_suspicion_is_decided_soon(at: At) -> None:
     assert [ping.to for ping in first] == [B]
     assert liveness.suspect(B, at(11)) == [], "one round decides, however many say it"
     found, time = list[object](), 10.0
-    while not any(isinstance(step, Gone) for step in found):
+    while not any(isinstance(step, LostNeighbour) for step in found):
         due_ms = liveness.next_due_ms()
         assert due_ms is not None
         time = due_ms
@@ -133,7 +132,7 @@ def test_a_suspicion_of_a_living_one_comes_to_nothing(at: At) -> None:
     ping = liveness.suspect(B, at(10))[0]
     assert liveness.answered(B, ping.number, at(12))
     for time in range(13, 900):
-        assert not any(isinstance(step, Gone) for step in liveness.tick(at(time)))
+        assert not any(isinstance(step, LostNeighbour) for step in liveness.tick(at(time)))
     trip = liveness.round_trip(B)
     assert trip is not None
     assert trip.mean_ms() == 2.0

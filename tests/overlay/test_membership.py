@@ -15,10 +15,10 @@ from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.overlay.membership import Membership
 from rapport.overlay.membership_steps import (
-    Alone,
+    Isolated,
     JoinedNetwork,
-    Lost,
     MembershipSettings,
+    NeighbourLost,
     SendDeparted,
     SendJoin,
     SendPing,
@@ -74,7 +74,7 @@ def test_too_few_answers_and_it_does_not_join_before_a_new_list_comes(world: Mak
     made.start(address(1), [address(2), address(7), address(8), address(9)])
     made.run(60_000)
     assert made.members[address(1)].neighbours == ()
-    assert told(made, Alone) == [Alone(answered=1, needed=2)]
+    assert told(made, Isolated) == [Isolated(answered=1, needed=2)]
     assert "SendJoin" not in made.sent
     made.start(address(1), [address(2), address(3), address(9)])
     made.run(1_000)
@@ -173,8 +173,8 @@ def test_a_silent_neighbour_is_found_and_all_hear_of_it(world: Make) -> None:
     died = made.time
     made.kill(address(3))
     made.run(4_100)
-    lost = [(time, step) for time, _, step in made.told if isinstance(step, Lost)]
-    assert {step for _, step in lost} == {Lost(address(3), abrupt=True)}
+    lost = [(time, step) for time, _, step in made.told if isinstance(step, NeighbourLost)]
+    assert {step for _, step in lost} == {NeighbourLost(address(3), abrupt=True)}
     assert len(lost) == 7
     assert lost[0][0] - died <= 4_000
     # The first to find it tells the others, whose own pings then decide within a period.
@@ -187,7 +187,7 @@ def test_one_that_leaves_says_so_and_is_not_looked_for(world: Make) -> None:
     made.told.clear()
     made.call(address(2), made.members[address(2)].leave(made.now))
     made.run(100)
-    assert told(made, Lost) == [Lost(address(2), abrupt=False)] * 5
+    assert told(made, NeighbourLost) == [NeighbourLost(address(2), abrupt=False)] * 5
     spoken_to: set[Address] = set()
     made.cut = lambda one, other: spoken_to.add(other)
     made.run(20_000)
@@ -241,7 +241,7 @@ def test_a_living_neighbour_is_not_dropped_because_somebody_says_so(world: Make)
     assert [step.to for step in said if isinstance(step, SendDeparted)] == [address(3)]
     made.call(address(0), said)
     made.run(3_000)
-    assert told(made, Lost) == []
+    assert told(made, NeighbourLost) == []
 
 
 # Coming back
@@ -299,13 +299,13 @@ def test_halves_of_a_network_grow_together_after_a_partition(world: Make) -> Non
 @pytest.mark.parametrize("loss", [0.1, 0.3])
 def test_loss_neither_splits_the_network_nor_empties_it(world: Make, loss: float) -> None:
     made = grown(world, 15, loss=loss, at_most=6)
-    false_alarms = len(told(made, Lost))
+    false_alarms = len(told(made, NeighbourLost))
     for _ in range(10):
         made.run(5_000)
         assert is_connected(made.graph())
         assert all(member.neighbours for member in made.members.values())
     if loss == 0.1:
-        assert len(told(made, Lost)) == false_alarms
+        assert len(told(made, NeighbourLost)) == false_alarms
 
 
 @pytest.mark.slow

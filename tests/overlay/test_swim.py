@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from rapport.kernel.chance import Chance
 from rapport.overlay.swim import Swim
-from rapport.overlay.swim_messages import (
+from rapport.overlay.swim_protocol import (
     MOST_INCARNATION,
     Ack,
     Claim,
     Gossip,
     Ping,
     State,
+    SwimSettings,
     Table,
     decode,
 )
-from rapport.overlay.swim_network import SwimNetwork
-from rapport.overlay.swim_settings import SwimSettings
+from rapport.overlay.swim_study import SwimNetwork
 from rapport.transport.base import Now
-from rapport.transport.simulated import Link
+from rapport.transport.simulated import SimulatedLink
 
 OWN, OTHER, THIRD = ("a", 1), ("b", 1), ("c", 1)
 
@@ -138,7 +138,7 @@ def test_one_that_was_stopped_for_a_while_comes_back() -> None:
 @settings(max_examples=12)
 @given(st.integers(2, 12), st.integers(0, 2**16), st.sampled_from([0.0, 5.0, 60.0]))
 def test_without_loss_nobody_is_ever_called_dead(nodes: int, seed: int, jitter_ms: float) -> None:
-    network = SwimNetwork(nodes, seed=seed, link=Link(delay_ms=1, jitter_ms=jitter_ms))
+    network = SwimNetwork(nodes, seed=seed, link=SimulatedLink(delay_ms=1, jitter_ms=jitter_ms))
     network.run_periods(25)
     assert network.agree()
     assert not [told for told in network.told if told.change.kind in ("failed", "suspected")]
@@ -149,7 +149,7 @@ def test_without_loss_nobody_is_ever_called_dead(nodes: int, seed: int, jitter_m
 def test_whatever_happened_all_agree_when_the_network_is_calm(
     nodes: int, seed: int, loss: float, data: st.DataObject
 ) -> None:
-    link = Link(delay_ms=1, jitter_ms=20, loss=loss, duplication=0.1)
+    link = SimulatedLink(delay_ms=1, jitter_ms=20, loss=loss, duplication=0.1)
     network = SwimNetwork(nodes, seed=seed, link=link)
     dead: set[int] = set()
     for _ in range(data.draw(st.integers(1, 4))):
@@ -161,7 +161,7 @@ def test_whatever_happened_all_agree_when_the_network_is_calm(
         else:
             network.kill(number)
             dead.add(number)
-    network.medium.link = Link(delay_ms=1)
+    network.medium.link = SimulatedLink(delay_ms=1)
     network.run_periods(60)
     assert network.agree(*(number for number in range(nodes) if number not in dead))
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.codec import encode_block
-from rapport.core.event import BareEvent, BareStored, Event
-from rapport.core.event_blocks import block_events
+from rapport.core.event import BareEvent, BareStoredEvent, Event
+from rapport.core.event_columns import decode_block_events
 from rapport.core.schema import PARTS, AttributeType
 from rapport.policy import readings
 from rapport.policy.ontology import Ontology, PushSource
@@ -298,12 +298,12 @@ def test_blocks_of_a_channel_give_what_bare_events_give(
         events[place] = msgspec.structs.replace(events[place], **changes)
     blocks = [(1, 2_000_000, as_block(events[:9])), (50, 2_000_000, as_block(events[9:]))]
     stored = [
-        BareStored(first + number, received, event)
+        BareStoredEvent(first + number, received, event)
         for (first, received, _body), part in zip(blocks, (events[:9], events[9:]), strict=True)
         for number, event in enumerate(part)
     ]
     expected = bare_readings(stored, ONTOLOGY, 60_000)
-    found = block_events(blocks)
+    found = decode_block_events(blocks)
     if found is None:
         assert not all_of_them or changes.get("time") == 0
         assert split_blocks([body for *_, body in blocks], ONTOLOGY)[0].equals(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rapport.core.detection import Detection, Undecided, detection_lines, each_once
+from rapport.core.detection import Detection, Undecided, detection_lines, unique_undecided
 from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import Compiled, compile_policy
@@ -112,7 +112,7 @@ def test_the_runner_finds_what_the_evaluator_finds(seed: int) -> None:
 
 def plainly(undecided: list[Undecided]) -> list[Undecided]:
     """Without the version, which the evaluator does not know."""
-    return each_once(msgspec.structs.replace(item, version="") for item in undecided)
+    return unique_undecided(msgspec.structs.replace(item, version="") for item in undecided)
 
 
 @given(st.integers(0, 2**32))

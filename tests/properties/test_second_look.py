@@ -16,7 +16,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED, Detection, detection_lines
 from rapport.core.event import Event, make_event
-from rapport.core.release import DONE, HISTORY, LATE, RELEASED, RELEASES, ReleaseDone
+from rapport.core.release import HISTORY, LATE, RELEASE_DONE, RELEASED, RELEASES, ReleaseDone
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
@@ -88,7 +88,7 @@ class Site:
         for reading in readings:
             done.touch(reading.stream, reading.time)
         done.through = self.channels.channel("events").last_position()
-        event = make_event(source="s", id=done.release, type=DONE, time=0, data=done)
+        event = make_event(source="s", id=done.release, type=RELEASE_DONE, time=0, data=done)
         await self.channels.channel(RELEASES).append([event])
         if self.chance.randint(0, 3) == 0:
             await self.look_and_crash()

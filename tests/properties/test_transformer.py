@@ -23,8 +23,7 @@ from rapport.mediation.interpretation import (
 from rapport.mediation.rejection import Rejected, Rejection
 from rapport.mediation.transformer import Transformer
 from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
-from rapport.units.numbers import parse_number
-from rapport.units.quantities import converter
+from rapport.units.quantities import converter, parse_number
 from rapport.units.timeformats import from_epoch, from_iso, from_pattern
 
 pytestmark = pytest.mark.slow

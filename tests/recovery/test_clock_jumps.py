@@ -19,8 +19,8 @@ from rapport.channel.requesting.batch import Request
 from rapport.channel.retention.rules import Keep, newest_of, what_to_trim
 from rapport.core.errors import LeaseExpired, TooFast
 from rapport.core.event import Event
-from rapport.kernel.believed_time import CONFIRM_MS
 from rapport.kernel.chance import Chance, Ids
+from rapport.kernel.clock import CONFIRM_MS
 from rapport.store.base import LogPiece
 from support.faults.jumping_clock import JumpingClock
 

@@ -96,7 +96,7 @@ def test_code_by_hand_knows_nothing_of_mediation(name: str) -> None:
     for path in (effort.EXAMPLES / name / "by_hand").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rapport"):
-                assert node.module == "rapport.units.geodesy", path
+                assert node.module == "rapport.units.coordinates", path
 
 
 def test_lines_are_as_long_as_everywhere_so_that_counting_them_is_fair() -> None:

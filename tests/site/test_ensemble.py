@@ -12,7 +12,7 @@ from rapport.kernel.toml import TomlFile
 from rapport.site.ensemble import EnsembleDeclared, ensemble_from_site
 from rapport.site.ensemble_ties import Chosen, ContextTold
 from rapport.site.site import check_site, load_site
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.udp import MulticastGroup
 
 SITE = """
 [site]
@@ -92,7 +92,7 @@ accept = ["yard"]
 share = false
 """,
     )
-    assert found.group == Group("239.7.4.1", 7512)
+    assert found.group == MulticastGroup("239.7.4.1", 7512)
     assert (found.settings.gossip.radio, found.settings.gossip.ip) == (True, True)
     assert (found.settings.gossip.knowledge_ms, found.settings.host.replica_ms) == (1_000, 30_000)
     assert (found.record_ms, found.settings.swim.period_ms) == (30_000, 500)

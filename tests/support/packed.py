@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rapport.core.event import Event
-from rapport.core.packed_events import (
-    EVENT_HEAD,
-    PackedEvents,
-    octets_head,
-    packed,
-    text_head,
+from rapport.core.encoded_batch import (
+    EVENT_HEADER,
+    EncodedBatch,
+    bytes_header,
+    encode_value,
+    text_header,
 )
+from rapport.core.event import Event
 
 
 class Numbers(msgspec.Struct, frozen=True):
@@ -29,21 +29,21 @@ class Numbers(msgspec.Struct, frozen=True):
         return Numbers(self.values[first:end])
 
 
-def pack(made: Sequence[Event], *carried: Numbers) -> PackedEvents:
+def pack(made: Sequence[Event], *carried: Numbers) -> EncodedBatch:
     """The events, all of the source "source", in parts."""
     parts: list[bytes] = []
     for event in made:
         name = event.id.encode()
         parts += (
-            EVENT_HEAD + packed(event.source) + text_head(len(name)),
+            EVENT_HEADER + encode_value(event.source) + text_header(len(name)),
             name,
-            packed(event.type) + packed(event.subject) + packed(event.time),
-            octets_head(len(event.data)),
+            encode_value(event.type) + encode_value(event.subject) + encode_value(event.time),
+            bytes_header(len(event.data)),
             event.data,
-            packed(event.headers),
+            encode_value(event.headers),
         )
     sizes = [len(event.data) for event in made]
-    return PackedEvents(
+    return EncodedBatch(
         "source",
         [event.id for event in made],
         parts,

@@ -14,7 +14,7 @@ from blockbuster import BlockBuster
 from rapport.core.errors import SiteError, UnknownName
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
-from rapport.kernel.own_thread import in_own_thread
+from rapport.kernel.threads import run_in_thread
 from rapport.tables.declaration import PairDeclaration, TableDeclaration
 from rapport.tables.freshness import TableStatus
 from rapport.tables.held import Changed
@@ -491,11 +491,11 @@ def test_versions_do_not_grow_without_end_and_times_rise(tmp_path: Path) -> None
 
 def test_work_in_its_own_thread_gives_results_errors_and_lets_go() -> None:
     async def scenario() -> None:
-        assert await in_own_thread(lambda: 3, name="t") == 3
+        assert await run_in_thread(lambda: 3, name="t") == 3
         with pytest.raises(ZeroDivisionError):
-            await in_own_thread(lambda: 1 // 0, name="t")
+            await run_in_thread(lambda: 1 // 0, name="t")
         held = threading.Event()
-        waiting = asyncio.create_task(in_own_thread(held.wait, name="t"))
+        waiting = asyncio.create_task(run_in_thread(held.wait, name="t"))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

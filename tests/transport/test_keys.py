@@ -8,17 +8,18 @@ from dataclasses import replace
 import pytest
 
 from rapport.core.errors import Conflict, InvalidInput, SiteError, Unavailable, UnknownName
-from rapport.transport.framing import Seal
-from rapport.transport.key_files import (
+from rapport.transport.keys import (
+    FOREVER_MS,
+    DatagramKeys,
     KeyFileWatch,
     add_key,
     load_keys,
+    make_key,
     read_key_file,
     retire_key,
     share_keys,
 )
-from rapport.transport.keys import FOREVER_MS, DatagramKeys, make_key
-from rapport.transport.unsealing import Unseal
+from rapport.transport.sealing import Sealer, Unsealer
 
 NOW = 1_772_442_000_000
 HOUR = 3_600_000
@@ -67,7 +68,7 @@ def test_while_keys_are_rotated_no_datagram_is_refused() -> None:
     old = make_key("brokers", "network", until_ms=NOW + 2 * HOUR)
     new = make_key("brokers", "network", from_ms=NOW + HOUR)
     sender, receiver = DatagramKeys([old]), DatagramKeys([old])
-    seal, unseal = Seal(sender, os.urandom(16)), Unseal(receiver)
+    seal, unseal = Sealer(sender, os.urandom(16)), Unsealer(receiver)
     sealed_with = []
     for minute in range(0, 180, 5):
         now = NOW + minute * 60_000
@@ -87,7 +88,7 @@ def test_while_keys_are_rotated_no_datagram_is_refused() -> None:
 def test_a_key_is_not_heard_after_its_time_nor_before_it() -> None:
     key = make_key("brokers", "network", from_ms=NOW, until_ms=NOW + HOUR)
     forever = replace(key, from_ms=0, until_ms=FOREVER_MS)
-    seal, unseal = Seal(DatagramKeys([forever]), os.urandom(16)), Unseal(DatagramKeys([key]))
+    seal, unseal = Sealer(DatagramKeys([forever]), os.urandom(16)), Unsealer(DatagramKeys([key]))
     for now, is_heard in [
         (NOW - 30_001, False),
         (NOW - 29_000, True),
@@ -101,7 +102,7 @@ def test_a_key_is_not_heard_after_its_time_nor_before_it() -> None:
 def test_a_key_taken_out_of_the_ring_is_not_heard_and_back_in_it_nothing_is_taken_twice() -> None:
     key, other = make_key("ann", "client"), make_key("brokers", "network")
     keys = DatagramKeys([key, other])
-    seal, unseal = Seal(DatagramKeys([key]), os.urandom(16)), Unseal(keys)
+    seal, unseal = Sealer(DatagramKeys([key]), os.urandom(16)), Unsealer(keys)
     captured = seal.seal(b"one", NOW)
     assert unseal.open(captured, NOW)
     keys.replace_with(DatagramKeys([other]))
@@ -241,10 +242,10 @@ def test_a_file_that_others_could_read_is_taken_up_when_they_no_longer_can(tmp_p
 
 
 def test_nobody_is_called_what_a_process_is_to_itself(tmp_path) -> None:
-    with pytest.raises(InvalidInput, match="'local' is no owner"):
+    with pytest.raises(InvalidInput, match="the owner 'local' is reserved"):
         make_key("local", "client")
     path = tmp_path / "keys.toml"
     add_key(path, make_key("locals", "client"))
     path.write_text(path.read_text().replace('"locals"', '"local"'))
-    with pytest.raises(SiteError, match="'local' is no owner"):
+    with pytest.raises(SiteError, match="the owner 'local' is reserved"):
         load_keys(path)

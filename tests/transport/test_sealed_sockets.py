@@ -12,8 +12,14 @@ import pytest
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.transport.key_files import KeyFileWatch, add_key, load_keys, retire_key
-from rapport.transport.keys import DatagramKeys, make_key
+from rapport.transport.keys import (
+    DatagramKeys,
+    KeyFileWatch,
+    add_key,
+    load_keys,
+    make_key,
+    retire_key,
+)
 from rapport.transport.station import Station
 from rapport.transport.udp import UdpEndpoint, host_towards
 from support.faults.lossy import LossyEndpoint

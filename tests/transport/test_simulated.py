@@ -7,13 +7,13 @@ import pytest
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.kernel.simulation import Scheduler
-from rapport.transport.simulated import Link, SimulatedMedium
+from rapport.transport.simulated import SimulatedLink, SimulatedMedium
 
 
 class Net:
     """A medium with endpoints that note when they heard what."""
 
-    def __init__(self, link: Link | None = None, *, seed: int = 7, **more) -> None:
+    def __init__(self, link: SimulatedLink | None = None, *, seed: int = 7, **more) -> None:
         self.scheduler = Scheduler()
         self.medium = SimulatedMedium(self.scheduler, Chance(seed), link, **more)
         self.heard: dict[str, list[tuple[float, bytes]]] = {}
@@ -39,7 +39,7 @@ def send_many(net: Net, count: int = 2_000) -> None:
 
 
 def test_a_datagram_takes_the_delay_of_its_link() -> None:
-    net = Net(Link(delay_ms=12))
+    net = Net(SimulatedLink(delay_ms=12))
     net.open("a").send(b"x", ("b", 0))
     net.open("b")
     net.scheduler.run()
@@ -47,7 +47,7 @@ def test_a_datagram_takes_the_delay_of_its_link() -> None:
 
 
 def test_loss_and_duplication_come_as_often_as_their_chances_say() -> None:
-    net = Net(Link(loss=0.3, duplication=0.1))
+    net = Net(SimulatedLink(loss=0.3, duplication=0.1))
     send_many(net, 5_000)
     counters = net.medium.counters
     assert counters.sent == 5_000
@@ -57,7 +57,7 @@ def test_loss_and_duplication_come_as_often_as_their_chances_say() -> None:
 
 
 def test_jitter_puts_datagrams_out_of_order() -> None:
-    net = Net(Link(delay_ms=5, jitter_ms=30))
+    net = Net(SimulatedLink(delay_ms=5, jitter_ms=30))
     send_many(net, 500)
     numbers = [int(word) for word in net.words("b")]
     assert numbers != sorted(numbers)
@@ -66,7 +66,7 @@ def test_jitter_puts_datagrams_out_of_order() -> None:
 
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
-    link = Link(delay_ms=1, jitter_ms=9, loss=0.2, duplication=0.2)
+    link = SimulatedLink(delay_ms=1, jitter_ms=9, loss=0.2, duplication=0.2)
     runs = []
     for seed in (1, 1, 2):
         net = Net(link, seed=seed)
@@ -93,7 +93,7 @@ def test_only_who_is_in_range_hears_and_range_follows_movement() -> None:
 
 
 def test_a_partition_holds_back_what_is_under_way_and_heals() -> None:
-    net = Net(Link(delay_ms=10))
+    net = Net(SimulatedLink(delay_ms=10))
     a = net.open("a")
     for name in ("b", "c", "d"):
         net.open(name)
@@ -111,9 +111,9 @@ def test_a_partition_holds_back_what_is_under_way_and_heals() -> None:
 
 
 def test_a_link_of_its_own_goes_before_what_all_have_in_one_direction_only() -> None:
-    net = Net(Link(delay_ms=1))
+    net = Net(SimulatedLink(delay_ms=1))
     a, b = net.open("a"), net.open("b")
-    net.medium.set_link(("a", 0), ("b", 0), Link(delay_ms=100))
+    net.medium.set_link(("a", 0), ("b", 0), SimulatedLink(delay_ms=100))
     a.send(b"slow", ("b", 0))
     b.send(b"fast", ("a", 0))
     net.scheduler.run()
@@ -125,7 +125,7 @@ def test_a_link_of_its_own_goes_before_what_all_have_in_one_direction_only() -> 
 
 
 def test_who_left_hears_nothing_and_its_address_is_free_again() -> None:
-    net = Net(Link(delay_ms=10))
+    net = Net(SimulatedLink(delay_ms=10))
     a, b = net.open("a"), net.open("b")
     a.send(b"too late", ("b", 0))
     b.leave()
@@ -153,4 +153,4 @@ def test_a_handler_that_raises_ends_the_run() -> None:
 @pytest.mark.parametrize("wrong", [{"loss": 1.1}, {"duplication": -0.1}, {"delay_ms": -1}])
 def test_a_link_that_cannot_be_is_refused(wrong) -> None:
     with pytest.raises(InvalidInput):
-        Link(**wrong)
+        SimulatedLink(**wrong)

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from rapport.core.errors import TooLarge
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
-from rapport.kernel.simulation import Scheduler, SimulatedClock
+from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
-from rapport.transport.fragments import WHOLE, AssemblyLimits
-from rapport.transport.framing import RUN_BYTES, Seal, receiver_name
+from rapport.transport.fragments import WHOLE, ReassemblyLimits
 from rapport.transport.keys import DatagramKeys, make_key
-from rapport.transport.memory import MemoryMedium
-from rapport.transport.simulated import Link, SimulatedMedium
+from rapport.transport.sealing import RUN_BYTES, Sealer, Unsealer, receiver_name
+from rapport.transport.simulated import SimulatedLink, SimulatedMedium
 from rapport.transport.station import Station
-from rapport.transport.unsealing import Unseal
+from rapport_lab.memory_transport import MemoryMedium
+from rapport_lab.simulated_clock import SimulatedClock
 
 NOW = 1_772_442_000_000
 HOUR = 3_600_000
@@ -29,7 +29,7 @@ HOUR = 3_600_000
 class Net:
     """Stations on a simulated medium, and what each heard."""
 
-    def __init__(self, link: Link | None = None, *, seed: int = 1) -> None:
+    def __init__(self, link: SimulatedLink | None = None, *, seed: int = 1) -> None:
         self.scheduler = Scheduler(wall_ms=NOW)
         self.clock = SimulatedClock(self.scheduler)
         self.medium = SimulatedMedium(self.scheduler, Chance(seed), link)
@@ -52,7 +52,7 @@ class Net:
 @pytest.mark.parametrize("size", [0, 1, 1_000, 1_370, 1_431, 1_432, 5_000, 200_000])
 @pytest.mark.parametrize("is_sealed", [True, False])
 def test_messages_of_every_size_arrive(ring, size, is_sealed) -> None:
-    net = Net(Link(delay_ms=1, jitter_ms=50))
+    net = Net(SimulatedLink(delay_ms=1, jitter_ms=50))
     one = net.station(ring.member() if is_sealed else None)
     other = net.station(ring.member() if is_sealed else None)
     message = os.urandom(size)
@@ -64,7 +64,7 @@ def test_messages_of_every_size_arrive(ring, size, is_sealed) -> None:
 
 def test_a_message_beyond_the_limit_is_refused(ring) -> None:
     net = Net()
-    one = net.station(ring.member(), limits=AssemblyLimits(message_bytes=2_000))
+    one = net.station(ring.member(), limits=ReassemblyLimits(message_bytes=2_000))
     with pytest.raises(TooLarge):
         one.send(b"x" * 2_001, ("simulated", 9))
 
@@ -162,7 +162,7 @@ def test_a_broadcast_is_heard_by_all_that_hold_the_key(ring) -> None:
 
 
 def test_duplicated_and_late_datagrams_give_each_message_once(ring) -> None:
-    net = Net(Link(delay_ms=1, jitter_ms=200, duplication=0.5))
+    net = Net(SimulatedLink(delay_ms=1, jitter_ms=200, duplication=0.5))
     one, other = net.station(ring.member()), net.station(ring.member())
     sent = [bytes([number]) * (number * 97) for number in range(60)]
     for message in sent:
@@ -173,7 +173,7 @@ def test_duplicated_and_late_datagrams_give_each_message_once(ring) -> None:
 
 
 def test_under_loss_a_message_is_whole_or_missing(ring) -> None:
-    net = Net(Link(delay_ms=1, jitter_ms=20, loss=0.1, duplication=0.1))
+    net = Net(SimulatedLink(delay_ms=1, jitter_ms=20, loss=0.1, duplication=0.1))
     one, other = net.station(ring.member()), net.station(ring.member())
     sent = [os.urandom(3_000) for _ in range(200)]
     for message in sent:
@@ -269,7 +269,7 @@ def test_a_client_that_forges_the_address_of_a_member_gets_nothing_of_what_membe
     broker, other_broker = net.station(ring.member()), net.station(ring.member())
     other_broker.send(b"here I am", broker.address)
     net.scheduler.run()
-    ann = Seal(ring.client("ann"), os.urandom(RUN_BYTES))
+    ann = Sealer(ring.client("ann"), os.urandom(RUN_BYTES))
     forged = ann.seal(WHOLE + b"me too", NOW, to=receiver_name(broker.address))
     net.medium.carry(forged, other_broker.address, broker.address)
     net.scheduler.run()
@@ -285,7 +285,7 @@ def test_a_client_that_forges_the_address_of_a_member_gets_nothing_of_what_membe
     broker.send(b"among ourselves", other_broker.address)
     net.scheduler.run()
     assert net.words(other_broker) == [b"among ourselves"]
-    assert Unseal(ring.client("ann"), own=ann).open(captured[0], NOW) is None
+    assert Unsealer(ring.client("ann"), own=ann).open(captured[0], NOW) is None
 
 
 def test_memory_of_those_heard_is_bounded(ring, monkeypatch) -> None:

@@ -10,8 +10,7 @@ import pytest
 from rapport.core.errors import InvalidInput, Unavailable, Unsupported
 from rapport.kernel.chance import Chance
 from rapport.transport.addresses import format_address, is_loopback, parse_address, resolve
-from rapport.transport.udp import LARGEST_DATAGRAM, UdpEndpoint
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.udp import LARGEST_DATAGRAM, MulticastGroup, UdpEndpoint
 from support.faults.lossy import LossyEndpoint
 
 
@@ -116,9 +115,9 @@ def test_an_address_that_is_taken_or_not_ours_is_told() -> None:
         with pytest.raises(Unsupported):
             one.broadcast(b"all")
         with pytest.raises(InvalidInput):
-            await UdpEndpoint.open("127.0.0.1", group=Group("somewhere", 7))
+            await UdpEndpoint.open("127.0.0.1", group=MulticastGroup("somewhere", 7))
         with pytest.raises(InvalidInput):
-            await UdpEndpoint.open("127.0.0.1", group=Group("ff02::1", 7))
+            await UdpEndpoint.open("127.0.0.1", group=MulticastGroup("ff02::1", 7))
         await one.close()
 
     asyncio.run(scenario())
@@ -129,9 +128,9 @@ def test_two_groups_do_not_hear_each_other() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
             opened.bind(("127.0.0.1", 0))
             port = opened.getsockname()[1]
-        one, _ = await listening(group=Group("239.255.74.12", port))
-        other, heard = await listening(group=Group("239.255.74.12", port))
-        third, foreign = await listening(group=Group("239.255.74.13", port))
+        one, _ = await listening(group=MulticastGroup("239.255.74.12", port))
+        other, heard = await listening(group=MulticastGroup("239.255.74.12", port))
+        third, foreign = await listening(group=MulticastGroup("239.255.74.13", port))
         one.broadcast(b"ours")
         await until(lambda: bool(heard))
         assert (heard, foreign) == ([b"ours"], [])

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 import rapport.units.angles
 import rapport.units.coordinates
-import rapport.units.geodesy
-import rapport.units.numbers
 import rapport.units.quantities
 import rapport.units.timeformats
 from rapport.core.errors import InvalidInput
@@ -276,9 +274,7 @@ def test_the_expression_and_the_array_form_do_the_same_arithmetic(source, target
         rapport.units.quantities,
         rapport.units.coordinates,
         rapport.units.angles,
-        rapport.units.geodesy,
         rapport.units.timeformats,
-        rapport.units.numbers,
     ],
     ids=lambda module: module.__name__,
 )

@@ -14,10 +14,10 @@ from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.overlay.swim_settings import SwimSettings
+from rapport.overlay.swim_protocol import SwimSettings
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Endpoint
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.udp import MulticastGroup
 from support.faults.lossy import LossyEndpoint
 
 
@@ -31,7 +31,7 @@ async def main(node: str, group: str) -> None:
         listen=("127.0.0.1", 0),
         clock=SystemClock(),
         chance=Chance.from_machine(),
-        group=Group("239.77.4.12", int(group)),
+        group=MulticastGroup("239.77.4.12", int(group)),
         join=[parse_address(node)],
         settings=RuntimeSettings(
             gossip=GossipSettings(knowledge_ms=200, probability=1.0),

@@ -9,8 +9,8 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from rapport.core.event import BareStored, Event, Gap, StoredEvent
-from rapport.core.packed_events import Carried
+from rapport.core.encoded_batch import BatchPayload
+from rapport.core.event import BareStoredEvent, Event, Gap, StoredEvent
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -52,7 +52,9 @@ class Channel(Protocol):
 class BareReading(Protocol):
     """A channel that can leave headers out where they are not needed."""
 
-    async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
+    async def read_bare_after(
+        self, position: int, *, limit: int = 1000
+    ) -> Sequence[BareStoredEvent]:
         """Like `read_after`, without headers; empty when they matter, or are in memory anyway:
         then read whole ones.
         """
@@ -81,7 +83,7 @@ class PackedStretch(msgspec.Struct, frozen=True, gc=False):
     received: int
     largest: int
     """No event has more bytes of data."""
-    carried: Sequence[Carried]
+    carried: Sequence[BatchPayload]
 
     def __len__(self) -> int:
         return self.last - self.first + 1
@@ -126,7 +128,7 @@ class Subscription(Protocol):
 
     async def next_bare_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None
-    ) -> Sequence[StoredEvent | BareStored]:
+    ) -> Sequence[StoredEvent | BareStoredEvent]:
         """The same for a reader that can do without headers: they may be missing."""
 
     async def commit(self, position: int, state: bytes | None = None) -> None:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from itertools import chain
 
+from rapport.core.codec import TRUSTED_BATCHES
+from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.event import MAX_NAME, Event, check_envelope
-from rapport.core.packed_events import PackedEvents
-from rapport.core.usual_events import KNOWN_SOUND
 
 MAX_DATA_BYTES = 1024 * 1024
 """Largest data of one event, unless the channel says otherwise."""
@@ -54,7 +54,7 @@ def check_place(position: int, limit: int) -> None:
 
 def as_they_are(events: Sequence[Event]) -> tuple[Event, ...]:
     """The events of now, whatever becomes of the caller's list; checked ones stay checked."""
-    return events if type(events) in KNOWN_SOUND else tuple(events)  # type: ignore[return-value]
+    return events if type(events) in TRUSTED_BATCHES else tuple(events)  # type: ignore[return-value]
 
 
 def check_events(events: Sequence[Event], max_data_bytes: int) -> int:
@@ -65,10 +65,10 @@ def check_events(events: Sequence[Event], max_data_bytes: int) -> int:
     at. What is known to be sound is not checked again, but for its size.
     """
     try:
-        if isinstance(events, PackedEvents):
+        if isinstance(events, EncodedBatch):
             _check_sizes((events.largest,), max_data_bytes)
             return events.data_bytes
-        if type(events) in KNOWN_SOUND:
+        if type(events) in TRUSTED_BATCHES:
             return _check_sizes([len(event.data) for event in events], max_data_bytes)
         return _check_together(events, max_data_bytes)
     except (_SomethingWrong, TypeError, AttributeError, UnicodeEncodeError, OverflowError):

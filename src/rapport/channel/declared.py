@@ -32,7 +32,7 @@ from rapport.channel.finding.planning import index_path
 from rapport.channel.push.addresses import is_entry
 from rapport.channel.query.script_files import check_reference
 from rapport.core.errors import InvalidInput, Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 
 LOGS = ("embedded", "postgres", "nats")

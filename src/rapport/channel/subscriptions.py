@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.channel.channel import BareReading, Channel
 from rapport.core.errors import ChannelUnavailable, Corrupt, InvalidInput
-from rapport.core.event import BareStored, StoredEvent
+from rapport.core.event import BareStoredEvent, StoredEvent
 from rapport.store.base import Change, Put, RecordStore
 
 CURSORS = "cursors"
@@ -114,7 +114,7 @@ class LoggedSubscription:
 
     async def next_bare_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None
-    ) -> Sequence[StoredEvent | BareStored]:
+    ) -> Sequence[StoredEvent | BareStoredEvent]:
         """See Subscription."""
         source = self._source
         if isinstance(source, BareReading) and source.last_position() > self._handed_out:
@@ -133,7 +133,7 @@ class LoggedSubscription:
             with suppress(ChannelUnavailable):  # then with the next ones
                 await self.commit(position)
 
-    def _note_skipped(self, batch: Sequence[StoredEvent | BareStored]) -> None:
+    def _note_skipped(self, batch: Sequence[StoredEvent | BareStoredEvent]) -> None:
         skipped = batch[-1].position - self._handed_out - len(batch)
         if skipped > 0:
             self.skipped += skipped

@@ -24,7 +24,7 @@ from rapport.core.errors import (
     RapportError,
     Unavailable,
 )
-from rapport.core.web_addresses import address_parts, without_password
+from rapport.core.urls import address_parts, without_password
 from rapport.kernel.node_identity import NodeIdentity, directory_digest, read_node_id
 from rapport.kernel.settings import NodeSettings, load_settings, read_secret
 from rapport.kernel.toml import TomlFile

@@ -12,7 +12,7 @@ from rapport.communication.adapters.notify.settings import LONGEST_TARGET, is_se
 from rapport.communication.peers import adapter_of
 from rapport.communication.sessions.sealing import SEALED_MARK
 from rapport.core.errors import InvalidInput
-from rapport.kernel.fields import suggest
+from rapport.kernel.config_fields import suggest
 
 # Deliberately narrow: one plain address, nothing that a mail header could read as more than one.
 _MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})\Z")

@@ -66,8 +66,8 @@ from rapport.core.event import Event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
-from rapport.kernel.ending import end_each
 from rapport.kernel.plugins import Plugins
+from rapport.kernel.tasks import close_all
 from rapport.store.base import RecordStore
 
 INPUTS = "communication.inputs"
@@ -423,7 +423,7 @@ class Assembly:
         called after the tasks have ended.
         """
         privacy = partial(run_aside, self.privacy.close)
-        await end_each(
+        await close_all(
             [("inputs", self.inputs.close), ("outputs", self.outputs.close), ("privacy", privacy)]
         )
 

@@ -12,11 +12,11 @@ import msgspec
 
 from rapport.channel.channel import Channel, PackedReading, PackedStretch
 from rapport.communication.adapters.base import Delivery
+from rapport.core.encoded_batch import BatchPayload, encode_value
 from rapport.core.event import CAUSE
-from rapport.core.message import RECENT, Message
-from rapport.core.packed_events import Carried, packed
+from rapport.core.message import MESSAGE_CACHE, Message
 
-CAUSED = packed({CAUSE: ""})[:-1]
+CAUSED = encode_value({CAUSE: ""})[:-1]
 """Headers that name one cause, up to its text."""
 
 
@@ -98,7 +98,7 @@ class QueuedDeliveries(msgspec.Struct, frozen=True, gc=False):
         return type(self)(self.deliveries[first:end])
 
 
-def queued_in(piece: Carried) -> Sequence[Delivery]:
+def queued_in(piece: BatchPayload) -> Sequence[Delivery]:
     """The deliveries that are carried; in `output.X` nothing else is."""
     assert isinstance(piece, QueuedDeliveries), "only deliveries stand there"
     return piece.deliveries
@@ -168,5 +168,5 @@ def _as_packed(channel: Channel) -> PackedReading | None:
 def remember(stretch: PackedStretch) -> None:
     """For who is about to read these as events: their messages need not be decoded."""
     for piece in stretch.carried:
-        if isinstance(piece, SaidMessages) and stretch.largest <= RECENT.longest:
-            RECENT.note_all([text + b"}" for text in piece.said], piece.named())
+        if isinstance(piece, SaidMessages) and stretch.largest <= MESSAGE_CACHE.longest:
+            MESSAGE_CACHE.note_all([text + b"}" for text in piece.said], piece.named())

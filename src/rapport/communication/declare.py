@@ -27,8 +27,8 @@ from rapport.communication.privacy.hours import is_zone
 from rapport.communication.templates import ALWAYS_KNOWN, named_in_texts, template_fields
 from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import InvalidInput, Problem
-from rapport.core.web_addresses import address_parts, is_loopback
-from rapport.kernel.fields import Fields
+from rapport.core.urls import address_parts, is_loopback
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import Section, TomlFile
 
 

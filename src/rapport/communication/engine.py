@@ -46,10 +46,10 @@ from rapport.communication.delivering.transaction import Early, append_early, ap
 from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy.functions import NO_FUNCTIONS, PrivacyFunctions
 from rapport.communication.templates import Facts, nothing_known
+from rapport.core.codec import as_trusted
 from rapport.core.detection import ACT_WITHIN_MS, DETECTED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
-from rapport.core.usual_events import as_sound
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.store.base import RecordStore
@@ -208,7 +208,7 @@ class CommunicationEngine:
         """
         lines, others = lines_of_plain(outcomes, self._clock.now_ms())
         if lines:
-            await self._channels.channel("log").append(as_sound(lines))
+            await self._channels.channel("log").append(as_trusted(lines))
         if others:
             async with self._turn:
                 if not self.opened.is_set():

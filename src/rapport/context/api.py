@@ -20,7 +20,7 @@ from rapport.context.settings import ClientSettings
 from rapport.context.status import BrokerStatus
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.transport.addresses import parse_address
-from rapport.transport.key_files import load_keys
+from rapport.transport.keys import load_keys
 
 __all__ = [
     "BlockingConsumer",

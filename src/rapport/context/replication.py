@@ -5,7 +5,7 @@ from __future__ import annotations
 from rapport.context.broker.settings import ReplicationSettings
 from rapport.core.context_record import ContextRecord
 from rapport.kernel.chance import Chance
-from rapport.overlay.walk import way_back
+from rapport.overlay.routing import way_back
 from rapport.transport.base import Address
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import msgspec
 
 from rapport.context.messages import NOT_FOUND, PROCESSED
-from rapport.core.durations import DurationCounts, Durations
 from rapport.core.event import Event
 from rapport.core.ids import content_id
+from rapport.core.times import DurationCounts, DurationHistogram
 
 BROKER_SUMMARY = "rapport.context.summary"
 HERE, ELSEWHERE, MISSING, REFUSED = "here", "elsewhere", "not_found", "refused"
@@ -47,14 +47,14 @@ class ResponseTimes:
 
     def __init__(self, broker: str, wall_ms: int) -> None:
         self._broker, self._since = broker, wall_ms
-        self._answers: dict[str, Durations] = {}
+        self._answers: dict[str, DurationHistogram] = {}
 
     def note(self, status: int, hops: int, took_ms: float) -> None:
         """A request was answered; costs less than a microsecond."""
         how = HERE if status == PROCESSED and not hops else _how(status)
         known = self._answers.get(how)
         if known is None:
-            known = self._answers[how] = Durations()
+            known = self._answers[how] = DurationHistogram()
         known.add(int(took_ms * 1_000))
 
     def take(self, wall_ms: int) -> BrokerSummary | None:

@@ -34,17 +34,18 @@ from rapport.context.messages import (
 from rapport.context.response_times import BrokerSummary
 from rapport.context.rights import LOCAL, ContextRights
 from rapport.context.shell import BrokerShell
-from rapport.context.stations import Link, as_it_is, open_station
+from rapport.context.stations import open_station
 from rapport.context.status import BrokerStatus, NeighbourStatus, short_status
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import Conflict, InvalidInput, Unavailable
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
-from rapport.kernel.ending import end_each
+from rapport.kernel.tasks import close_all
 from rapport.kernel.telemetry import get_logger
 from rapport.transport.addresses import format_address, ip_of, resolve
 from rapport.transport.base import Address, Sender
 from rapport.transport.keys import DatagramKeys
+from rapport.transport.station import EndpointWrapper, direct_link
 
 _JOIN_AGAIN_MS, _JOIN_SELDOM_MS = 5_000, 30_000
 
@@ -81,7 +82,7 @@ class ContextBroker:
         keys: DatagramKeys | None = None,
         channels: Channels | None = None,
         rights: ContextRights | None = None,
-        link: Link = as_it_is,
+        link: EndpointWrapper = direct_link,
     ) -> ContextBroker:
         """A broker that hears its clients at once; `join` makes it part of a network.
 
@@ -267,7 +268,7 @@ class ContextBroker:
         if self._is_closed:
             return
         self._is_closed = True
-        await end_each(
+        await close_all(
             [
                 ("context.leave", self.leave),
                 ("context.shell", self._shell.close),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from rapport.transport import opening
+from rapport.transport import station
 from rapport.transport.base import Address
 
 
@@ -45,7 +45,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_sealed(addresses: Iterable[Address], *, has_keys: bool) -> None:
     """Raises InvalidInput for an address that others reach while nothing would be sealed."""
-    opening.check_sealed(
+    station.check_sealed(
         addresses,
         has_keys=has_keys,
         code="context.no_keys",

@@ -31,8 +31,7 @@ from rapport.context.response_times import ResponseTimes
 from rapport.context.rights import ContextRights
 from rapport.core.context_record import ContextRecord
 from rapport.core.errors import InvalidInput, RapportError, TooLarge
-from rapport.kernel.alarm import Alarm
-from rapport.kernel.clock import Clock, Now
+from rapport.kernel.clock import Clock, DueTimer, Now
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
 from rapport.transport.addresses import format_address
@@ -63,7 +62,7 @@ class BrokerShell:
         self.times = ResponseTimes(format_address(machine.address), clock.now_ms())
         self._moment_ms = 0.0
         self.tasks = Tasks(clock)
-        self._alarm = Alarm(clock, machine.next_due_ms, self._tick)
+        self._alarm = DueTimer(clock, machine.next_due_ms, self._tick)
         self.tell_own: Callable[[Message], None] = lambda _message: None
         """Gets what the machine answers to this very process."""
         self.tell_joined: Callable[[NetworkJoined | NotJoined], None] = lambda _joined: None

@@ -6,24 +6,22 @@ from collections.abc import Sequence
 
 from rapport.context.settings import check_sealed
 from rapport.kernel.clock import Clock
-from rapport.transport import opening
+from rapport.transport import station
 from rapport.transport.addresses import ip_of, is_loopback
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
-from rapport.transport.opening import Link as Link
-from rapport.transport.opening import as_it_is as as_it_is
-from rapport.transport.station import Station
+from rapport.transport.station import EndpointWrapper, Station
 from rapport.transport.udp import host_towards
 
 
 async def open_station(
-    listen: Address, keys: DatagramKeys | None, clock: Clock, link: Link
+    listen: Address, keys: DatagramKeys | None, clock: Clock, link: EndpointWrapper
 ) -> Station:
     """Opens a socket; raises InvalidInput for one that others reach without keys, Unavailable when
     the address cannot be had.
     """
     check_sealed([listen], has_keys=keys is not None)
-    return await opening.open_station(listen, keys, clock, link=link)
+    return await station.open_station(listen, keys, clock, link=link)
 
 
 def own_side(brokers: Sequence[Address], keys: DatagramKeys | None) -> Address:

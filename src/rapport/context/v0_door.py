@@ -16,7 +16,6 @@ from rapport.context.messages import (
     TOO_BUSY,
     Question,
 )
-from rapport.context.stations import Link, as_it_is
 from rapport.context.table import Records
 from rapport.context.v0.machine import V0Broker
 from rapport.context.v0.reading import MAX_DATAGRAM
@@ -24,12 +23,12 @@ from rapport.context.v0.searching import Allows
 from rapport.context.v0.settings import V0Settings
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, RapportError
-from rapport.kernel.alarm import Alarm
 from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Clock, DueTimer
 from rapport.kernel.tasks import Tasks
 from rapport.transport.addresses import format_address, ip_of, resolve
 from rapport.transport.base import Address, Endpoint, Now
+from rapport.transport.station import EndpointWrapper, direct_link
 from rapport.transport.udp import UdpEndpoint
 
 _MOST_AT_ONCE = 10_000
@@ -88,7 +87,7 @@ class V0Door:
         )
         self._endpoint, self._broker, self._clock, self._audit = endpoint, broker, clock, audit
         self._identity = settings.identity
-        self._alarm = Alarm(clock, self.machine.next_due_ms, self._tick)
+        self._alarm = DueTimer(clock, self.machine.next_due_ms, self._tick)
         self._tasks = Tasks(clock)
         self._at_once: set[asyncio.Task[None]] = set()
 
@@ -102,7 +101,7 @@ class V0Door:
         allows: Allows,
         settings: V0Settings | None = None,
         audit: Callable[[Audited], None] | None = None,
-        link: Link = as_it_is,
+        link: EndpointWrapper = direct_link,
     ) -> V0Door:
         """Hears v0 from now on, and answers whom `settings` names.
 

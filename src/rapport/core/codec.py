@@ -1,82 +1,111 @@
-"""Events to bytes and back: CloudEvents JSON for people and doors, packed blocks for the log.
-[CH-12]
+"""Encoding of events: CloudEvents JSON for HTTP and people, msgpack blocks for the log. [CH-12]
 
 A block is a msgpack array of events: one call encodes or decodes a whole committed batch.
+CloudEvents JSON is decoded in two ways. The fast path lets msgspec validate whole batches of
+events with the usual attributes. Everything else, and every faulty event, goes to the general
+decoder, which returns the same events and raises the errors that people read.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.errors import Corrupt, InvalidInput
-from rapport.core.event import BareEvent, Event, StoredEvent, check_envelope
+from rapport.core.event import MAX_NAME, BareEvent, Event, StoredEvent, check_envelope
 from rapport.core.times import format_time, parse_time, parse_times
-from rapport.core.usual_events import UNREADABLE, ReadTimes, usual_event, usual_events
+
+DATA_ENCODING, BASE64 = "dataencoding", "base64"
+"""Header of an event with binary data: the data are then a JSON string with their base64."""
+DATA_TYPE = "datacontenttype"
+"""Header of an event whose data are not JSON: their media type. The data are then a JSON string."""
+
+_JSON_TYPE = "application/json"
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Raised by msgspec for invalid JSON, invalid UTF-8 and values nested too deeply."""
+
+TimeParser = Callable[[Sequence[str | int | None], int], list[int]]
+"""The signature of `parse_times`."""
+
+_AnyEvent = TypeVar("_AnyEvent", Event, BareEvent)
+
+
+# --- log blocks -----------------------------------------------------------------------------------
 
 _PACK = msgspec.msgpack.Encoder()
 _UNPACK_BLOCK = msgspec.msgpack.Decoder(list[Event])
 _UNPACK_BARE = msgspec.msgpack.Decoder(list[BareEvent])
 
-DATA_ENCODING, BASE64 = "dataencoding", "base64"
-"""Header of an event whose data are octets: its data are then the JSON text of their base64."""
-DATA_TYPE = "datacontenttype"
-"""Header of an event whose data are not JSON: their media type; the data are a JSON text."""
-
-_JSON_TYPE = "application/json"
-_KNOWN = frozenset(
-    (
-        *("specversion", "id", "source", "type", "subject", "time"),
-        *(DATA_TYPE, "data", "data_base64"),
-    )
-)
-
-
-class _CloudEvent(msgspec.Struct, kw_only=True):
-    """The members we read; extension attributes are found by a second look, only when there are
-    any.
-    """
-
-    id: str
-    source: str
-    type: str
-    specversion: str = "1.0"
-    subject: str | None = None
-    time: str | int | None = None
-    datacontenttype: str | None = None
-    data: msgspec.Raw = msgspec.Raw(b"")
-    """Empty when it is absent; `Raw | None` would read null only."""
-    data_base64: str | None = None
-
-
-_READ_ONE = msgspec.json.Decoder(_CloudEvent)
-_READ_MANY = msgspec.json.Decoder(list[msgspec.Raw])
-_READ_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
 
 def encode_block(events: Sequence[Event]) -> bytes:
-    """The bytes the log keeps for a committed batch."""
+    """Encodes a committed batch for the log."""
     return _PACK.encode(events)
 
 
 def decode_block(block: bytes) -> list[Event]:
-    """The events of a block; raises Corrupt when the bytes are not one."""
-    try:
-        return _UNPACK_BLOCK.decode(block)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise Corrupt(f"a log block cannot be read: {error}", code="log.bad_block") from None
+    """Decodes the events of a block; raises Corrupt."""
+    return _decode_block(_UNPACK_BLOCK, block)
 
 
 def decode_bare_block(block: bytes) -> list[BareEvent]:
-    """The events of a block without their headers; raises Corrupt when the bytes are not one."""
+    """Decodes the events of a block without their headers; raises Corrupt."""
+    return _decode_block(_UNPACK_BARE, block)
+
+
+def _decode_block(
+    decoder: msgspec.msgpack.Decoder[list[_AnyEvent]], block: bytes
+) -> list[_AnyEvent]:
     try:
-        return _UNPACK_BARE.decode(block)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        return decoder.decode(block)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"a log block cannot be read: {error}", code="log.bad_block") from None
+
+
+# --- batches that need no further checks ----------------------------------------------------------
+
+
+class DecodedEvents(tuple[Event, ...]):
+    """Events as the fast path decoded them: names and times are valid, there are no headers; only
+    their sizes are unchecked.
+
+    Only this module creates them. Slices, lists and selections of it are ordinary sequences, about
+    which nothing is known.
+    """
+
+    __slots__ = ()
+
+
+class TrustedEvents(tuple[Event, ...]):
+    """Events whose producer guarantees valid names, times and headers, and that carry no publisher
+    sequence numbers; only their sizes are unchecked.
+
+    The producer has checked every text from outside (`isprintable`, at most `MAX_NAME` characters).
+    """
+
+    __slots__ = ()
+
+
+TRUSTED_BATCHES = frozenset((DecodedEvents, TrustedEvents, EncodedBatch))
+"""Types of batches whose names need no check and which have no publisher sequence numbers."""
+
+
+def as_trusted(events: Sequence[Event]) -> Sequence[Event]:
+    """Marks events as trusted; the caller guarantees what TrustedEvents requires."""
+    return events if type(events) is EncodedBatch else TrustedEvents(events)
+
+
+def have_no_headers(events: Sequence[Event]) -> bool:
+    """Whether none of the events has headers; costs nothing for DecodedEvents."""
+    return type(events) is DecodedEvents or not any(event.headers for event in events)
+
+
+# --- CloudEvents JSON: encoding -------------------------------------------------------------------
 
 
 def to_cloudevent(event: Event) -> dict[str, Any]:
@@ -87,7 +116,7 @@ def to_cloudevent(event: Event) -> dict[str, Any]:
         "source": event.source,
         "type": event.type,
         "time": format_time(event.time),
-        "datacontenttype": "application/json",
+        "datacontenttype": _JSON_TYPE,
     }
     if event.subject:
         members["subject"] = event.subject
@@ -97,15 +126,15 @@ def to_cloudevent(event: Event) -> dict[str, Any]:
 
 
 def stored_cloudevent(stored: StoredEvent) -> dict[str, Any]:
-    """A stored event as doors give it out: its place and time of arrival beside the attributes, and
-    octets in `data_base64` as CloudEvents has it.
+    """A stored event as the HTTP API returns it: with position and time of arrival beside the
+    attributes, and binary data in `data_base64` as CloudEvents requires.
     """
     event = stored.event
     members = to_cloudevent(event)
     if event.headers and DATA_ENCODING in event.headers:
         del members[DATA_ENCODING]
         members["data_base64"] = members.pop("data")
-    # Last: an attribute that somebody named `position` must not stand for ours.
+    # Last: a publisher's attribute named `position` must not replace ours.
     members["position"], members["received"] = stored.position, stored.received
     return members
 
@@ -115,112 +144,14 @@ def encode_cloudevent(event: Event) -> bytes:
     return msgspec.json.encode(to_cloudevent(event))
 
 
-def decode_cloudevent(body: bytes, *, received_ms: int) -> Event:
-    """One event from structured CloudEvents JSON; `received_ms` stands in when it names no time.
-
-    Raises InvalidInput with the member at fault. Unknown members become headers (text of scalars
-    only). Data that are not JSON are kept as a JSON text, with `datacontenttype` as a header; so
-    are octets (`data_base64`), marked by the header `dataencoding`.
-    """
-    _check_text(body, "event.not_a_cloudevent")
-    event = usual_event(body, received_ms)
-    return _decode_closely(body, received_ms) if event is None else event
-
-
-def decode_cloudevents(
-    body: bytes, *, received_ms: int, read_times: ReadTimes = parse_times
-) -> Sequence[Event]:
-    """A JSON array of CloudEvents, all or none; the error names the index of the faulty one.
-
-    CheckedEvents when they are usual ones without headers. `read_times` may be a quicker
-    `parse_times`, see `time_columns.py`.
-    """
-    _check_text(body, "event.not_a_batch")
-    events = usual_events(body, received_ms, read_times)
-    return _decode_each(body, received_ms) if events is None else events
-
-
-def _check_text(body: bytes, code: str) -> None:
-    """Data are kept as they came, so nobody else would notice that they are no text before a reader
-    does.
-    """
-    if body.isascii():
-        return
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"this is not UTF-8 text: {error.reason}", code=code) from None
-
-
-def _decode_each(body: bytes, received_ms: int) -> list[Event]:
-    try:
-        parts = _READ_MANY.decode(body)
-    except UNREADABLE as error:
-        raise InvalidInput(
-            f"this is not a JSON array of events: {error}", code="event.not_a_batch"
-        ) from None
-    events = []
-    for index, part in enumerate(parts):
-        try:
-            events.append(_decode_closely(bytes(part), received_ms))
-        except InvalidInput as error:
-            raise InvalidInput(
-                f"event {index}: {error.message}", code=error.code, hint=error.hint
-            ) from None
-    return events
-
-
-def _decode_closely(body: bytes, received_ms: int) -> Event:
-    """Every event that can be read, member by member; raises InvalidInput."""
-    try:
-        read = _READ_ONE.decode(body)
-        data, marks = _data_of(read)
-        event = Event(
-            source=read.source,
-            id=read.id,
-            type=read.type,
-            subject=read.subject or "",
-            time=received_ms if read.time is None else parse_time(read.time, needs_offset=True),
-            data=data,
-            headers=_extensions(body) | marks,
-        )
-    except UNREADABLE as error:
-        raise InvalidInput(
-            f"this is not a CloudEvent: {error}",
-            code="event.not_a_cloudevent",
-            hint='an event needs "id", "source" and "type", e.g. '
-            '{"id":"1","source":"readers","type":"badge.seen","data":{}}',
-        ) from None
-    if read.specversion != "1.0":
-        raise InvalidInput(
-            f"specversion {read.specversion!r} is not known", code="event.not_a_cloudevent"
-        )
-    if DATA_ENCODING in event.headers:
-        _check_octets(event)
-    check_envelope(event)
-    return event
-
-
-def _data_of(read: _CloudEvent) -> tuple[bytes, dict[str, str]]:
-    """The data as the log keeps them, and the headers that say what they are."""
-    marks = {} if is_json_type(read.datacontenttype) else {DATA_TYPE: read.datacontenttype or ""}
-    if read.data_base64 is None:
-        return bytes(read.data) or b"null", marks
-    if bytes(read.data) not in (b"", b"null"):
-        raise InvalidInput(
-            "an event has data or data_base64, not both", code="event.not_a_cloudevent"
-        )
-    return msgspec.json.encode(read.data_base64), marks | {DATA_ENCODING: BASE64}
-
-
 def octets_event_parts(octets: bytes, media_type: str) -> tuple[bytes, dict[str, str]]:
-    """Octets as the data of an event, and its headers."""
+    """The data and the headers of an event with binary data."""
     text = base64.b64encode(octets).decode()
     return msgspec.json.encode(text), {DATA_TYPE: media_type, DATA_ENCODING: BASE64}
 
 
 def is_json_type(media_type: str | None) -> bool:
-    """Whether data of a media type are JSON; so are data of which nothing is said.
+    """Whether data of a media type are JSON; no media type means JSON.
 
     >>> is_json_type("application/geo+json; charset=utf-8"), is_json_type("text/xml")
     (True, False)
@@ -235,33 +166,273 @@ def is_xml_type(media_type: str | None) -> bool:
     return kind in ("application/xml", "text/xml") or kind.endswith("+xml")
 
 
-def _check_octets(event: Event) -> None:
-    """Raises InvalidInput unless the data are what the header says."""
+# --- CloudEvents JSON: decoding -------------------------------------------------------------------
+
+
+def decode_cloudevent(body: bytes, *, received_ms: int) -> Event:
+    """Decodes one event from structured CloudEvents JSON; without a time it gets `received_ms`.
+
+    Raises InvalidInput with the member at fault. Unknown members become headers (text of scalars
+    only). Data that are not JSON are kept as a JSON string, with `datacontenttype` as a header;
+    binary data (`data_base64`) likewise, marked by the header `dataencoding`.
+    """
+    _check_utf8(body, "event.not_a_cloudevent")
+    event = _decode_common_event(body, received_ms)
+    return _decode_any_event(body, received_ms) if event is None else event
+
+
+def decode_cloudevents(
+    body: bytes, *, received_ms: int, read_times: TimeParser = parse_times
+) -> Sequence[Event]:
+    """Decodes a JSON array of CloudEvents, all or none; the error names the index of the faulty
+    one.
+
+    Returns DecodedEvents when all events have only the usual attributes. `read_times` may be
+    `event_columns.parse_times_vectorized`, which is faster but needs numpy.
+    """
+    _check_utf8(body, "event.not_a_batch")
+    events = _decode_common_events(body, received_ms, read_times)
+    return _decode_each(body, received_ms) if events is None else events
+
+
+def _check_utf8(body: bytes, code: str) -> None:
+    """Data are stored undecoded, so invalid UTF-8 would otherwise be noticed only by a reader."""
+    if body.isascii():
+        return
     try:
-        text = msgspec.json.decode(event.data, type=str)
-        is_sound = event.headers[DATA_ENCODING] == BASE64
-        base64.b64decode(text.encode("ascii"), validate=True)
-    except (msgspec.DecodeError, UnicodeError, binascii.Error):
-        is_sound = False
-    if not is_sound:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"this is not UTF-8 text: {error.reason}", code=code) from None
+
+
+# --- CloudEvents JSON: fast path for the usual attributes -----------------------------------------
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+
+
+# msgspec finds fields fastest in this order, which is the order most publishers write.
+class _PlainCloudEvent(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """An event with JSON data and no extension attributes."""
+
+    specversion: Literal["1.0"] = "1.0"
+    id: _Name
+    source: _Name
+    type: _Name
+    subject: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
+    time: str | int | None = None
+    datacontenttype: Literal["application/json"] | None = None
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _ExtendedCloudEvent(_PlainCloudEvent, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """An event that may have the extension attributes of our publishers and common tools."""
+
+    dataschema: str | None = None
+    cause: str | None = None
+    interpretation: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+    publisher: str | None = None
+    epoch: str | None = None
+    sequence: str | None = None
+    signature: str | None = None
+    signedby: str | None = None
+
+
+_EXTENSIONS = tuple(
+    name
+    for name in _ExtendedCloudEvent.__struct_fields__
+    if name not in _PlainCloudEvent.__struct_fields__
+)
+_extensions_of = attrgetter(*_EXTENSIONS)
+
+_COMMON_ONE: tuple[msgspec.json.Decoder[_PlainCloudEvent], ...] = (
+    msgspec.json.Decoder(_PlainCloudEvent),
+    msgspec.json.Decoder(_ExtendedCloudEvent),
+)
+_COMMON_MANY: tuple[msgspec.json.Decoder[Sequence[_PlainCloudEvent]], ...] = (
+    msgspec.json.Decoder(list[_PlainCloudEvent]),
+    msgspec.json.Decoder(list[_ExtendedCloudEvent]),
+)
+
+
+def _decode_common_event(body: bytes, received_ms: int) -> Event | None:
+    """The event in the body, which must be UTF-8; None if the general decoder is needed."""
+    for decoder in _COMMON_ONE:
+        try:
+            read = decoder.decode(body)
+        except _DECODE_ERRORS:
+            continue  # an unknown attribute, or a fault
+        events = _to_events((read,), body, received_ms, parse_times)
+        return None if events is None else events[0]
+    return None
+
+
+def _decode_common_events(
+    body: bytes, received_ms: int, read_times: TimeParser
+) -> Sequence[Event] | None:
+    for decoder in _COMMON_MANY:
+        try:
+            read = decoder.decode(body)
+        except _DECODE_ERRORS:
+            continue
+        return _to_events(read, body, received_ms, read_times)
+    return None
+
+
+def _to_events(
+    decoded: Sequence[_PlainCloudEvent], body: bytes, received_ms: int, read_times: TimeParser
+) -> Sequence[Event] | None:
+    try:
+        times = read_times([read.time for read in decoded], received_ms)
+    except InvalidInput:
+        return None
+    if not (_is_printable_json(body) or _are_printable(decoded)):
+        return None
+    events = [
+        Event(read.source, read.id, read.type, read.subject or "", time, bytes(read.data))
+        for read, time in zip(decoded, times, strict=True)
+    ]
+    if decoded and type(decoded[0]) is _ExtendedCloudEvent:
+        return [
+            msgspec.structs.replace(event, headers=_headers(read))
+            for event, read in zip(events, decoded, strict=True)
+        ]
+    return DecodedEvents(events)
+
+
+def _is_printable_json(body: bytes) -> bool:
+    """Whether no string in this JSON can hold an unprintable character: the body is ASCII without
+    DEL and escapes, and JSON allows no control characters within strings.
+    """
+    return body.isascii() and b"\\" not in body and b"\x7f" not in body
+
+
+def _are_printable(decoded: Sequence[_PlainCloudEvent]) -> bool:
+    names = [
+        name for read in decoded for name in (read.source, read.id, read.type, read.subject or "")
+    ]
+    return "".join(names).isprintable()
+
+
+def _headers(read: _PlainCloudEvent) -> dict[str, str]:
+    values = _extensions_of(read)
+    return {
+        name: value for name, value in zip(_EXTENSIONS, values, strict=True) if value is not None
+    }
+
+
+# --- CloudEvents JSON: general decoder ------------------------------------------------------------
+
+
+class _CloudEvent(msgspec.Struct, kw_only=True):
+    """The standard attributes; `_read_extensions` reads the others in a second pass."""
+
+    id: str
+    source: str
+    type: str
+    specversion: str = "1.0"
+    subject: str | None = None
+    time: str | int | None = None
+    datacontenttype: str | None = None
+    data: msgspec.Raw = msgspec.Raw(b"")
+    """Empty when absent; `Raw | None` would accept only null."""
+    data_base64: str | None = None
+
+
+_READ_ONE = msgspec.json.Decoder(_CloudEvent)
+_READ_MANY = msgspec.json.Decoder(list[msgspec.Raw])
+_READ_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_STANDARD_MEMBERS = frozenset(_CloudEvent.__struct_fields__)
+
+
+def _decode_each(body: bytes, received_ms: int) -> list[Event]:
+    try:
+        parts = _READ_MANY.decode(body)
+    except _DECODE_ERRORS as error:
         raise InvalidInput(
-            "the octets of the event are not base64",
-            code="event.bad_base64",
-            hint="put base64 text of RFC 4648 into data_base64",
+            f"this is not a JSON array of events: {error}", code="event.not_a_batch"
+        ) from None
+    events = []
+    for index, part in enumerate(parts):
+        try:
+            events.append(_decode_any_event(bytes(part), received_ms))
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"event {index}: {error.message}", code=error.code, hint=error.hint
+            ) from None
+    return events
+
+
+def _decode_any_event(body: bytes, received_ms: int) -> Event:
+    try:
+        read = _READ_ONE.decode(body)
+        data, marks = _read_data(read)
+        event = Event(
+            source=read.source,
+            id=read.id,
+            type=read.type,
+            subject=read.subject or "",
+            time=received_ms if read.time is None else parse_time(read.time, needs_offset=True),
+            data=data,
+            headers=_read_extensions(body) | marks,
         )
+    except _DECODE_ERRORS as error:
+        raise InvalidInput(
+            f"this is not a CloudEvent: {error}",
+            code="event.not_a_cloudevent",
+            hint='an event needs "id", "source" and "type", e.g. '
+            '{"id":"1","source":"readers","type":"badge.seen","data":{}}',
+        ) from None
+    if read.specversion != "1.0":
+        raise InvalidInput(
+            f"specversion {read.specversion!r} is not known", code="event.not_a_cloudevent"
+        )
+    if DATA_ENCODING in event.headers:
+        _check_base64(event)
+    check_envelope(event)
+    return event
 
 
-def _extensions(body: bytes) -> dict[str, str]:
+def _read_data(read: _CloudEvent) -> tuple[bytes, dict[str, str]]:
+    """The data as the log stores them, and the headers that describe them."""
+    marks = {} if is_json_type(read.datacontenttype) else {DATA_TYPE: read.datacontenttype or ""}
+    if read.data_base64 is None:
+        return bytes(read.data) or b"null", marks
+    if bytes(read.data) not in (b"", b"null"):
+        raise InvalidInput(
+            "an event has data or data_base64, not both", code="event.not_a_cloudevent"
+        )
+    return msgspec.json.encode(read.data_base64), marks | {DATA_ENCODING: BASE64}
+
+
+def _read_extensions(body: bytes) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, raw in _READ_MEMBERS.decode(body).items():
-        if name in _KNOWN:
+        if name in _STANDARD_MEMBERS:
             continue
         value = msgspec.json.decode(raw)
         if value is None:
-            continue  # CloudEvents: an attribute that is null is not there
+            continue  # CloudEvents: a null attribute counts as absent
         if isinstance(value, (dict, list)):
             raise InvalidInput(
                 f"the attribute {name!r} is not a scalar", code="event.bad_extension"
             )
         headers[name] = value if isinstance(value, str) else bytes(raw).decode()
     return headers
+
+
+def _check_base64(event: Event) -> None:
+    """Raises InvalidInput unless the data are base64, as the header `dataencoding` states."""
+    try:
+        text = msgspec.json.decode(event.data, type=str)
+        is_base64 = event.headers[DATA_ENCODING] == BASE64
+        base64.b64decode(text.encode("ascii"), validate=True)
+    except (msgspec.DecodeError, UnicodeError, binascii.Error):
+        is_base64 = False
+    if not is_base64:
+        raise InvalidInput(
+            "the octets of the event are not base64",
+            code="event.bad_base64",
+            hint="put base64 text of RFC 4648 into data_base64",
+        )

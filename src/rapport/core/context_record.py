@@ -1,4 +1,6 @@
-"""What is true of an entity for a while: the shape of context records and its event. [CX-1]"""
+"""Context records: values of an entity that are valid for a while, and requests to set them.
+[CX-1, CX-3, PO-10]
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ class ContextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The values of a scope (attributes that belong together) of an entity, from one provider.
 
     Valid from `valid_from` until before `valid_until` (ms UTC), never outside. Identified by
-    (provider, entity, scope); a later one takes an earlier one's place. The order of the fields is
+    (provider, entity, scope); a later one replaces an earlier one. The order of the fields is
     the order on the wire; new ones go at the end with a default.
     """
 
@@ -53,16 +55,14 @@ class ContextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Text, numbers, booleans and lists of them by name; v0 knows texts only."""
 
     def is_valid_at(self, wall_ms: int) -> bool:
-        """Whether it may be told at that time."""
         return self.valid_from <= wall_ms < self.valid_until
 
     def key(self) -> tuple[str, str, str, str]:
-        """What identifies it."""
         return self.provider, self.entity.type, self.entity.id, self.scope
 
     def rank(self) -> tuple[int, str]:
-        """Of several valid ones for the same question the greatest is the answer: newest
-        start of validity, then provider.
+        """Of several valid records for one query the one with the greatest rank is the answer: the
+        newest start of validity, then the provider.
         """
         return self.valid_from, self.provider
 
@@ -92,14 +92,14 @@ class ContextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @staticmethod
     def from_event(event: Event) -> ContextRecord:
         """The record that `to_event` wrote; raises InvalidInput."""
-        read: _Written = event.payload_as(_Written)
+        read: _RecordData = event.payload_as(_RecordData)
         entity = EntityRef(read.type, read.id)
         return ContextRecord(
             read.provider, entity, read.scope, read.valid_from, read.valid_until, read.values
         )
 
 
-class _Written(msgspec.Struct, frozen=True):
+class _RecordData(msgspec.Struct, frozen=True):
     provider: str
     type: str
     id: str
@@ -107,3 +107,35 @@ class _Written(msgspec.Struct, frozen=True):
     valid_from: int
     valid_until: int
     values: dict[str, Any]
+
+
+CONTEXT_UPDATES = "context.wishes"
+"""The channel of pending updates; the node applies them in order, each once."""
+CONTEXT_UPDATE = "rapport.context.wish"
+
+
+class ContextUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy action's request to the node's context broker; the event has its time."""
+
+    entity: str
+    scope: str
+    values: dict[str, Any]
+    valid_ms: int
+
+    @staticmethod
+    def from_event(event: Event) -> ContextUpdate:
+        """Decodes the update; raises InvalidInput."""
+        update: ContextUpdate = event.payload_as(ContextUpdate)
+        EntityRef.parse(update.entity)
+        return update
+
+    def record(self, provider: str, time: int) -> ContextRecord:
+        """The record for an update made at `time`; the same update gives the same record."""
+        return ContextRecord(
+            provider=provider,
+            entity=EntityRef.parse(self.entity),
+            scope=self.scope,
+            valid_from=time,
+            valid_until=time + self.valid_ms,
+            values=self.values,
+        )

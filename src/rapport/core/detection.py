@@ -1,5 +1,5 @@
-"""A detected situation, one that cannot be judged, and the exact text form in which every runner
-reports detections. [PO-7, PO-8]
+"""Detections, undecided results and skipped actions of policies, and their fixed output form.
+[PO-7, PO-8]
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DETECTED = "rapport.policy.detected"
 UNDECIDED = "rapport.policy.undecided"
 SKIPPED = "rapport.policy.skipped"
 STILL_LASTS = "rapport.policy.still_lasts"
-"""A state that was detected too long ago to act on it then is still true."""
+"""A state whose detection was too old for actions is still true."""
 ACT_WITHIN_MS = 600_000
 """`[site] act_within`: actions of detections older than this are recorded, not carried out."""
 
@@ -35,28 +35,25 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     version: str = ""
 
     def id(self) -> str:
-        """The same detection always has the same id, so finding it again after a crash changes
-        nothing.
-        """
+        """Depends on the detection only, so detecting it again after a crash changes nothing."""
         flat = [part for pair in sorted(self.bindings.items()) for part in pair]
         return content_id(
             self.policy, self.version, str(self.time), *flat, "", *(id for _, id in self.causes)
         )
 
     def to_event(self, *, source: str) -> Event:
-        """The detection as an event of the channel; its causes stand in the `cause` header too."""
-        return _found_event(self, DETECTED, source)
+        """The detection as an event, with its causes in the data and in the `cause` header."""
+        return _result_event(self, DETECTED, source)
 
     @staticmethod
     def from_event(event: Event) -> Detection:
-        """The detection that `to_event` wrote."""
         detection: Detection = event.payload_as(Detection)
         return detection
 
 
 class Undecided(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be a detection, had the absence it rests on been seen and not merely unheard of:
-    the sources in `silent` (sorted) promised events and gave none. Never a detection.
+    """A result that depends on the absence of events from the sources in `silent` (sorted), which
+    promised events and sent none: it would be a detection if the absence were certain.
     """
 
     policy: str
@@ -67,7 +64,7 @@ class Undecided(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
     def id(self) -> str:
-        """The same doubt always has the same id, and never that of a detection."""
+        """Depends on the result only, and differs from all ids of detections."""
         would_be = Detection(
             policy=self.policy,
             version=self.version,
@@ -78,12 +75,12 @@ class Undecided(msgspec.Struct, frozen=True, kw_only=True):
         return content_id("undecided", would_be.id(), *self.silent)
 
     def to_event(self, *, source: str) -> Event:
-        """The doubt as an event of the channel `detections`."""
-        return _found_event(self, UNDECIDED, source, silent=self.silent)
+        """An event of the channel `detections`."""
+        return _result_event(self, UNDECIDED, source, silent=self.silent)
 
     @staticmethod
     def of(detection: Detection, silent: tuple[str, ...]) -> Undecided:
-        """What a detection becomes when these sources should have been heard."""
+        """The undecided result that a detection becomes if these sources were silent."""
         return Undecided(
             policy=detection.policy,
             version=detection.version,
@@ -95,14 +92,13 @@ class Undecided(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_event(event: Event) -> Undecided:
-        """What `to_event` wrote."""
         undecided: Undecided = event.payload_as(Undecided)
         return undecided
 
 
 class SkippedAction(msgspec.Struct, frozen=True, kw_only=True):
-    """An action about policies that was not carried out, since its detection was too old when it
-    was found, at `found_ms`.
+    """An action on policies that was not carried out because its detection was too old at the time
+    of evaluation, `found_ms`.
     """
 
     detection: Detection
@@ -111,7 +107,7 @@ class SkippedAction(msgspec.Struct, frozen=True, kw_only=True):
     limit_ms: int
 
     def to_event(self, *, source: str) -> Event:
-        """As an event of the channel `detections`; the same action has the same id."""
+        """An event of the channel `detections`; the same action has the same id."""
         detection = self.detection.id()
         return make_event(
             source=source,
@@ -125,7 +121,6 @@ class SkippedAction(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_event(event: Event) -> SkippedAction:
-        """What `to_event` wrote."""
         skipped: SkippedAction = event.payload_as(SkippedAction)
         return skipped
 
@@ -144,10 +139,9 @@ def still_lasts_event(detection: Detection, *, source: str) -> Event:
     )
 
 
-def _found_event(
+def _result_event(
     found: Detection | Undecided, kind: str, source: str, **more: tuple[str, ...]
 ) -> Event:
-    """What a policy found as an event; its causes stand in the data and in the header."""
     return make_event(
         source=source,
         id=found.id(),
@@ -194,8 +188,8 @@ def detection_order(detection: Detection | Undecided) -> tuple[object, ...]:
     return (detection.time, detection.policy, pairs, detection.causes)
 
 
-def each_once(undecided: Iterable[Undecided]) -> list[Undecided]:
-    """The undecided ones in the order of the output, each once."""
+def unique_undecided(undecided: Iterable[Undecided]) -> list[Undecided]:
+    """The undecided results without duplicates, in output order."""
     unique = {item.id(): item for item in undecided}
     return sorted(unique.values(), key=lambda item: (*detection_order(item), item.silent))
 

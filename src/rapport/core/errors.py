@@ -36,8 +36,8 @@ Severity = Literal["error", "warning", "hint"]
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """One fault with its place, as `rapport check --json` prints it; line and column count from 1,
-    0 = unknown.
+    """One fault with its location, as `rapport check --json` prints it; line and column count from
+    1, 0 = unknown.
     """
 
     file: str = ""
@@ -50,7 +50,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     excerpt: str = ""
 
     def as_text(self) -> str:
-        """The problem as a person reads it: place, message, excerpt with caret, hint."""
+        """For people: location, message, excerpt with caret, hint."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
         lines = [f"{place}: {self.message}" if place else self.message]
         if self.excerpt:
@@ -88,9 +88,7 @@ class RapportError(Exception):
             self.code = code
 
     def problems_found(self) -> tuple[Problem, ...]:
-        """The error as a list of problems; errors that collect several override nothing but
-        `problems`.
-        """
+        """The error as a list of problems."""
         return (Problem(code=self.code, message=self.message, hint=self.hint),)
 
 
@@ -102,7 +100,7 @@ class InvalidInput(RapportError):
 
 
 class _WithProblems(InvalidInput):
-    """An input error that carries all faults at once."""
+    """An input error with all faults at once."""
 
     def __init__(self, problems: Iterable[Problem], *, code: str | None = None) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
@@ -141,7 +139,7 @@ def nearest_names(name: str, known: Iterable[str], limit: int = 3) -> tuple[str,
 
 
 def suggest(name: str, known: Iterable[str], *, most: int = 8) -> str:
-    """The nearest known name as a hint, or the known ones, `most` at the most, when none is near.
+    """The nearest known name as a hint, or if none is close the known names, at most `most`.
 
     >>> suggest("latenes", ["name", "lateness"]), suggest("x", ["name", "lateness"])
     ("did you mean 'lateness'?", 'known: lateness, name')
@@ -154,7 +152,7 @@ def suggest(name: str, known: Iterable[str], *, most: int = 8) -> str:
 
 
 class UnknownName(InvalidInput):
-    """A name nobody declared; `nearest` holds the known names that look like it."""
+    """An undeclared name; `nearest` holds the known names that look like it."""
 
     code = "name.unknown"
     status = 404
@@ -168,7 +166,7 @@ class UnknownName(InvalidInput):
         code: str | None = None,
         hint: str = "",
     ) -> None:
-        """`hint`: what helps where no name is known that could be meant."""
+        """`hint` is shown only if there are no known names."""
         self.kind, self.name = kind, name
         self.nearest = nearest_names(name, known)
         if self.nearest:
@@ -186,7 +184,7 @@ class NotAllowed(InvalidInput):
 
 
 class NotAuthenticated(InvalidInput):
-    """The caller did not show who it is."""
+    """The caller presented no valid credentials."""
 
     code = "access.not_authenticated"
     status = 401
@@ -200,7 +198,7 @@ class TooLarge(InvalidInput):
 
 
 class Conflict(RapportError):
-    """The state moved on since the caller looked."""
+    """The state changed since the caller read it."""
 
     code = "state.conflict"
     status = 409
@@ -225,7 +223,7 @@ class StaleVersion(Conflict):
 
 
 class KeyReused(Conflict):
-    """An idempotency key that came before with another request."""
+    """An idempotency key that was used before with another request."""
 
     code = "event.key_reused"
     status = 422
@@ -256,7 +254,7 @@ class StoreUnavailable(Unavailable):
 
 
 class ChannelUnavailable(Unavailable):
-    """The channel cannot take or give events now."""
+    """The channel cannot accept or return events now."""
 
     code = "channel.unavailable"
 
@@ -268,7 +266,7 @@ class SourceUnavailable(Unavailable):
 
 
 class TooFast(Unavailable):
-    """The caller sends more than it may; what it sent was not taken."""
+    """The caller exceeds its rate limit; the request was not processed."""
 
     code = "access.too_fast"
     status = 429
@@ -287,6 +285,6 @@ class Unsupported(InvalidInput):
 
 
 class Corrupt(RapportError):
-    """Stored or received data is broken; it is kept aside, never dropped silently."""
+    """Stored or received data is damaged; it is quarantined, never dropped silently."""
 
     code = "data.corrupt"

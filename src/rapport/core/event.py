@@ -1,6 +1,4 @@
-"""The one envelope. Everything that happens is an Event; field names follow CloudEvents 1.0.
-[CH-12, CH-17]
-"""
+"""The event envelope; field names follow CloudEvents 1.0. [CH-12, CH-17]"""
 
 from __future__ import annotations
 
@@ -15,24 +13,22 @@ MAX_NAME = 256
 """Longest id, source, type or subject, in characters."""
 
 CAUSE = "cause"
-"""Header that names the events this one follows from; written by `cause_text`."""
+"""Header with the ids of the events that caused this one; written by `cause_text`."""
 INTERPRETATION = "interpretation"
-"""Header `name@version` of the interpretation that gave the event its meaning."""
+"""Header `name@version` of the interpretation that was applied to the event."""
 ADDED_FIELDS = "addedfields"
-"""Header of a raw event: fields that its transport knows, such as levels of an MQTT topic, as a
-JSON object. They count as fields of the payload.
+"""Header of a raw event: fields from its transport, such as levels of an MQTT topic, as a JSON
+object. They count as fields of the payload.
 """
 
 _EMPTY: dict[str, str] = {}
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What happened. Identified by (source, id); `time` is event time in ms UTC; `data` is raw JSON
-    bytes.
+    """An event, identified by (source, id); `time` is event time in ms UTC, `data` is JSON.
 
-    `data` stays undecoded until somebody needs it: call `payload` (any JSON) or `payload_as`
-    (typed).
-    The order of the fields is the order on disk; new fields go at the end with a default.
+    `data` stays undecoded until `payload` (any JSON) or `payload_as` (typed) is called. The order
+    of the fields is the order on disk; new fields go at the end with a default.
     """
 
     source: str
@@ -52,18 +48,19 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
         try:
             return msgspec.json.decode(self.data, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            # How deep data may be nested depends on the caller's own depth: a door took it in.
+            # The possible nesting depends on the stack depth of the caller, so an accepted event
+            # may still raise RecursionError here.
             raise InvalidInput(
                 f"the data of event {self.id!r} cannot be read: {error}", code="event.bad_data"
             ) from None
 
     def causes(self) -> tuple[str, ...]:
-        """Ids of the events this one names as its causes."""
+        """Ids of the events that caused this one."""
         return tuple(_unescaped(text) for text in self.headers.get(CAUSE, "").split())
 
 
 def cause_text(*ids: str) -> str:
-    """Ids as the `cause` header keeps them: separated by spaces, spaces in them escaped.
+    """Ids in the form of the `cause` header: separated by spaces, spaces in ids escaped.
 
     >>> cause_text("e 1", "50%")
     'e%201 50%25'
@@ -79,8 +76,8 @@ def _unescaped(text: str) -> str:
 
 
 class BareEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event without its headers, for who reads many and needs none of them: making a dictionary
-    for each costs as much as the rest. The first fields of `Event`, in its order.
+    """An event without its headers, for code that reads many events: decoding a dictionary for each
+    would double the cost. The fields are the first fields of `Event`, in the same order.
     """
 
     source: str
@@ -91,8 +88,8 @@ class BareEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     data: bytes = b"null"
 
 
-class BareStored(msgspec.Struct, frozen=True, gc=False):
-    """A bare event with its place; `channel.read_after(position - 1, limit=1)` has the whole."""
+class BareStoredEvent(msgspec.Struct, frozen=True, gc=False):
+    """A bare event with its position; see `channel.read_after` for the headers."""
 
     position: int
     received: int
@@ -100,9 +97,7 @@ class BareStored(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event with the place and time that append gave it: `position` counts from 1 in its
-    channel.
-    """
+    """An event with its position in the channel, counted from 1, and its time of arrival."""
 
     position: int
     received: int
@@ -110,9 +105,9 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Gap(msgspec.Struct, frozen=True, gc=False):
-    """Positions of a channel, from `first` to `last`, whose events should be there and cannot be
-    read; `reason` is `damaged` or `missing`. What retention let go, or what is past its time to
-    live, is no gap.
+    """Positions of a channel, from `first` to `last`, whose events should be present but cannot be
+    read; `reason` is `damaged` or `missing`. Events removed by retention or expired by their time
+    to live are no gap.
     """
 
     first: int
@@ -121,7 +116,7 @@ class Gap(msgspec.Struct, frozen=True, gc=False):
 
 
 def clip_gaps(gaps: Iterable[Gap], first: int, last: int | None = None) -> list[Gap]:
-    """The parts of gaps that lie from `first` to `last` (None: to their end)."""
+    """The parts of gaps between `first` and `last` (None: no upper bound)."""
     found = []
     for gap in gaps:
         begin, end = max(gap.first, first), gap.last if last is None else min(gap.last, last)
@@ -140,8 +135,8 @@ def make_event(
     data: Any = None,
     headers: dict[str, str] | None = None,
 ) -> Event:
-    """An event from Python values; `data` is encoded to JSON. Raises InvalidInput for values out of
-    bounds.
+    """Creates an event from Python values; encodes `data` to JSON. Raises InvalidInput for values
+    out of bounds.
     """
     event = Event(
         source=source,
@@ -157,8 +152,8 @@ def make_event(
 
 
 def as_subject(name: str) -> str:
-    """A name of any characters as the subject of an event: unprintable ones are replaced, so that
-    names may share a subject; the data tells them apart.
+    """Turns any name into the subject of an event by replacing unprintable characters. Several
+    names may get the same subject; the data distinguishes them.
     """
     if name.isprintable():
         return name
@@ -166,8 +161,8 @@ def as_subject(name: str) -> str:
 
 
 def check_envelope(event: Event) -> None:
-    """Raises InvalidInput unless names are present, short and free of control characters and time
-    fits.
+    """Raises InvalidInput unless names are present, short and printable, and the time fits in 64
+    bits.
     """
     for field, value in (("id", event.id), ("source", event.source), ("type", event.type)):
         if not value:

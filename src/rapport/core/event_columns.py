@@ -1,37 +1,41 @@
-"""Blocks of the log read as columns, without making an object of every name and number. [CH-12]
+"""Events as numpy and Arrow columns: envelope tables, log blocks, and times. [CH-1, CH-12]
 
-Apart from `codec.py` because it needs numpy and Arrow, which the light client does without. Only
-blocks of the usual kind are read this way: events of one source and one type, as our own encoder
-writes them. Everything else is left to `decode_bare_block`, which gives the same events.
+Separate from `codec.py` and `times.py` because the light client works without numpy and Arrow.
+Log blocks are decoded into columns without an object per event; this works for blocks whose events
+have one source and one type, as our encoder writes them. `decode_bare_block` decodes all others
+and returns the same events. Payloads stay undecoded bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Places = npt.NDArray[np.int64]
+from rapport.core.event import BareEvent, BareStoredEvent, StoredEvent
+from rapport.core.times import parse_times
+
+Offsets = npt.NDArray[np.int64]
 
 _FRAMES = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _UNREADABLE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError)
 _LARGEST_BYTES = 2**31 - 1
 """Arrow's offsets have 32 bits."""
-_HEAD_BYTES = 5
-"""What an array of any size takes before its elements."""
+_HEADER_BYTES = 5
+"""Size of the header of an array of any length."""
 _SEVEN_FIELDS, _BYTES_8, _LONG_TEXT = 0x97, 0xC4, 0xD9
 _UNSIGNED = {0xCE: ">u4", 0xCF: ">u8"}
-"""How times since 1970 are written, by the byte before them."""
+"""The types of encoded times since 1970, by their msgpack type byte."""
 
 
 class EventColumns(msgspec.Struct, frozen=True):
-    """Events of one source and one type: ids as texts, data as octets. `frames` are their bytes,
-    one by one, for who wants to see one of them after all.
+    """Events of one source and one type: ids as texts, data as octets. `frames` are the encoded
+    bytes of each event.
     """
 
     source: str
@@ -43,11 +47,10 @@ class EventColumns(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many events."""
         return len(self.times)
 
     def part(self, first: int, end: int) -> EventColumns:
-        """The events from one place up to another; nothing is copied but the list of frames."""
+        """The events from `first` up to before `end`; copies only the list of frames."""
         return EventColumns(
             self.source,
             self.type,
@@ -58,12 +61,12 @@ class EventColumns(msgspec.Struct, frozen=True):
         )
 
 
-def event_columns(blocks: Sequence[bytes]) -> EventColumns | None:
-    """The events of blocks, one after the other; None when some of them are not of the usual kind,
-    which includes blocks that cannot be read at all.
+def decode_columns(blocks: Sequence[bytes]) -> EventColumns | None:
+    """Decodes the events of consecutive blocks; None if their sources or types differ, if another
+    encoder wrote them, or if a block cannot be read.
 
-    Costs a tenth of `decode_bare_block` per event when there are thousands, more when there are
-    few: every column is a pass of its own.
+    For thousands of events it costs a tenth of `decode_bare_block`; for few it costs more, because
+    each column is a separate pass.
     """
     joined = _joined(blocks)
     if joined is None:
@@ -76,22 +79,22 @@ def event_columns(blocks: Sequence[bytes]) -> EventColumns | None:
     if not frames:
         return None
     edges = np.empty(len(frames) + 1, np.int64)
-    edges[0] = _HEAD_BYTES
+    edges[0] = _HEADER_BYTES
     np.cumsum(np.fromiter(map(len, frames), np.int64, len(frames)), out=edges[1:])
-    edges[1:] += _HEAD_BYTES
-    if (edges[np.cumsum(counts)] != _HEAD_BYTES + np.cumsum(sizes)).any():
-        return None  # a block that does not hold what it says must not borrow from its neighbour
+    edges[1:] += _HEADER_BYTES
+    if (edges[np.cumsum(counts)] != _HEADER_BYTES + np.cumsum(sizes)).any():
+        return None  # a block whose header counts wrongly must not consume its neighbour's events
     return _columns(whole, frames, edges[:-1])
 
 
-# --- blocks ---------------------------------------------------------------------------------------
+# --- log blocks -----------------------------------------------------------------------------------
 
 
 def _joined(blocks: Sequence[bytes]) -> tuple[bytes, list[int], list[int]] | None:
-    """All blocks as one, and of each how many events and how many bytes it has."""
+    """Joins blocks into one; also returns the number of events and of bytes of each."""
     counts, bodies = [], []
     for block in blocks:
-        count, skip = array_head(block)
+        count, skip = read_array_header(block)
         body = memoryview(block)[skip:]
         if not skip or bool(count) != bool(body):
             return None
@@ -100,13 +103,13 @@ def _joined(blocks: Sequence[bytes]) -> tuple[bytes, list[int], list[int]] | Non
             bodies.append(body)
     sizes = [len(body) for body in bodies]
     total = sum(counts)
-    if not total or sum(sizes) + _HEAD_BYTES > _LARGEST_BYTES or total >= 2**32:
+    if not total or sum(sizes) + _HEADER_BYTES > _LARGEST_BYTES or total >= 2**32:
         return None
     return b"".join((b"\xdd", total.to_bytes(4, "big"), *bodies)), counts, sizes
 
 
-def array_head(block: bytes) -> tuple[int, int]:
-    """How many events a block says it has, and how many bytes say so; zeros when it is none."""
+def read_array_header(block: bytes) -> tuple[int, int]:
+    """The number of events in a block and the size of its header; zeros if it is no block."""
     first = block[0] if block else 0
     if 0x90 <= first <= 0x9F:
         return first & 0x0F, 1
@@ -119,8 +122,10 @@ def array_head(block: bytes) -> tuple[int, int]:
 # --- events ---------------------------------------------------------------------------------------
 
 
-def _columns(whole: bytes, frames: list[msgspec.Raw], starts: Places) -> EventColumns | None:
-    """The frames are whole values, so whatever the first bytes of one announce lies within it."""
+def _columns(whole: bytes, frames: list[msgspec.Raw], starts: Offsets) -> EventColumns | None:
+    """Reads field by field in all frames at once. A frame is a complete msgpack value, so the size
+    that a field's header states always lies within it.
+    """
     octets = np.frombuffer(whole, np.uint8)
     if (octets[starts] != _SEVEN_FIELDS).any():
         return None
@@ -143,8 +148,10 @@ def _columns(whole: bytes, frames: list[msgspec.Raw], starts: Places) -> EventCo
     if (octets[after] != _BYTES_8).any():
         return None
     data = after + 2
-    places = (ids.starts, ids.ends, subjects.starts, subjects.ends, data, data + octets[after + 1])
-    id_octets, subject_octets, cut = cut_pieces(pa.py_buffer(whole), places, pa.binary(), (1, 1, 1))
+    offsets = (ids.starts, ids.ends, subjects.starts, subjects.ends, data, data + octets[after + 1])
+    id_octets, subject_octets, cut = slice_columns(
+        pa.py_buffer(whole), offsets, pa.binary(), (1, 1, 1)
+    )
     id_texts = _as_text(id_octets)
     if id_texts is None or _as_text(subject_octets) is None:
         return None
@@ -152,28 +159,26 @@ def _columns(whole: bytes, frames: list[msgspec.Raw], starts: Places) -> EventCo
 
 
 class _SharedText(NamedTuple):
-    """A text that stands in the same way in every event, and the bytes that it takes."""
+    """A text that is the same in every event, and its encoded size."""
 
     text: str
     bytes: int
 
 
-class _Texts(NamedTuple):
-    """Where texts begin and end."""
-
-    starts: Places
-    ends: Places
+class _TextOffsets(NamedTuple):
+    starts: Offsets
+    ends: Offsets
 
 
-def _shared_text(whole: bytes, places: Places) -> _SharedText | None:
-    """The text at the places, when it is the same at all of them."""
-    first = int(places[0])
+def _shared_text(whole: bytes, offsets: Offsets) -> _SharedText | None:
+    """The text at these offsets if it is the same at all of them."""
+    first = int(offsets[0])
     size = _text_bytes(whole, first)
     if size is None:
         return None
     head, taken = size
     wanted = whole[first : first + taken]
-    if int(places[-1]) + taken > len(whole) or not all_are(whole, places, wanted):
+    if int(offsets[-1]) + taken > len(whole) or not all_equal(whole, offsets, wanted):
         return None
     try:
         return _SharedText(wanted[head:].decode(), taken)
@@ -182,43 +187,43 @@ def _shared_text(whole: bytes, places: Places) -> _SharedText | None:
 
 
 def _text_bytes(whole: bytes, at: int) -> tuple[int, int] | None:
-    """How many bytes say how long a text is, and how many it takes with them."""
+    """The size of a text's header, and of the text with it."""
     first = whole[at]
     if 0xA0 <= first <= 0xBF:
         return 1, 1 + (first & 0x1F)
     return (2, 2 + whole[at + 1]) if first == _LONG_TEXT else None
 
 
-def _texts(octets: npt.NDArray[np.uint8], places: Places) -> _Texts | None:
-    """Where the texts at the places are; None when one is longer than 255 bytes, or is no text."""
-    heads = octets[places]
+def _texts(octets: npt.NDArray[np.uint8], offsets: Offsets) -> _TextOffsets | None:
+    """The bounds of the texts at these offsets; None if one is longer than 255 bytes or no text."""
+    heads = octets[offsets]
     short = (heads & 0xE0) == 0xA0
     if short.all():
-        starts = places + 1
-        return _Texts(starts, starts + (heads & 0x1F))
+        starts = offsets + 1
+        return _TextOffsets(starts, starts + (heads & 0x1F))
     if not (short | (heads == _LONG_TEXT)).all():
         return None
-    starts = places + np.where(short, 1, 2)
-    return _Texts(starts, starts + np.where(short, heads & 0x1F, octets[starts - 1]))
+    starts = offsets + np.where(short, 1, 2)
+    return _TextOffsets(starts, starts + np.where(short, heads & 0x1F, octets[starts - 1]))
 
 
 def _times(
-    whole: bytes, octets: npt.NDArray[np.uint8], places: Places
-) -> tuple[npt.NDArray[np.int64], Places] | None:
-    """Times that are all written alike, and where they end."""
-    first = int(octets[places[0]])
+    whole: bytes, octets: npt.NDArray[np.uint8], offsets: Offsets
+) -> tuple[npt.NDArray[np.int64], Offsets] | None:
+    """Times that all have the same width, and the offsets after them."""
+    first = int(octets[offsets[0]])
     kind = _UNSIGNED.get(first)
-    if kind is None or (octets[places] != first).any():
+    if kind is None or (octets[offsets] != first).any():
         return None
-    times = _items(whole, kind)[places + 1]
+    times = _items(whole, kind)[offsets + 1]
     if (times >= 2**63).any():
         return None
-    return times.astype(np.int64), places + 1 + np.dtype(kind).itemsize
+    return times.astype(np.int64), offsets + 1 + np.dtype(kind).itemsize
 
 
 def _as_text(column: pa.Array) -> pa.Array | None:
-    """Octets as text; None when one is not UTF-8. Said of each, not of all together: half a
-    character at the end of one must not be completed by the beginning of the next.
+    """Octets as text; None if one is not UTF-8. Each value is checked on its own: half a character
+    at the end of one must not be completed by the start of the next.
     """
     texts = pa.Array.from_buffers(pa.string(), len(column), column.buffers())
     if not _is_ascii(column):
@@ -230,54 +235,174 @@ def _as_text(column: pa.Array) -> pa.Array | None:
 
 
 def _is_ascii(column: pa.Array) -> bool:
-    octets = column_octets(column)
+    octets = column_bytes(column)
     return not len(octets) or int(octets.max()) < 0x80
 
 
-# --- what columns are made with -------------------------------------------------------------------
+# --- building blocks of columns -------------------------------------------------------------------
 
 
 def _items(whole: Any, kind: str) -> npt.NDArray[Any]:
-    """At every place what stands there, read as `kind`; a view, nothing is copied."""
+    """A view that reads the bytes at every offset as `kind`, without copying."""
     count = len(whole) - np.dtype(kind).itemsize + 1
     return np.ndarray((max(count, 0),), kind, buffer=whole, strides=(1,))
 
 
-def all_are(whole: Any, places: Places, wanted: bytes) -> bool:
-    """Whether these bytes stand at all of the places; they must lie within the whole."""
-    return bool(_items(whole, f"V{len(wanted)}")[places].tobytes() == wanted * len(places))
+def all_equal(whole: Any, offsets: Offsets, wanted: bytes) -> bool:
+    """Whether these bytes are at all the offsets, which must lie within the buffer."""
+    return bool(_items(whole, f"V{len(wanted)}")[offsets].tobytes() == wanted * len(offsets))
 
 
-def cut_pieces(
-    whole: pa.Buffer, places: Sequence[Places], kind: pa.DataType, widths: Sequence[int]
+def slice_columns(
+    whole: pa.Buffer, offsets: Sequence[Offsets], kind: pa.DataType, widths: Sequence[int]
 ) -> list[pa.Array]:
-    """Columns of pieces of a buffer. `places` are where the first begin and end, then the second,
-    and so on, ascending in every row and from row to row. Each column takes so many kinds of
-    pieces, one after the other, as `widths` says.
+    """Columns of slices of a buffer, each byte copied at most once.
 
-    What lies between pieces is cut as one, too, and left out: so nothing is copied but what is
-    wanted, and that once.
+    `offsets` are the starts and ends of the first slice of every row, then of the second, and so
+    on, ascending within a row and from row to row. `widths` states how many kinds of slices each
+    column takes. The gaps between slices are slices too, which are left out.
     """
-    rows, width = len(places[0]), len(places)
+    rows, width = len(offsets[0]), len(offsets)
     edges = np.empty((rows, width), np.int32)
-    for number, place in enumerate(places):
-        edges[:, number] = place
+    for number, index in enumerate(offsets):
+        edges[:, number] = index
     pieces = pa.Array.from_buffers(kind, rows * width - 1, [None, pa.py_buffer(edges), whole])
     wanted = np.arange(0, rows * width, width) + np.arange(0, width, 2)[:, None]
     lines = np.cumsum((0, *widths))
     return [pieces.take(pa.array(wanted[low:high].reshape(-1))) for low, high in pairwise(lines)]
 
 
-def column_octets(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """The bytes of all values of a column of texts or octets, one after the other."""
-    edges = column_edges(column)
+def column_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
+    """The concatenated bytes of all values of a column of texts or octets."""
+    edges = column_offsets(column)
     octets = column.buffers()[2]
     if octets is None:
         return np.empty(0, np.uint8)
     return np.frombuffer(octets, np.uint8, int(edges[-1]))[int(edges[0]) :]
 
 
-def column_edges(column: pa.Array) -> npt.NDArray[np.int32]:
-    """Where the values begin in the buffer of the column, and where the last one ends."""
+def column_offsets(column: pa.Array) -> npt.NDArray[np.int32]:
+    """The starts of the values in the column's buffer, and the end of the last one."""
     edges = np.frombuffer(column.buffers()[1], np.int32)
     return edges[column.offset : column.offset + len(column) + 1]
+
+
+_READ = msgspec.msgpack.Decoder(BareEvent)
+
+
+class BlockEvents(Sequence[BareStoredEvent]):
+    """Stored events as columns. Indexing decodes a single event; code that reads many uses
+    `columns`, `positions` and `received`, which cost a fraction of that.
+    """
+
+    __slots__ = ("columns", "positions", "received")
+
+    def __init__(self, columns: EventColumns, positions: Offsets, received: Offsets) -> None:
+        self.columns, self.positions, self.received = columns, positions, received
+
+    def __len__(self) -> int:
+        return self.columns.count
+
+    @overload
+    def __getitem__(self, index: int) -> BareStoredEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> BlockEvents: ...
+    def __getitem__(self, index: int | slice) -> BareStoredEvent | BlockEvents:
+        if isinstance(index, slice):
+            return self._part(index)
+        event = _READ.decode(self.columns.frames[index])
+        return BareStoredEvent(int(self.positions[index]), int(self.received[index]), event)
+
+    def _part(self, index: slice) -> BlockEvents:
+        first, end, step = index.indices(len(self))
+        if step != 1:
+            raise ValueError("slices of block events have step 1")
+        end = max(first, end)
+        return BlockEvents(
+            self.columns.part(first, end), self.positions[first:end], self.received[first:end]
+        )
+
+
+def decode_block_events(blocks: Sequence[tuple[int, int, bytes]]) -> BlockEvents | None:
+    """The events of blocks, each a triple of its first position, time of arrival and bytes; None
+    where `decode_columns` returns None.
+    """
+    bodies = [body for _first, _received, body in blocks]
+    columns = decode_columns(bodies)
+    if columns is None:
+        return None
+    counts = np.array([read_array_header(body)[0] for body in bodies])
+    firsts = np.array([first for first, _received, _body in blocks], np.int64)
+    received = np.array([received for _first, received, _body in blocks], np.int64)
+    before = np.cumsum(counts) - counts
+    positions = np.repeat(firsts - before, counts) + np.arange(columns.count)
+    return BlockEvents(columns, positions, np.repeat(received, counts))
+
+
+ENVELOPE = pa.schema(
+    [
+        pa.field("position", pa.uint64(), nullable=False),
+        pa.field("received", pa.int64(), nullable=False),
+        pa.field("time", pa.int64(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("type", pa.string(), nullable=False),
+        pa.field("subject", pa.string(), nullable=False),
+        pa.field("headers", pa.map_(pa.string(), pa.string()), nullable=False),
+        pa.field("data", pa.binary(), nullable=False),
+    ]
+)
+
+
+def envelope_table(stored: Sequence[StoredEvent]) -> pa.RecordBatch:
+    """The events as one record batch with the ENVELOPE schema, in their order."""
+    events = [item.event for item in stored]
+    arrays = [
+        pa.array([item.position for item in stored], pa.uint64()),
+        pa.array([item.received for item in stored], pa.int64()),
+        pa.array([event.time for event in events], pa.int64()),
+        pa.array([event.source for event in events], pa.string()),
+        pa.array([event.id for event in events], pa.string()),
+        pa.array([event.type for event in events], pa.string()),
+        pa.array([event.subject for event in events], pa.string()),
+        pa.array([list(event.headers.items()) for event in events], ENVELOPE.field(7).type),
+        pa.array([event.data for event in events], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ENVELOPE)
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+_VECTORIZED_FROM = 16
+"""Fewer times are parsed faster one by one."""
+_FORM = b"0000-00-00T00:00:00.000Z\n"
+_LINES = np.dtype(
+    {"names": ["time"], "formats": ["S23"], "offsets": [0], "itemsize": len(_FORM)}
+)  # the zone and the end of the line are left out
+_ALL_DIGITS_ZERO = bytes.maketrans(b"123456789", b"000000000")
+_YEAR_ONE_MS = -62_135_596_800_000
+
+
+def parse_times_vectorized(values: Sequence[str | int | None], default_ms: int) -> list[int]:
+    """The results of `parse_times`, at a third of its cost for a hundred times as `format_time`
+    writes them.
+    """
+    found = _times_of_one_form(values) if len(values) >= _VECTORIZED_FROM else None
+    return parse_times(values, default_ms) if found is None else found
+
+
+def _times_of_one_form(values: Sequence[str | int | None]) -> list[int] | None:
+    """None unless all are like `2026-03-02T09:14:05.210Z`, in the years 1 to 9999.
+
+    Every line has the form if the joined text is the form repeated: a newline within a value would
+    make one line too many.
+    """
+    try:
+        lines = "\n".join((*values, "")).encode()  # type: ignore[arg-type]
+        if lines.translate(_ALL_DIGITS_ZERO) != _FORM * len(values):
+            return None
+        moments = np.frombuffer(lines, _LINES)["time"].astype("M8[ms]")
+    except (TypeError, ValueError):  # a number among them, or a 30th of February
+        return None
+    found: list[int] = moments.view(np.int64).tolist()
+    return found if min(found) >= _YEAR_ONE_MS else None

@@ -1,4 +1,6 @@
-"""Identifiers: time-ordered ones for what we mint, hashes for what must come out the same twice."""
+"""Ids: time-ordered UUIDs for new things, content hashes for things that must get the same id
+twice.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,12 @@ import hashlib
 
 _ID_BYTES = 16
 CHANCE_BYTES = 10
-"""What one time-ordered id takes of chance."""
-_DRAWN, _SAID = bytes.fromhex("0fff3fffffffffffffff"), bytes.fromhex("70008000000000000000")
-"""Of these bytes the bits that are drawn, and those that say which kind of UUID it is."""
-
-_ID_LETTERS, _END_LETTERS = 36, 22
-_HYPHENS = (18, 23)
-_PLACES = tuple(place for place in range(14, _ID_LETTERS) if place not in _HYPHENS)
-"""Where in an id the digits stand that are drawn."""
+"""Random bytes of one time-ordered id."""
+_RANDOM_MASK, _VERSION_BITS = (
+    bytes.fromhex("0fff3fffffffffffffff"),
+    bytes.fromhex("70008000000000000000"),
+)
+"""The random bits of these bytes, and the bits of UUID version and variant."""
 
 
 def time_ordered_id(time_ms: int, chance: bytes) -> str:
@@ -26,47 +26,27 @@ def time_ordered_id(time_ms: int, chance: bytes) -> str:
 
 
 def id_start(time_ms: int) -> str:
-    """How the time-ordered ids of a millisecond begin."""
+    """The first part of the time-ordered ids of a millisecond."""
     text = f"{time_ms:012x}"
     return f"{text[:8]}-{text[8:]}-"
 
 
 def id_ends(chance: bytes) -> list[str]:
-    """How they end, one for every ten bytes of chance: for many at once the kind is written into
-    all of them by two operations on one number, which costs a quarter.
+    """The second parts, one for every ten random bytes. Two operations on one large number set the
+    version bits of all of them, at a quarter of the cost of single ids.
     """
     count = len(chance) // CHANCE_BYTES
-    kept = int.from_bytes(_DRAWN * count, "big") & int.from_bytes(chance, "big")
-    digits = f"{kept | int.from_bytes(_SAID * count, 'big'):x}"
+    kept = int.from_bytes(_RANDOM_MASK * count, "big") & int.from_bytes(chance, "big")
+    digits = f"{kept | int.from_bytes(_VERSION_BITS * count, 'big'):x}"
     return [
         f"{digits[at : at + 4]}-{digits[at + 4 : at + 8]}-{digits[at + 8 : at + 20]}"
         for at in range(0, len(digits), 2 * CHANCE_BYTES)
     ]
 
 
-def time_ordered_ids(time_ms: int, chance: bytes) -> list[str]:
-    """As `time_ordered_id`, one for every ten bytes of chance: the digits of all of them are laid
-    into one text column by column, which costs a fifth of doing it one by one.
-
-    >>> time_ordered_ids(1, bytes(20))[1]
-    '00000000-0001-7000-8000-000000000000'
-    """
-    count = len(chance) // CHANCE_BYTES
-    kept = int.from_bytes(_DRAWN * count, "big") & int.from_bytes(chance, "big")
-    said = kept | int.from_bytes(_SAID * count, "big")
-    digits = said.to_bytes(CHANCE_BYTES * count, "big").hex().encode()
-    text = bytearray((id_start(time_ms) + " " * _END_LETTERS).encode() * count)
-    for column, place in enumerate(_PLACES):
-        text[place::_ID_LETTERS] = digits[column :: 2 * CHANCE_BYTES]
-    for place in _HYPHENS:
-        text[place::_ID_LETTERS] = b"-" * count
-    whole = text.decode()
-    return [whole[at : at + _ID_LETTERS] for at in range(0, len(whole), _ID_LETTERS)]
-
-
 class RowIds:
-    """Names the rows of a file by all that stands in it up to each of them: the same in a copy of
-    the file and in the file after rows were appended, another one for an equal row further down.
+    """Ids for the rows of a file, derived from all rows up to each one: the same ids in a copy of
+    the file and after rows were appended, different ids for equal rows.
 
     >>> ids, appended = RowIds(), RowIds()
     >>> first = [ids.next(b"a"), ids.next(b"a")]
@@ -79,7 +59,7 @@ class RowIds:
         self._number = 0
 
     def next(self, row: bytes) -> str:
-        """The name of the next row: a digest of the rows up to it, and its number from 1."""
+        """The id of the next row: a digest of the rows up to it, and its number from 1."""
         self._number += 1
         self._digest.update(len(row).to_bytes(8, "big"))
         self._digest.update(row)
@@ -87,7 +67,7 @@ class RowIds:
 
 
 def content_id(*parts: str) -> str:
-    """A 128-bit id that depends on nothing but `parts`, so doing a thing twice names it once.
+    """A 128-bit id that depends on nothing but `parts`, so a repeated action gets the same id.
 
     >>> content_id("a", "bc") == content_id("ab", "c")
     False

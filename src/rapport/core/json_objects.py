@@ -1,8 +1,8 @@
-"""JSON objects from outside: decoded into structs, with the nearest known name for a wrong key.
-[UX-2, CO-1]
+"""Strict decoding of JSON objects from outside; an unknown key gets the nearest known name as a
+hint. [UX-2, CO-1]
 
-Every endpoint that takes an object with known keys decodes it here, so that a misspelt key is
-refused everywhere and in the same words: ignored, it would show only on the night it matters.
+Every endpoint uses it, so that a misspelt key is rejected everywhere in the same words instead of
+being ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?\Z", re.DOTALL)
 _STEPS = re.compile(r"\.([^.\[]+)|\[[^\]]*\]")
 _SHOWN = 60
-"""Characters of an unknown key that a message repeats."""
+"""Characters of an unknown key in an error message."""
 _MOST_KNOWN = 20
 
 
@@ -29,9 +29,9 @@ class ObjectDecoder(Generic[T]):
     """Decodes one kind of JSON body; raises InvalidInput with `code` for anything else.
 
     Args:
-        fault: Begins the message, such as "this is no routing rule".
-        hint: What a right body looks like; a key that is not known gets the nearest known one.
-        is_secret: The message repeats nothing of the body's values (passwords).
+        fault: The beginning of the error message, such as "this is no routing rule".
+        hint: Describes a correct body; an unknown key gets the nearest known key instead.
+        is_secret: Error messages repeat no values of the body (passwords).
     """
 
     def __init__(
@@ -45,13 +45,12 @@ class ObjectDecoder(Generic[T]):
             raise TypeError(f"{', '.join(lenient)} ignore unknown keys: forbid_unknown_fields")
 
     def decode(self, body: bytes | str) -> T:
-        """The struct in the body."""
         try:
             return self._decoder.decode(body)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise self._refused(str(error)) from None
+            raise self._error(str(error)) from None
 
-    def _refused(self, reason: str) -> InvalidInput:
+    def _error(self, reason: str) -> InvalidInput:
         found = _UNKNOWN.match(reason)
         if found is None:
             message = self._fault if self._is_secret else f"{self._fault}: {reason}"
@@ -68,7 +67,7 @@ def _is_strict(cls: type[msgspec.Struct]) -> bool:
 
 
 def _structs(shape: inspect.Type) -> Iterator[type[msgspec.Struct]]:
-    """The struct classes that a shape has in itself."""
+    """All struct classes within a shape."""
     if isinstance(shape, inspect.StructType):
         yield shape.cls
         for field in shape.fields:
@@ -78,7 +77,7 @@ def _structs(shape: inspect.Type) -> Iterator[type[msgspec.Struct]]:
 
 
 def _keys_at(shape: inspect.Type, path: str) -> Iterator[str]:
-    """The keys that may stand at a path such as `.wishes.escalate[0]`."""
+    """The keys allowed at a path such as `.wishes.escalate[0]`."""
     shapes = [shape]
     for step in _STEPS.finditer(path):
         shapes = [below for one in shapes for below in _below(one, step[1])]
@@ -104,7 +103,7 @@ def _alternatives(shape: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def _parts(shape: inspect.Type) -> tuple[inspect.Type, ...]:
-    """What a shape is made of, the fields of structs aside."""
+    """The types that a shape consists of, except the fields of structs."""
     match shape:
         case inspect.UnionType():
             return tuple(shape.types)

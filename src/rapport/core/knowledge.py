@@ -1,4 +1,4 @@
-"""What a component said of itself at one time: the shape of knowledge, its event. [EN-1, EN-14]"""
+"""The knowledge of an ensemble component at one time, and its event. [EN-1, EN-14]"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_VALUES: dict[str, Any] = {}
 class Knowledge(msgspec.Struct, frozen=True, gc=False):
     """The knowledge of a component, as its node published it.
 
-    Identified by (component, version): a later version takes an earlier one's place wherever it
+    Identified by (component, version); a later version replaces an earlier one wherever it
     arrives. Its values are a hierarchy of texts, numbers, booleans, lists and dictionaries.
     """
 
@@ -26,15 +26,15 @@ class Knowledge(msgspec.Struct, frozen=True, gc=False):
     """The node it lives on."""
     roles: tuple[str, ...]
     version: int
-    """Grows with every publication: the wall clock of its node in ms, or one more than the last
-    where that clock stands or goes back.
+    """Grows with every publication: the wall clock of its node in ms, or the last version plus one
+    if that clock stands still or goes back.
     """
     created_ms: int
     """The wall clock of its node when it was published."""
     values: dict[str, Any] = _NO_VALUES
 
     def to_event(self, *, source: str, headers: dict[str, str] | None = None) -> Event:
-        """The knowledge as an event; the same version has the same id, whoever writes it down."""
+        """The knowledge as an event; the same version has the same id on every node."""
         return Event(
             source=source,
             id=content_id(KNOWLEDGE, self.component, str(self.version)),
@@ -47,6 +47,6 @@ class Knowledge(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def from_event(event: Event) -> Knowledge:
-        """The knowledge that `to_event` wrote; raises InvalidInput."""
+        """Decodes the event of `to_event`; raises InvalidInput."""
         read: Knowledge = event.payload_as(Knowledge)
         return read

@@ -1,7 +1,7 @@
-"""A message to a person or machine, with the twelve fields of the source and its JSON form.
-[CO-1, CO-2]
+"""A message to a person or machine: the twelve fields of the source, and its JSON form. [CO-1,
+CO-2]
 
-The JSON form is that of the source's listing 1: `conversation-id` and its like in kebab case,
+The JSON form is that of the source's listing 1: `conversation-id` and similar keys in kebab case,
 senders and receivers as text (`peer:ana`; a bare name is a peer).
 """
 
@@ -54,7 +54,7 @@ class Identifier(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What is said to whom. `type`, `subtype`, `sender` are mandatory; the engine fills in `id`."""
+    """A message. `type`, `subtype` and `sender` are mandatory; the engine sets `id`."""
 
     type: str
     subtype: str
@@ -64,16 +64,16 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     conversation: str = ""
     content: str = ""
     ttl: int = 0
-    """Milliseconds after which nobody needs it any more; 0 = never."""
+    """Milliseconds until the message expires; 0 = never."""
     language: str = ""
     session_token: str = ""
     delivery_policy: MessagePolicy = "acknowledged"
     refers_to: str = ""
     urgent: bool = False
-    """Ours: breaks through quiet hours."""
+    """Our extension: delivered in quiet hours too."""
 
     def to_json(self) -> bytes:
-        """The message as JSON of listing 1; fields left at their default are left out.
+        """The message as JSON of listing 1, without fields that have their default.
 
         >>> ana = Identifier("peer", "ana")
         >>> Message(type="TASK", subtype="REQUEST", sender=ana, conversation="7").to_json()
@@ -83,22 +83,22 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     @staticmethod
     def from_json(body: bytes) -> Message:
-        """The message written as in listing 1, from outside; raises InvalidInput naming the field
-        at fault, and for a key without a meaning the nearest one that has.
+        """Decodes a message from outside; raises InvalidInput that names the field at fault, and
+        for an unknown key the nearest known one.
         """
         return _as_read(_POSTED.decode(body))
 
     @staticmethod
     def from_application(body: bytes) -> tuple[Message, bytes]:
-        """As `from_json`, and the JSON of its `wishes`: what only applications may ask of a
-        delivery. Empty when there are none.
+        """As `from_json`, with the JSON of its `wishes`: delivery options that only applications
+        may set. Empty when there are none.
         """
         sent = _SENT.decode(body)
         return _as_read(sent), bytes(sent.wishes)
 
     @staticmethod
     def from_stored(data: bytes) -> Message:
-        """The message in the data of an event; what stands beside its fields is left alone."""
+        """Decodes the message in the data of an event; ignores other fields."""
         try:
             written = _DECODER.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -109,9 +109,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     def to_event(
         self, *, source: str, time: int, causes: tuple[str, ...] = (), **extra: Any
     ) -> Event:
-        """The message as an event of the channel, naming what made us write it.
-
-        The session token stays out: events are kept, tokens are never logged.
+        """The message as an event with its causes. The session token is left out because events are
+        stored.
         """
         event = self.as_event(source, time, {CAUSE: cause_text(*causes)} if causes else {})
         if extra:
@@ -120,11 +119,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         return event
 
     def as_event(self, source: str, time: int, headers: dict[str, str]) -> Event:
-        """As `to_event`, with all its headers; kept for a while for who reads it back."""
+        """As `to_event`, with these headers; adds the message to the cache."""
         written = _as_written(self, with_token=False)
         data = _ENCODER.encode(written)
         if not self.session_token:
-            RECENT.note(data, self)
+            MESSAGE_CACHE.note(data, self)
         event = Event(source, self.id, MESSAGE, written.receiver, time, data, headers)
         names = f"{source}{self.id}{written.receiver}"
         if not (source and self.id and len(names) <= MAX_NAME and names.isprintable()):
@@ -133,8 +132,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     @staticmethod
     def from_event(event: Event) -> Message:
-        """The message that `to_event` wrote; of one that was written lately the same struct."""
-        return RECENT.get(event.data) or Message.from_stored(event.data)
+        """Decodes the message that `to_event` wrote; a recent one comes from the cache."""
+        return MESSAGE_CACHE.get(event.data) or Message.from_stored(event.data)
 
 
 _RENAMED = {
@@ -145,7 +144,7 @@ _RENAMED = {
 }
 
 
-class _Written(
+class _WrittenFields(
     msgspec.Struct,
     frozen=True,
     kw_only=True,
@@ -170,9 +169,9 @@ class _Written(
     urgent: bool = False
 
 
-class _Posted(_Written, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message from outside. What our own outputs write beside a message for machines has no
-    effect when one of our inputs reads it.
+class _IncomingFields(_WrittenFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message from outside. Our outputs for machines add the fields below to a message; our
+    inputs accept and ignore them.
     """
 
     key: str = ""
@@ -181,14 +180,16 @@ class _Posted(_Written, frozen=True, kw_only=True, forbid_unknown_fields=True):
     answer: str = ""
 
 
-class _Sent(_Posted, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message of an application."""
+class _ApplicationFields(_IncomingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message of an application, with its delivery options."""
 
     wishes: msgspec.Raw = msgspec.Raw()
 
 
-class Writing(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename=_RENAMED):
-    """The same for writing: by position, which is twice as fast. Mandatory ones are never None."""
+class MessageFields(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename=_RENAMED):
+    """The JSON form for encoding. Constructed by position, which is twice as fast as by keyword;
+    the mandatory fields are never None.
+    """
 
     id: str = ""
     type: str | None = None
@@ -206,20 +207,22 @@ class Writing(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename=
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(_Written)
+_DECODER = msgspec.json.Decoder(_WrittenFields)
 _NO_MESSAGE, _NOT_A_MESSAGE = "this is not a message", "message.not_a_message"
 _MESSAGE_HINT = (
     'a message needs "type", "subtype" and "sender", e.g. '
     '{"type":"TASK","subtype":"REQUEST","sender":"peer:ana","receiver":"peer:ben"}'
 )
-_POSTED = ObjectDecoder(_Posted, fault=_NO_MESSAGE, code=_NOT_A_MESSAGE, hint=_MESSAGE_HINT)
-_SENT = ObjectDecoder(_Sent, fault=_NO_MESSAGE, code=_NOT_A_MESSAGE, hint=_MESSAGE_HINT)
+_POSTED = ObjectDecoder(_IncomingFields, fault=_NO_MESSAGE, code=_NOT_A_MESSAGE, hint=_MESSAGE_HINT)
+_SENT = ObjectDecoder(
+    _ApplicationFields, fault=_NO_MESSAGE, code=_NOT_A_MESSAGE, hint=_MESSAGE_HINT
+)
 
 
-# Field by field: this is done for every message, and building dictionaries costs three times that.
-def _as_written(message: Message, *, with_token: bool = True) -> Writing:
+# Field by field because it runs for every message; building dictionaries would triple the cost.
+def _as_written(message: Message, *, with_token: bool = True) -> MessageFields:
     sender, receiver = message.sender, message.receiver
-    return Writing(
+    return MessageFields(
         message.id,
         message.type,
         message.subtype,
@@ -236,7 +239,7 @@ def _as_written(message: Message, *, with_token: bool = True) -> Writing:
     )
 
 
-def _as_read(written: _Written) -> Message:
+def _as_read(written: _WrittenFields) -> Message:
     return Message(
         id=written.id,
         type=written.type,
@@ -259,9 +262,9 @@ def _identifier(text: str) -> Identifier:
     return Identifier.parse(text if ":" in text else f"peer:{text}")
 
 
-class RecentMessages:
-    """Messages by their bytes, at least the last `most` that are short: what one process writes it
-    reads again several times, and the bytes are then the very same. From any thread.
+class MessageCache:
+    """Messages by their bytes, at least the last `most` short ones. A process reads each message it
+    wrote several times, with identical bytes. Safe for use by several threads.
     """
 
     def __init__(self, most: int = 8_192, longest: int = 2_000) -> None:
@@ -270,21 +273,20 @@ class RecentMessages:
         self._older: dict[bytes, Message] = {}
 
     def note(self, body: bytes, message: Message) -> None:
-        """Keeps a message for a while; one with a session token is not to be kept."""
+        """Adds a message; the caller adds none with a session token."""
         if len(body) <= self.longest:
             self._newer[body] = message
             if len(self._newer) >= self._most:
                 self._older, self._newer = self._newer, {}
 
     def note_all(self, bodies: Sequence[bytes], messages: Sequence[Message]) -> None:
-        """As `note` for many that are all short."""
+        """As `note` for many messages, all of them short."""
         self._newer.update(zip(bodies, messages, strict=True))
         if len(self._newer) >= self._most:
             self._older, self._newer = self._newer, {}
 
     def get(self, body: bytes) -> Message | None:
-        """The message with exactly these bytes, if it is here."""
         return self._newer.get(body) or self._older.get(body)
 
 
-RECENT = RecentMessages()
+MESSAGE_CACHE = MessageCache()

@@ -1,12 +1,12 @@
-"""A release: raw events that were held back, or wrongly understood, get their meaning again.
-[ME-16]
+"""Release: raw events that were quarantined or misinterpreted are interpreted again. [ME-16]
 
-The words that mediation, which releases, and policy, which looks again, share through the channel
-`releases`.
+Mediation releases events, policy re-evaluates the readings; the two communicate through the channel
+`releases`. This module holds their shared event types, headers and the rule for corrections.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -14,37 +14,37 @@ import msgspec
 from rapport.core.event import Event
 
 RELEASES = "releases"
-"""The channel of what was asked, done and looked at again; states are derived from it."""
+"""The channel of requests, released batches and re-evaluations; states derive from it."""
 
 RELEASED = "released"
-"""Header of a reading that came late because it was held back: when it was released."""
+"""Header of a reading from quarantine: the time of its release."""
 CORRECTS = "corrects"
-"""Header of a reading that stands in for another one: the id of the reading it corrects."""
+"""Header of a reading that replaces another one: the id of the reading it corrects."""
 CARRIED = "carried"
-"""Header of a reading that came by gossip, however late: the device that carried it. Policies look
-again when it was too late for them.
+"""Header of a reading that arrived by gossip: the device that carried it. Policies re-evaluate it
+when it was too late for them.
 """
 LATE = "late"
-"""Header of what a second look found: the alarm is late."""
-SECOND_LOOK = "secondlook"
-"""Header of what a second look found: the release that it followed."""
+"""Header of a result of a re-evaluation: the alarm is late."""
+REEVALUATION = "secondlook"
+"""Header of a result of a re-evaluation: the release that caused it."""
 HISTORY = "history"
-"""Header of a raw event that was imported as history, of its readings, and of what policies find
-with them: evaluated apart from the live readings, as of the past.
+"""Header of a raw event imported as history, of its readings and of their detections: evaluated
+apart from the live readings, as of the past.
 """
 NOTIFY = "notify"
-"""Header of a detection whose actions are carried out however old it is, since an operator asked
-for that; of an imported event, that this is asked for its detections.
+"""Header of a detection whose actions are carried out at any age because an operator requested it;
+on an imported event it requests this for its detections.
 """
 
-ASKED = "rapport.mediation.holding.release"
-BATCH_DONE = "rapport.mediation.released"
-DONE = "rapport.mediation.release_done"
-LOOKED = "rapport.policy.replaying.second_look"
+RELEASE_REQUESTED = "rapport.mediation.holding.release"
+BATCH_RELEASED = "rapport.mediation.released"
+RELEASE_DONE = "rapport.mediation.release_done"
+REEVALUATED = "rapport.policy.replaying.second_look"
 
 
-def history_marks(*, notify: bool) -> dict[str, str]:
-    """The headers of what is imported as history.
+def history_headers(*, notify: bool) -> dict[str, str]:
+    """The headers of an event imported as history.
 
     >>> history_marks(notify=False)
     {'history': 'true'}
@@ -52,8 +52,8 @@ def history_marks(*, notify: bool) -> dict[str, str]:
     return {HISTORY: "true", NOTIFY: "true"} if notify else {HISTORY: "true"}
 
 
-def unmarked(reading: Event) -> Event:
-    """A reading without marks that only a release makes; its raw event may have come with some."""
+def without_release_headers(reading: Event) -> Event:
+    """The reading without headers that only a release may set; producers may have sent them."""
     headers = reading.headers
     if RELEASED not in headers and CORRECTS not in headers:
         return reading
@@ -61,11 +61,12 @@ def unmarked(reading: Event) -> Event:
     return msgspec.structs.replace(reading, headers=kept)
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to give its meaning again: what is held back, or (`again`) what was received in a time.
+class ReleaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which raw events to interpret again: quarantined ones (`held`), or (`again`) all that were
+    received in a period.
 
-    What is left empty fits any. `through` is the last position that counts, of `quarantine` or of
-    the raw channel: what comes later was not asked for.
+    Empty criteria match everything. `through` is the last position included, of `quarantine` or of
+    the raw channel.
     """
 
     what: Literal["held", "again"] = "held"
@@ -78,9 +79,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     by: str = ""
 
 
-class Span(msgspec.Struct, kw_only=True):
-    """What readings a release touched: their streams, the times they span (of a corrected reading
-    the former time too), and how far `events` went afterwards.
+class TouchedReadings(msgspec.Struct, kw_only=True):
+    """The readings that a release changed: their streams, their period (of a corrected reading the
+    former time too), and the last position of `events` afterwards.
     """
 
     streams: list[str] = []
@@ -89,14 +90,13 @@ class Span(msgspec.Struct, kw_only=True):
     through: int = 0
 
     def touch(self, stream: str, time_ms: int) -> None:
-        """Takes in a reading."""
+        """Adds a reading."""
         if stream not in self.streams:
             self.streams = sorted((*self.streams, stream))
         self.first_ms = time_ms if self.first_ms is None else min(self.first_ms, time_ms)
         self.last_ms = time_ms if self.last_ms is None else max(self.last_ms, time_ms)
 
-    def take_in(self, other: Span) -> None:
-        """Takes in another span."""
+    def merge(self, other: TouchedReadings) -> None:
         for stream in other.streams:
             for time_ms in (other.first_ms, other.last_ms):
                 if time_ms is not None:
@@ -104,42 +104,42 @@ class Span(msgspec.Struct, kw_only=True):
         self.through = max(self.through, other.through)
 
 
-class BatchDone(Span, kw_only=True):
-    """What became of some raw events of one channel: appended after the readings were."""
+class ReleasedBatch(TouchedReadings, kw_only=True):
+    """The result for some raw events of one channel; appended after their readings."""
 
     release: str
     channel: str
     upto: int
-    """The last raw position looked at."""
+    """The last raw position processed."""
     released: list[int] = []
-    """Raw positions whose events have readings now that had none."""
+    """Raw positions whose events had no readings before."""
     mended_readings: list[int] = []
-    """Raw positions whose readings policies could not use, and which were corrected."""
+    """Raw positions whose readings policies could not use; they were corrected."""
     rejected: list[int] = []
-    """Raw positions whose events still have no meaning."""
+    """Raw positions whose events still cannot be interpreted."""
     corrected: dict[str, str] = {}
-    """Of each corrected reading's id the id of the one that stands in for it."""
+    """Ids of replacement readings by the id of the corrected reading."""
     unchanged: int = 0
 
 
-class ReleaseDone(Span, kw_only=True):
+class ReleaseDone(TouchedReadings, kw_only=True):
     """The end of a release, or of an import of history."""
 
     release: str
     history: bool = False
-    """The readings were imported as history: live policies have not seen them."""
+    """Whether the readings were imported as history, unseen by live policies."""
     since: int = 0
-    """Of imported readings the position of the first in `events`."""
+    """The position of the first imported reading in `events`."""
     notify: bool = False
-    """Actions of what is found are carried out however old it is."""
+    """Whether actions of detections are carried out at any age."""
     released: int = 0
     rejected: int = 0
     corrected: int = 0
     unchanged: int = 0
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the second look after a release found."""
+class ReevaluationResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of the re-evaluation after a release."""
 
     release: str
     policies: list[str] = []
@@ -147,10 +147,49 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int | None = None
     late_detections: int = 0
     history_detections: int = 0
-    """Found with readings that were imported as history."""
+    """Detections in readings that were imported as history."""
     undecided: int = 0
     unsupported: int = 0
     supported_again: int = 0
     incomplete: list[str] = []
-    """Policies for which the log no longer holds all the history they need: what lies too near its
-    beginning was not judged."""
+    """Policies for which the log no longer holds all the history they need; the first part of the
+    period was not evaluated.
+    """
+
+
+class Corrections:
+    """The corrections of readings, added in log order; only the newest correction of a reading is
+    in force. Memory grows with the corrections, not with the readings.
+
+    Re-evaluation, `rapport replay` and the Spark jobs share this rule.
+
+    >>> corrections = Corrections()
+    >>> corrections.note("weather", "1~a", "1"); corrections.note("weather", "1~b", "1")
+    >>> pairs = (("1", ""), ("1~a", "1"), ("1~b", "1"))
+    >>> [corrections.stands("weather", id, of) for id, of in pairs]
+    [False, False, True]
+    """
+
+    def __init__(self) -> None:
+        self._replacements: dict[tuple[str, str], str] = {}
+        self.original_of: dict[str, str] = {}
+        """Ids of corrected readings by the id of the correction."""
+
+    def note(self, source: str, id: str, original: str) -> None:
+        """Adds a reading that corrects `original`; the last one added is in force."""
+        self._replacements[source, original] = id
+        self.original_of[id] = original
+
+    def stands(self, source: str, id: str, original: str = "") -> bool:
+        """Whether no other reading replaces this one; `original` is the reading it corrects."""
+        return self._replacements.get((source, original or id), id) == id
+
+    def sources(self) -> Collection[str]:
+        """The sources with corrected readings."""
+        return {source for source, _id in self._replacements}
+
+    def superseded(self) -> Collection[str]:
+        """Ids of readings that another one replaces."""
+        standing = set(self._replacements.values())
+        every = {id for _source, id in self._replacements} | self.original_of.keys()
+        return every - standing

@@ -1,4 +1,6 @@
-"""The types an attribute can have, and the flat parts each is made of. [PO-1]"""
+"""The types of attributes and the scalars that each consists of; shared by policies, tables, Spark
+jobs and mediation. [PO-1]
+"""
 
 from __future__ import annotations
 
@@ -15,4 +17,4 @@ PARTS: dict[AttributeType, tuple[str, ...]] = {
     "point": ("x", "y"),
     "rectangle": ("x1", "y1", "x2", "y2"),
 }
-"""A value of the type is this many scalars, in this order: one column each in a batch or table."""
+"""The scalars of a value in their order; each is one column of a batch or table."""

@@ -1,9 +1,8 @@
-"""What a signature covers: an event's canonical form, and what was found when it was checked. Pure.
-[CH-18]
+"""The canonical form of an event that a signature covers, and the result of checking it. [CH-18]
 
-Covered are the fields of the envelope, the data and the headers that tell where an event comes
-from. What the way adds (place, time received, hops, a publisher's numbers) is not, so a signature
-outlives outboxes, links and logs.
+A signature covers the fields of the envelope, the data and the headers that state the event's
+origin. It does not cover what transport adds (position, time received, hops, publisher sequence
+numbers), so it stays valid across outboxes, links and logs.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ SIGNATURE = "signature"
 SIGNED_BY = "signedby"
 """Header: the fingerprint of the key that signed."""
 RAW_SIGNATURE, RAW_SIGNED_BY = "rawsignature", "rawsignedby"
-"""Headers of a reading: the signature that its raw event carries."""
+"""Headers of a reading: the signature of its raw event."""
 RAW_VERDICT = "rawverdict"
-"""Header of a signed reading: what the node found when it checked the raw event."""
+"""Header of a signed reading: the verdict on its raw event."""
 
 COVERED_HEADERS = (
     DATA_TYPE,
@@ -43,7 +42,7 @@ VerdictState = Literal["ok", "unsigned", "unknown_key", "bad"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What checking a signature found; `key` is the name of the key, or what `signedby` says."""
+    """The result of checking a signature; `key` is the key name, or the value of `signedby`."""
 
     state: VerdictState
     key: str = ""
@@ -54,8 +53,8 @@ UNSIGNED = Verdict("unsigned")
 
 
 def canonical_form(event: Event) -> bytes:
-    """The bytes that are signed: every part with its length before it, so that no two events share
-    a form. The header `signedby` is part of it.
+    """The bytes that are signed: every part is prefixed with its length, so that no two events
+    share a form. The header `signedby` is included.
     """
     parts = [_FORM, _text(event.headers.get(SIGNED_BY, ""))]
     parts += map(_text, (event.source, event.id, event.type, event.subject))
@@ -67,8 +66,8 @@ def canonical_form(event: Event) -> bytes:
 
 
 def with_signer(event: Event, fingerprint: str) -> Event:
-    """The event as it will be signed: the signer named, and without space around the data, which
-    would get lost on the way through JSON.
+    """The event prepared for signing: with the header `signedby`, and without whitespace around the
+    data, which JSON transport would lose.
     """
     headers = {**event.headers, SIGNED_BY: fingerprint}
     headers.pop(SIGNATURE, None)
@@ -77,13 +76,12 @@ def with_signer(event: Event, fingerprint: str) -> Event:
 
 
 def with_signature(event: Event, signature: str) -> Event:
-    """The event with its signature."""
     return msgspec.structs.replace(event, headers={**event.headers, SIGNATURE: signature})
 
 
 def without_raw_signature(reading: Event, raw: Event) -> Event:
-    """A reading that took over its raw event's headers: the producer's signature is kept under
-    another name, as it covers the raw data and not the reading's.
+    """Renames the producer's signature in a reading that copied its raw event's headers, because it
+    covers the raw data and not the reading's.
     """
     headers = reading.headers
     if SIGNATURE not in headers and SIGNED_BY not in headers and RAW_VERDICT not in headers:

@@ -1,5 +1,6 @@
-"""Times and durations as people write them: ISO 8601 and `5s`, `10 min`, `2 hours`; milliseconds
-inside.
+"""Times, durations and duration histograms; milliseconds inside.
+
+People write times as ISO 8601 and durations as `5s`, `10 min` or `2 hours`.
 """
 
 from __future__ import annotations
@@ -7,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+
+import msgspec
 
 from rapport.core.errors import InvalidInput
 
@@ -34,7 +37,7 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*\Z")
 _END_OF_DAY = re.compile(r"(.{7,10}[T ])24((?::?00(?::?00(?:[.,]0+)?)?)?(?:Z|[+-][0-9:]+)?)")
 _INTEGER = re.compile(r"-?\d{1,19}\Z")
 ENDLESS_DURATION = "time.endless_duration"
-"""Code of one that no time can be after."""
+"""Error code of a duration that is longer than the range of times."""
 _MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last time ISO 8601 text can name
 
 
@@ -75,7 +78,7 @@ def format_duration(duration_ms: int) -> str:
 
 
 def rough_duration(duration_ms: int) -> str:
-    """For people, in the largest unit of which there are at least two.
+    """For people, in the largest unit with a value of at least two.
 
     >>> rough_duration(10_812_345), rough_duration(90_000), rough_duration(1_250)
     ('3 h', '90 s', '1250 ms')
@@ -98,7 +101,7 @@ def parse_time(value: str | int, *, needs_offset: bool = False) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return _in_range(value)
     text = str(value).strip()
-    # Most times end with Z: for these the pattern need not be tried.
+    # Most times end with Z and need no match.
     if text[-1:] != "Z" and _INTEGER.match(text):
         return _in_range(int(text))
     try:
@@ -120,7 +123,7 @@ def parse_time(value: str | int, *, needs_offset: bool = False) -> int:
 
 
 def read_iso(text: str) -> datetime:
-    """ISO 8601 as it stands, with or without an offset; raises ValueError.
+    """Parses ISO 8601 with or without an offset; raises ValueError.
 
     >>> read_iso("2026-03-01T24:00Z").isoformat()
     '2026-03-02T00:00:00+00:00'
@@ -138,15 +141,15 @@ def read_iso(text: str) -> datetime:
 
 
 def parse_times(values: Sequence[str | int | None], default_ms: int) -> list[int]:
-    """What `parse_time` gives for each with its offset, `default_ms` for None; cheaper when all
-    have one.
+    """`parse_time` of each value with `needs_offset`, `default_ms` for None; faster if all values
+    are texts with an offset.
 
     >>> parse_times(["1970-01-01T00:00:01Z", "1970-01-01T00:00:02+00:00"], 0)
     [1000, 2000]
     """
     read = datetime.fromisoformat
     try:
-        # Whatever is no text, no ISO 8601 or has no zone raises, and is looked at one by one.
+        # Values that are no text, no ISO 8601 or have no zone raise.
         spans = [read(value) - _EPOCH for value in values]  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return [
@@ -179,3 +182,61 @@ def _in_range(time_ms: int) -> int:
     if not -(2**63) <= time_ms < 2**63:
         raise InvalidInput("the time does not fit in 64 bits", code="time.bad_time")
     return time_ms
+
+
+_BITS = 6
+_LONGEST = 2**53 - 1
+"""The largest integer that every JSON reader keeps exactly; in microseconds 285 years."""
+
+
+class DurationCounts(msgspec.Struct, frozen=True):
+    """A snapshot of a histogram. A bucket is named by its shortest duration, which is at most a
+    thirty-second less than any duration in it. Counts of several periods add up.
+    """
+
+    count: int = 0
+    longest: int = 0
+    steps: tuple[tuple[int, int], ...] = ()
+    """Buckets with their counts, the shortest first."""
+
+
+class DurationHistogram:
+    """Counts durations (integers of any unit) in logarithmic buckets: at most about 1,500, in
+    practice some dozens. Adding takes 0.2 us. [PI-6]
+    """
+
+    __slots__ = ("_buckets", "_longest")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, int] = {}
+        self._longest = 0
+
+    def __len__(self) -> int:
+        return sum(self._buckets.values())
+
+    def add(self, duration: int) -> None:
+        """Adds a duration; a negative one (of a clock that was set back) counts as 0."""
+        if duration > self._longest:
+            duration = self._longest = min(duration, _LONGEST)
+        shift = duration.bit_length() - _BITS
+        # `bucket_of` written out: the call would double the cost.
+        step = duration >> shift << shift if shift > 0 else duration
+        if step < 0:
+            step = 0
+        self._buckets[step] = self._buckets.get(step, 0) + 1
+
+    def take(self) -> DurationCounts:
+        """Returns the counts since the last call and resets them."""
+        counts = DurationCounts(len(self), self._longest, tuple(sorted(self._buckets.items())))
+        self._buckets, self._longest = {}, 0
+        return counts
+
+
+def bucket_of(duration: int) -> int:
+    """The bucket that a duration is counted in.
+
+    >>> [step_of(number) for number in (0, 63, 64, 65, 66, 1_000, 1_000_000)]
+    [0, 63, 64, 64, 66, 992, 999424]
+    """
+    shift = duration.bit_length() - _BITS
+    return duration >> shift << shift if shift > 0 else duration

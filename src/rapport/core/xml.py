@@ -1,10 +1,10 @@
-"""XML from outside, read safely and within bounds: no document types, no entities, nothing fetched.
+"""Safe, bounded reading of XML from outside: no document types, no entities, no external resources.
 
-Every reader of XML in the product goes through `read_xml`, which bounds bytes, depth, elements,
-attributes, the length of one tag and the namespaces in scope. Prefixes are resolved here rather
-than by expat: expat joins the namespace to every name, so a few hundred kilobytes of declarations
-become gigabytes. Endpoints check payloads with `check_xml`; queries and SOAP read with `parse_xml`.
-[CH-4, CH-12]
+Every reader of XML in the product uses `read_xml`, which limits bytes, depth, elements, attributes,
+the length of one tag and the namespaces in scope. This module resolves prefixes itself: expat would
+join the namespace to every name, which turns a few hundred kilobytes of declarations into
+gigabytes. Endpoints check payloads with `check_xml`; queries and SOAP use `parse_xml`. [CH-4,
+CH-12]
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from rapport.core.errors import InvalidInput, Problem
 
 MAX_XML_BYTES = 16 * 1024 * 1024
 MAX_XML_DEPTH = 100
-"""Most elements within each other."""
+"""Maximum nesting of elements."""
 MAX_XML_PARTS = 200_000
-"""Most elements and attributes together: a node in memory is far larger than `<a/>`."""
+"""Maximum of elements and attributes together: a node in memory is far larger than `<a/>`."""
 MAX_XML_TAG_BYTES = 4 * 1024 * 1024
-"""Longest tag, comment or processing instruction: expat reads each of them as a whole."""
+"""Longest tag, comment or processing instruction; expat buffers each as a whole."""
 MAX_XML_NAMESPACES = 100
-"""Most prefixes in scope at once: an element that is cut out of a document repeats them all."""
+"""Maximum of prefixes in scope: an element extracted from a document repeats them all."""
 MAX_XML_NAMESPACE_CHARACTERS = 1_000
 """Longest address of a namespace."""
 MAX_XML_NAME_CHARACTERS = 8 * 1024 * 1024
-"""Most characters of all different `{namespace}name` together."""
+"""Maximum of characters of all distinct `{namespace}name` together."""
 
 _CHUNK_BYTES = 256 * 1024
-"""Expat reads a chunk to its end even when a handler has refused the document."""
+"""Expat reads a chunk to its end even after a handler has rejected the document."""
 _ENCODINGS = re.compile(
     r"(utf-?8|utf-?16(le|be)?|us-ascii|ascii|iso-8859-\d{1,2}|latin-?1|windows-125\d|cp125\d"
     r"|koi8-[ru])\Z",
@@ -47,12 +47,12 @@ _NOT_FIRST = re.compile(
     r"[-.\d\u00b7\u02d0\u02d1\u0387\u0640\u0e46\u0ec6\u3005\u3031-\u3035\u309d\u309e\u30fc-\u30fe]"
     r"|[^\w]"
 )
-"""Characters of names that no name begins with; combining marks are no `\\w`."""
+"""Name characters that cannot begin a name; combining marks are no `\\w`."""
 _WELL_FORMED_HINT = "the document needs one root element, closed tags and escaped & and <"
 
 
 class XmlLimits(msgspec.Struct, frozen=True):
-    """What one document may have at most; the other limits are the same for all."""
+    """Limits of one document; the other limits are constants."""
 
     bytes: int = MAX_XML_BYTES
     depth: int = MAX_XML_DEPTH
@@ -60,14 +60,14 @@ class XmlLimits(msgspec.Struct, frozen=True):
 
 
 class XmlScope(Mapping[str, str]):
-    """Namespaces in scope by prefix, "" for the default one. Keeps only what its element declares
-    and the scope around it, so that a document costs memory by its declarations.
+    """Namespaces in scope by prefix, "" for the default one. Stores only its element's declarations
+    and a reference to the outer scope, so that memory grows with the declarations of a document.
     """
 
     __slots__ = ("_outer", "_size", "declared")
 
     declared: Mapping[str, str]
-    """What its element declares."""
+    """The declarations of its element."""
 
     def __init__(self, declared: Mapping[str, str], outer: XmlScope | None = None) -> None:
         self.declared, self._outer = declared, outer
@@ -105,8 +105,8 @@ _NO_PREFIXES = XmlScope({"xml": _XML_NAMESPACE})
 
 
 class XmlNode(msgspec.Struct, frozen=True):
-    """One element. Content stands in document order; comments and processing instructions are left
-    out, CDATA sections are text.
+    """One element. Content is in document order, without comments and processing instructions;
+    CDATA sections are text.
     """
 
     name: str
@@ -123,16 +123,16 @@ class XmlNode(msgspec.Struct, frozen=True):
 
     @property
     def children(self) -> tuple[XmlNode, ...]:
-        """The elements directly within."""
+        """The direct child elements."""
         return tuple(part for part in self.content if isinstance(part, XmlNode))
 
     @property
     def text(self) -> str:
-        """The characters directly within, joined, as they stand."""
+        """The direct text content, unchanged."""
         return "".join(part for part in self.content if isinstance(part, str))
 
     def child(self, name: str, namespace: str | None = None) -> XmlNode | None:
-        """The first element directly within of that local name (and namespace, when given)."""
+        """The first child element with that local name (and namespace, if given)."""
         for part in self.content:
             if not isinstance(part, XmlNode) or part.name != name:
                 continue
@@ -142,7 +142,7 @@ class XmlNode(msgspec.Struct, frozen=True):
 
 
 class XmlError(InvalidInput):
-    """XML that is not accepted; `line` and `column` count from 1."""
+    """Rejected XML; `line` and `column` count from 1."""
 
     code = "xml.not_well_formed"
 
@@ -152,12 +152,11 @@ class XmlError(InvalidInput):
         self._problem = Problem(line=line, column=column, code=code, message=message, hint=hint)
 
     def problems_found(self) -> tuple[Problem, ...]:
-        """See RapportError."""
         return (self._problem,)
 
 
 class XmlVisitor:
-    """Receives the parts of a document in their order; a subclass overrides those it needs."""
+    """Receives the parts of a document in order; a subclass overrides the methods it needs."""
 
     def start(
         self, name: str, namespace: str, attributes: dict[str, str], reader: XmlReader
@@ -196,7 +195,7 @@ def read_xml(data: bytes | str, visitor: XmlVisitor, limits: XmlLimits | None = 
 
 
 class _Builder(XmlVisitor):
-    """Puts nodes together from the inside out."""
+    """Builds the tree of nodes."""
 
     root: XmlNode
 
@@ -206,11 +205,9 @@ class _Builder(XmlVisitor):
     def start(
         self, name: str, namespace: str, attributes: dict[str, str], reader: XmlReader
     ) -> None:
-        """See XmlVisitor."""
         self._open.append((name, namespace, attributes, [], reader.scope))
 
     def end(self) -> None:
-        """See XmlVisitor."""
         name, namespace, attributes, content, scope = self._open.pop()
         node = XmlNode(name, namespace, attributes, tuple(content), scope)
         if self._open:
@@ -219,12 +216,11 @@ class _Builder(XmlVisitor):
             self.root = node
 
     def text(self, text: str) -> None:
-        """See XmlVisitor."""
         self._open[-1][3].append(text)
 
 
 class XmlReader:
-    """One pass over one document; visitors use it to know places and to refuse."""
+    """One pass over one document; visitors use it for positions and to reject the document."""
 
     def __init__(self, data: bytes | str, visitor: XmlVisitor, limits: XmlLimits) -> None:
         self._data, self._visitor, self._limits = data, visitor, limits
@@ -236,9 +232,9 @@ class XmlReader:
         parser = expat.ParserCreate(encoding="utf-8" if isinstance(data, str) else None)
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
-        parser.StartDoctypeDeclHandler = self._refuse_doctype
-        parser.EntityDeclHandler = self._refuse_doctype
-        parser.ExternalEntityRefHandler = self._refuse_doctype
+        parser.StartDoctypeDeclHandler = self._reject_doctype
+        parser.EntityDeclHandler = self._reject_doctype
+        parser.ExternalEntityRefHandler = self._reject_doctype
         if isinstance(data, bytes):
             parser.XmlDeclHandler = self._check_declaration
         if type(visitor).text is not XmlVisitor.text:
@@ -253,7 +249,7 @@ class XmlReader:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Line and column, from 1, of the part that is being read."""
+        """Line and column, from 1, of the part being read."""
         return self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
 
     def expanded(self, namespace: str, name: str) -> str:
@@ -269,7 +265,7 @@ class XmlReader:
         return found
 
     def read(self) -> None:
-        """Reads all of it; raises XmlError at the first fault."""
+        """Reads the document; raises XmlError at the first fault."""
         try:
             data = self._data.encode() if isinstance(self._data, str) else self._data
             if len(data) > self._limits.bytes:
@@ -281,13 +277,13 @@ class XmlReader:
             raise _syntax_error(error) from None
         except UnicodeEncodeError as error:
             self.fail("xml.not_well_formed", f"halves of characters: {error.reason}", "")
-        except (ValueError, LookupError) as error:  # what Python says to encodings it cannot read
+        except (ValueError, LookupError) as error:  # an unknown encoding
             self.fail("xml.not_well_formed", f"the encoding is not read: {error}", "use UTF-8")
         finally:
-            self._let_go()
+            self._release_parser()
 
     def fail(self, code: str, message: str, hint: str) -> NoReturn:
-        """Refuses the document for the part that is being read."""
+        """Rejects the document at the part being read."""
         line, column = self.place
         raise XmlError(message, code=code, hint=hint, line=line, column=column)
 
@@ -299,8 +295,8 @@ class XmlReader:
                 self._fail_as_large(f"a tag or comment has over {MAX_XML_TAG_BYTES} bytes")
         self._parser.Parse(b"", True)
 
-    def _let_go(self) -> None:
-        """Parser and handlers hold each other: cut, so that memory goes at once."""
+    def _release_parser(self) -> None:
+        """Breaks the reference cycle of parser and handlers, so that memory is freed at once."""
         for handler in ("StartElement", "EndElement", "StartDoctypeDecl", "EntityDecl"):
             setattr(self._parser, f"{handler}Handler", None)
         self._parser.ExternalEntityRefHandler = self._parser.XmlDeclHandler = None
@@ -385,7 +381,7 @@ class XmlReader:
         if fault:
             self.fail("xml.not_well_formed", fault, _WELL_FORMED_HINT)
 
-    def _refuse_doctype(self, *_declared: object) -> NoReturn:
+    def _reject_doctype(self, *_declared: object) -> NoReturn:
         self.fail(
             "xml.doctype_refused",
             "a document type or an entity is declared",

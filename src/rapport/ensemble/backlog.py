@@ -15,7 +15,7 @@ import msgspec
 
 from rapport.core.errors import Corrupt, InvalidInput, TooLarge
 from rapport.kernel.chance import Chance
-from rapport.kernel.paths import sync_path
+from rapport.kernel.files import atomic_replacement
 
 MOST_BYTES = 4_096
 """Of the data of one reading, as JSON."""
@@ -164,17 +164,12 @@ class Backlog:
         """Makes the file anew with what waits; the old or the new is there after a crash."""
         done = self._waiting[0].number - 1 if self._waiting else self.last
         lines = [_Line(life=self.life, done=done), *(_Line(reading=one) for one in self._waiting)]
-        beside = path.with_name(path.name + ".new")
-        with beside.open("wb") as file:
-            file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-            file.flush()
-            os.fsync(file.fileno())
-        self._is_torn = True
-        if self._file is not None:
-            with suppress(OSError):  # what a full disk did not take is in the new file, or refused
-                self._file.close()
-        os.replace(beside, path)
-        sync_path(path.parent)
+        with atomic_replacement(path) as new:
+            new.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+            self._is_torn = True
+            if self._file is not None:
+                with suppress(OSError):  # lines that did not reach the disk are in the new file
+                    self._file.close()
         self._file, self._lines, self._is_torn = path.open("ab"), len(lines), False
 
     def _write(self, line: _Line) -> None:

@@ -1,6 +1,4 @@
-"""Plug-ins by entry point: adapters, stores, conversions and the rest are found here, loaded when
-used. [UX-9]
-"""
+"""Plug-ins by entry point: adapters, stores, conversions and others, loaded at first use. [UX-9]"""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ GROUPS = (
 
 
 class Plugins:
-    """What is registered under each group: built-ins added by the wiring, and installed entry
-    points.
-    """
+    """The built-ins and installed entry points of each group."""
 
     def __init__(self) -> None:
         self._added: dict[str, dict[str, Callable[..., Any]]] = {group: {} for group in GROUPS}
@@ -41,9 +37,7 @@ class Plugins:
         self._group(group)[name] = make
 
     def get(self, group: str, name: str) -> Callable[..., Any]:
-        """The built-in or the installed entry point of that name; raises UnknownName with the
-        nearest.
-        """
+        """Loads the built-in or entry point; raises UnknownName with the nearest name."""
         added = self._group(group)
         if name in added:
             return added[name]

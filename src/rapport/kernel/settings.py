@@ -1,5 +1,5 @@
-"""Settings: flag, then RAPPORT_* variable, then site file, then default; secrets from files or
-environment. [UX-4]
+"""Settings of a node: flag, then RAPPORT_* variable, then site file, then default. Secrets come
+from files or the environment. [UX-4]
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem
-from rapport.core.web_addresses import address_parts
-from rapport.kernel.fields import Fields
+from rapport.core.urls import address_parts
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import Section
 
 _BOUNDS = {
@@ -25,16 +25,13 @@ _BOUNDS = {
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How one node runs; the `[node]` table of the site file.
-
-    Each field says what it trades.
-    """
+    """The `[node]` table of the site file."""
 
     host: str = "127.0.0.1"
     """Address to listen on. Anything but loopback needs `token_file`, or the node refuses to start.
     """
     port: int = 8484
-    """Port of the HTTP doors; 0 takes a free one."""
+    """Port of the HTTP API; 0 chooses a free one."""
     data: str = ".rapport"
     """Directory of log, records and lake, relative to the site; one process writes it."""
     token_file: str = ""
@@ -55,7 +52,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Most events in one request or one read."""
 
     def local_url(self) -> str:
-        """Where the doors are by `host` and `port`."""
+        """The address of the HTTP API by `host` and `port`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
@@ -63,7 +60,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 def load_settings(
     section: Section, *, flags: Mapping[str, object], environment: Mapping[str, str] | None = None
 ) -> NodeSettings:
-    """The settings in force; raises InvalidInput naming where a wrong value came from."""
+    """The effective settings; raises InvalidInput that names the origin of a wrong value."""
     environ = os.environ if environment is None else environment
     merged: dict[str, object] = {}
     for field in msgspec.structs.fields(NodeSettings):
@@ -83,8 +80,8 @@ def load_settings(
 
 
 def check_settings(section: Section) -> list[Problem]:
-    """Every fault of a site's `[node]`, at its place. A key that is not known is an error: with a
-    misspelt `token_file` the doors would stand open.
+    """Every fault of a site's `[node]`. An unknown key is an error: with a misspelt `token_file`
+    the API would be open.
     """
     problems: list[Problem] = []
     fields = Fields(section, problems, known=NodeSettings.__struct_fields__, strict=True)
@@ -104,7 +101,7 @@ def check_settings(section: Section) -> list[Problem]:
 
 
 def parse_proxies(networks: Sequence[str]) -> tuple[IPv4Network | IPv6Network, ...]:
-    """The networks of `trusted_proxies`; raises ValueError naming the first that is none."""
+    """The networks of `trusted_proxies`; raises ValueError that names the first invalid one."""
     return tuple(ip_network(text, strict=False) for text in networks)
 
 
@@ -123,16 +120,16 @@ def _is_web_address(text: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
-def data_in_force(section: Section, environment: Mapping[str, str] | None = None) -> str:
-    """The setting `data` alone, for who runs no node; faults of others do not count."""
+def effective_data_directory(section: Section, environment: Mapping[str, str] | None = None) -> str:
+    """The setting `data` alone, for commands that run no node; ignores faults of other settings."""
     environ = os.environ if environment is None else environment
     in_file = str(section.values.get("data", NodeSettings().data))
     return environ.get("RAPPORT_DATA", in_file)
 
 
 def read_secret(text: str, directory: Path) -> str:
-    """A secret named as `file:PATH` or `env:NAME`; anything else is refused so that none stands in
-    the site file, and an empty one, with which doors would be asked or left without any.
+    """Reads a secret named as `file:PATH` or `env:NAME`. Rejects other texts, so that no site file
+    contains a secret, and empty secrets.
     """
     kind, _, rest = text.partition(":")
     if kind == "env" and rest:
@@ -143,7 +140,7 @@ def read_secret(text: str, directory: Path) -> str:
     if kind == "file" and rest:
         try:
             found = (directory / rest).read_text(encoding="utf-8-sig").strip()
-        except (OSError, ValueError) as error:  # ValueError: not text; its words would show some
+        except (OSError, ValueError) as error:  # ValueError: its message would reveal content
             why = getattr(error, "strerror", None) or "it is not text"
             raise InvalidInput(
                 f"cannot read the secret file {rest}: {why}", code="settings.no_secret"

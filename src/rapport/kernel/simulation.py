@@ -1,12 +1,10 @@
-"""Simulated time: a scheduler of discrete events, and the one clock read from it.
-[CX-7, CX-12, EN-10]
+"""Simulated time: a scheduler of discrete events. [CX-7, CX-12, EN-10]
 
-The scheduler knows no asyncio: a simulation of a hundred thousand machines is a loop over calls.
+It uses no asyncio: a simulation of a hundred thousand machines is a loop over calls.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, Final
 
-from rapport.kernel.clock import Now, settle
+from rapport.kernel.clock import Now
 
 Planned = list[Any]
 """What `at` and `after` return, for `cancel` only: due time, number, call, arguments."""
@@ -209,36 +207,3 @@ def without_collector() -> Iterator[None]:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
-
-
-class SimulatedClock:
-    """The one clock, read from a scheduler: asyncio code runs on simulated time.
-
-    Somebody has to move the time: `advance`, or `Scheduler.run` between awaits.
-    """
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-
-    def now_ms(self) -> int:
-        return self._scheduler.now.wall_ms
-
-    def steady_ns(self) -> int:
-        return int(self._scheduler.time_ms * 1_000_000)
-
-    async def sleep(self, duration_ms: float) -> None:
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        planned = self._scheduler.after(max(duration_ms, 0), woken.set_result, None)
-        try:
-            await woken
-        finally:
-            self._scheduler.cancel(planned)
-
-    async def advance(self, duration_ms: float) -> None:
-        """Moves on by so much, call by call, letting who was woken run before going further."""
-        until_ms = self._scheduler.time_ms + duration_ms
-        await settle()
-        while (due := self._scheduler.next_due_ms()) is not None and due <= until_ms:
-            self._scheduler.run(due)
-            await settle()
-        self._scheduler.run(until_ms)

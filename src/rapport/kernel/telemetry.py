@@ -1,4 +1,8 @@
-"""Structured logs on stderr; secrets never reach them. [UX-5]"""
+"""Structured logs on stderr without secrets, and the conditions that degrade a node. [UX-5]
+
+A part of the node that notices a fault begins a condition, and ends it when the fault is gone.
+`/readyz`, the overview, the page and the metrics show all current conditions.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,21 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any
 
+import msgspec
 import structlog
+
+from rapport.kernel.clock import Clock
 
 _SECRET_WORDS = ("password", "secret", "token", "authorization", "credential", "api_key")
 
 
 def _to_stderr(*_arguments: Any) -> structlog.PrintLogger:
-    """Looked up at each entry, as whoever runs us may put another stream in its place."""
+    """Looks `sys.stderr` up at each entry, because the caller may replace it."""
     return structlog.PrintLogger(sys.stderr)
 
 
 def _for_people() -> structlog.dev.ConsoleRenderer:
-    """Traces without the values of variables: those are tokens, passwords, what people wrote."""
+    """Tracebacks without values of variables, which may be tokens, passwords or private texts."""
     return structlog.dev.ConsoleRenderer(
         colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
     )
@@ -41,7 +48,6 @@ def get_logger(name: str) -> Any:
 
 def configure_logs(*, level: str = "INFO", json: bool = False) -> None:
     """One line per log entry on stderr; JSON for machines, coloured only on a terminal."""
-    # Nobody else writes the trace of an error as text into an entry for machines.
     for_machines = (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())
     structlog.configure(
         processors=_processors(*for_machines) if json else _processors(_for_people()),
@@ -52,14 +58,14 @@ def configure_logs(*, level: str = "INFO", json: bool = False) -> None:
 
 
 def logs_are_json() -> bool:
-    """Whether log entries are written for machines: what we start should do the same."""
+    """Whether log entries are JSON, so that child processes can do the same."""
     return isinstance(structlog.get_config()["processors"][-1], structlog.processors.JSONRenderer)
 
 
 def hide_secrets(
     _logger: Any, _method: str, entry: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Replaces the value of every field whose name speaks of a secret."""
+    """Masks the value of every field whose name suggests a secret."""
     for name in entry:
         if any(word in name.lower() for word in _SECRET_WORDS):
             entry[name] = "***"
@@ -67,9 +73,51 @@ def hide_secrets(
 
 
 if not structlog.is_configured():
-    # Until a command says otherwise: stdout belongs to data, and all is quiet while all is well.
+    # The default until a command configures logs: warnings on stderr, because stdout is for data.
     structlog.configure(
         processors=_processors(_for_people()),
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=_to_stderr,
     )
+
+
+_log = get_logger(__name__)
+
+
+class DegradedCondition(msgspec.Struct, frozen=True):
+    """One fault of a node that still does its work."""
+
+    name: str
+    """Stable and unique, the kind of the fault first: `policy.late.positions`."""
+    reason: str
+    since: int
+    """When it began, in milliseconds by the node's clock."""
+
+
+class DegradedConditions:
+    """The current conditions. Logs a warning when one begins and when it ends."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._current: dict[str, DegradedCondition] = {}
+
+    def begin(self, name: str, reason: str) -> None:
+        """Begins a condition. A current one keeps its beginning and gets the new reason without
+        another warning.
+        """
+        before = self._current.get(name)
+        if before is None:
+            _log.warning("degraded", condition=name, reason=reason)
+        since = self._clock.now_ms() if before is None else before.since
+        self._current[name] = DegradedCondition(name, reason, since)
+
+    def end(self, name: str) -> None:
+        """Ends a condition; does nothing if it is not current."""
+        ended = self._current.pop(name, None)
+        if ended is not None:
+            lasted_ms = max(self._clock.now_ms() - ended.since, 0)
+            _log.warning("no longer degraded", condition=name, lasted_ms=lasted_ms)
+
+    def current(self) -> list[DegradedCondition]:
+        """All current conditions, the oldest first."""
+        return sorted(self._current.values(), key=lambda one: (one.since, one.name))

@@ -1,9 +1,11 @@
-"""TOML with places: values from the standard library, line and column by a second look at the text.
-[UX-2]
+"""TOML files with positions: every fault in a site file names its line and column. [UX-2]
 
-`tomllib` forgets where things stood, yet every fault in a site file must name its line. `place_of`
-finds the line of a key by scanning headers and keys; it is called only when there is a fault to
-report.
+`tomllib` keeps no positions. `place_of` finds the line of a key by scanning headers and keys; it
+runs only when there is a fault to report.
+
+A key `a.b.c` is a path, and readers build the path to each of its parts: time and memory grow with
+the square of their number, in `tomllib` too. A text of 200 kB that is one key would take minutes
+and gigabytes. Therefore keys with more than `MAX_KEY_PARTS` parts are rejected before parsing.
 """
 
 from __future__ import annotations
@@ -16,9 +18,38 @@ from pathlib import Path
 from typing import Any
 
 from rapport.core.errors import Problem, SiteError, excerpt_with_caret
-from rapport.kernel.toml_keys import MOST_PARTS, long_key
 
-# What it ends with is no space: otherwise each space of a long row is looked at for each before it.
+MAX_KEY_PARTS = 16
+"""Parts of one key or header; people write at most six."""
+
+# An unterminated string is a syntax error, so it may match the rest of the text.
+# No possessive quantifiers: Python 3.11.2 matches too much with them.
+_KEY_PART = r"""(?:[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*(?:"|[\s\S]*)|'[^'\n]*(?:'|[\s\S]*))"""
+_KEY_PARTS = re.compile(_KEY_PART)
+_PIECE = re.compile(
+    r'"""(?:\\[\s\S]|[^\\"]|"(?!""))*"{0,5}'
+    r"|'''(?:[^']|'(?!''))*'{0,5}"
+    r"|#[^\n]*"
+    rf"|(?P<key>{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*)"
+    r"|[^\"'#A-Za-z0-9_-]+"
+)
+"""Consecutive tokens: strings, comments, keys and the rest. Each kind has its own first character,
+so that matching never backtracks. A number matches as a key of two parts.
+"""
+
+
+def find_long_key(text: str) -> int | None:
+    """Where a key with more than MOST_PARTS parts begins; None when there is none. Looks at each
+    letter once, at those of a key twice: 4 MiB take less than a second.
+    """
+    for piece in _PIECE.finditer(text):
+        key = piece["key"]
+        if key and key.count(".") >= MAX_KEY_PARTS and len(_KEY_PARTS.findall(key)) > MAX_KEY_PARTS:
+            return piece.start()
+    return None
+
+
+# The name ends with a non-space; otherwise matching a long row of spaces would be quadratic.
 _HEADER = re.compile(r"\s*\[\[?\s*(\S(?:.*?\S)?)\s*\]\]?\s*(?:#.*)?$")
 _NAME = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
 _KEY = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
@@ -29,20 +60,20 @@ _PIECES = {
     '"""': re.compile(r'\\.|"{3}'),
     "'''": re.compile(r"'{3}"),
 }
-"""What matters in a line of a value: outside of texts of several lines, and inside of each kind."""
+"""Tokens of a value's line: outside of multi-line strings, and inside of each kind of them."""
 
 _MAX_BYTES = 4 * 1024 * 1024
 
 
 class TomlFile:
-    """A parsed TOML file that can say where each key stands."""
+    """A parsed TOML file with the position of each key."""
 
     def __init__(self, name: str, text: str, values: dict[str, Any]) -> None:
         self.name, self.text, self.values = name, text, values
 
     @staticmethod
     def load(path: Path, *, name: str | None = None) -> TomlFile:
-        """Reads and parses; raises SiteError with the place of the fault."""
+        """Reads and parses; raises SiteError with the position of the fault."""
         shown = name or path.name
         try:
             raw = path.read_bytes()
@@ -58,7 +89,7 @@ class TomlFile:
 
     @staticmethod
     def parse(raw: bytes, *, name: str) -> TomlFile:
-        """Parses bytes; raises SiteError with the place of the fault."""
+        """Parses bytes; raises SiteError with the position of the fault."""
         if len(raw) > _MAX_BYTES:
             raise SiteError(
                 [Problem(file=name, code="site.too_large", message="the file is larger than 4 MiB")]
@@ -75,7 +106,7 @@ class TomlFile:
                 hint="save it as UTF-8",
             )
             raise SiteError([problem]) from None
-        if (begins := long_key(text)) is not None:
+        if (begins := find_long_key(text)) is not None:
             raise SiteError([_long_key_problem(name, text, begins)])
         try:
             return TomlFile(name, text, tomllib.loads(text))
@@ -83,15 +114,15 @@ class TomlFile:
             raise SiteError([_syntax_problem(name, text, str(error))]) from None
 
     def section(self, *path: str) -> Section:
-        """The table at `path`; an empty section when it is absent."""
+        """The table at `path`; an empty section if absent."""
         value: Any = self.values
         for part in path:
             value = value.get(part, {}) if isinstance(value, dict) else {}
         return Section(self, path, value if isinstance(value, dict) else {})
 
     def place_of(self, path: tuple[str, ...]) -> tuple[int, int]:
-        """Line and column of the key or header; of its nearest ancestor when it stands inline. The
-        tables of a `[[list]]` are `("list", "[0]")` and so on.
+        """Line and column of the key or header, or of its nearest ancestor if it is in an inline
+        table. The tables of a `[[list]]` are `("list", "[0]")` and so on.
         """
         best, best_length = (0, 0), -1
         for line, column, found in self._keys():
@@ -109,7 +140,7 @@ class TomlFile:
         hint: str = "",
         severity: str = "error",
     ) -> Problem:
-        """A problem placed at a key."""
+        """A problem at the position of a key."""
         line, column = self.place_of(path)
         return Problem(
             file=self.name,
@@ -155,20 +186,20 @@ class Section:
         return bool(self.values)
 
     def sections(self) -> Iterator[tuple[str, Section]]:
-        """The tables directly below, by name; entries that are no tables are left out."""
+        """The direct sub-tables by name."""
         for name, value in self.values.items():
             if isinstance(value, dict):
                 yield name, Section(self.file, (*self.path, name), value)
 
     def section(self, name: str) -> Section:
-        """The table `name` below this one; empty when absent."""
+        """The sub-table `name`; empty if absent."""
         value = self.values.get(name)
         return Section(self.file, (*self.path, name), value if isinstance(value, dict) else {})
 
     def problem(
         self, key: str, code: str, message: str, *, hint: str = "", severity: str = "error"
     ) -> Problem:
-        """A problem placed at `key` of this section, or at its header when `key` is empty."""
+        """A problem at `key` of this section, or at its header if `key` is empty."""
         path = (*self.path, key) if key else self.path
         return self.file.problem(path, code, message, hint=hint, severity=severity)
 
@@ -181,8 +212,8 @@ def _parts(dotted: str) -> tuple[str, ...]:
 
 
 def _left_open(line: str, quote: str, depth: int) -> tuple[str, int]:
-    """The quotes and the number of brackets of a value that are open after a line of it, by those
-    that were before: its next lines are neither headers nor keys.
+    """The quote and the number of brackets that are open after a line of a value, given those
+    before it. Lines within open quotes or brackets are neither headers nor keys.
     """
     at = 0
     while piece := _PIECES[quote].search(line, at):
@@ -204,7 +235,7 @@ def _long_key_problem(name: str, text: str, begins: int) -> Problem:
         line=text.count("\n", 0, begins) + 1,
         column=begins - text.rfind("\n", 0, begins),
         code="site.too_many_parts",
-        message=f"this key has more than {MOST_PARTS} parts",
+        message=f"this key has more than {MAX_KEY_PARTS} parts",
         hint='a name that has dots in it is written in quotes: "a.b"',
     )
 

@@ -1,9 +1,9 @@
-"""The process that carries out functions of a site and of plug-ins, so that it can be ended.
+"""The worker process that runs functions of a site and of plug-ins, so that they can be killed.
 [ME-4, CO-9]
 
-Run as `python -m rapport.kernel.worker PATHS GROUP`; speaks length-prefixed msgpack on stdin and
-stdout. Started and ended by `worker_functions.py`; it also ends itself, even while a function
-hangs, when nobody is left to do so.
+Run as `python -m rapport.kernel.worker PATHS GROUP`; exchanges length-prefixed msgpack on stdin and
+stdout. `worker_client.py` starts and ends it. An orphaned worker ends itself, even while a function
+hangs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from rapport.kernel.plugins import Plugins
 FLUSH_SECONDS = 0.002
 _MOST_FRAMES = 256
 GRACE_SECONDS = 5.0
-"""How much longer than its deadline a call may take before the kernel ends an orphaned worker."""
+"""Time after a call's deadline until the kernel ends an orphaned worker."""
 
 
-class Request(msgspec.Struct, array_like=True):
+class WorkerRequest(msgspec.Struct, array_like=True):
     """Load the function `call`, call it with `values`, or call it once for each of `many`."""
 
     call: str
@@ -35,10 +35,10 @@ class Request(msgspec.Struct, array_like=True):
     values: list[Any] | None = None
     arguments: dict[str, Any] = {}
     many: list[bytes] | None = None
-    """Lists of values in msgpack; each has a reply of its own, with the result as it is."""
+    """Lists of values in msgpack; each gets its own reply with the unchanged result."""
 
 
-class Reply(msgspec.Struct, array_like=True):
+class WorkerReply(msgspec.Struct, array_like=True):
     """`outcome` is ok, raised or unavailable."""
 
     outcome: str
@@ -46,38 +46,36 @@ class Reply(msgspec.Struct, array_like=True):
     message: str = ""
 
 
-_READ_REQUEST = msgspec.msgpack.Decoder(Request)
+_READ_REQUEST = msgspec.msgpack.Decoder(WorkerRequest)
 
 
 def main() -> None:
-    """Answers requests until stdin ends."""
+    """Handles requests until stdin ends."""
     sys.path[:0] = msgspec.json.decode(sys.argv[1], type=list[str])
     load = partial(_load, sys.argv[2])
     requests = sys.stdin.buffer
     with os.fdopen(os.dup(1), "wb") as replies:
-        os.dup2(2, 1)  # what a plug-in prints goes to the log, not into the replies
-        functions = Functions(load)
-        outbox = Outbox(replies)
+        os.dup2(2, 1)  # output of plug-ins goes to the log, not into the replies
+        functions = FunctionCache(load)
+        outbox = ReplyWriter(replies)
         while (frame := read_frame(requests)) is not None:
-            for reply in answers(_READ_REQUEST.decode(frame), functions):
+            for reply in handle(_READ_REQUEST.decode(frame), functions):
                 outbox.put(_pack(reply))
             outbox.flush()
 
 
-class Outbox:
-    """Replies on their way: several in one write, but none waits for longer than FLUSH_SECONDS.
-
-    A thread sees to that, so that what was answered is out when the next call hangs.
+class ReplyWriter:
+    """Writes replies in batches; each is written within FLUSH_SECONDS, by a thread, even if the
+    next call hangs.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._lock = stream, threading.Lock()
         self._frames: list[bytes] = []
         self._waiting, self._never = threading.Event(), threading.Event()
-        threading.Thread(target=self._care, daemon=True).start()
+        threading.Thread(target=self._flush_regularly, daemon=True).start()
 
     def put(self, body: bytes) -> None:
-        """One frame; written soon."""
         with self._lock:
             self._frames.append(len(body).to_bytes(4, "big") + body)
         if len(self._frames) >= _MOST_FRAMES:
@@ -86,7 +84,6 @@ class Outbox:
             self._waiting.set()
 
     def flush(self) -> None:
-        """Everything is written now."""
         with self._lock:
             self._waiting.clear()
             frames, self._frames = self._frames, []
@@ -94,72 +91,72 @@ class Outbox:
                 self._stream.write(b"".join(frames))
                 self._stream.flush()
 
-    def _care(self) -> None:
+    def _flush_regularly(self) -> None:
         while self._waiting.wait():
             self._never.wait(FLUSH_SECONDS)
             try:
                 self.flush()
-            except (OSError, ValueError):  # nobody reads any more, so the process is ending
+            except (OSError, ValueError):  # the pipe is closed: the process is ending
                 return
 
 
-class Functions:
-    """What was loaded so far, by name."""
+class FunctionCache:
+    """Loaded functions by name."""
 
     def __init__(self, load: Callable[[str], Callable[..., Any]]) -> None:
         self._load = load
         self._loaded: dict[str, Callable[..., Any]] = {}
 
     def find(self, call: str) -> Callable[..., Any]:
-        """The function; raises whatever its module raises."""
+        """Loads the function if needed; raises what its module raises."""
         if call not in self._loaded:
             self._loaded[call] = self._load(call)
         return self._loaded[call]
 
 
-def answers(request: Request, functions: Functions) -> Iterator[Reply]:
-    """The replies to a request, each as soon as it is known."""
+def handle(request: WorkerRequest, functions: FunctionCache) -> Iterator[WorkerReply]:
+    """Handles a request and yields each reply as soon as it is known."""
     if request.many is None:
-        yield answer(request, functions)
+        yield reply_to(request, functions)
         return
     for packed in request.many:
         values = msgspec.msgpack.decode(packed)
-        reply, result = _called(request, values, functions)
-        yield reply or Reply("ok", [result])
+        reply, result = _call(request, values, functions)
+        yield reply or WorkerReply("ok", [result])
 
 
-def answer(request: Request, functions: Functions) -> Reply:
-    """Carries out one request; every exception of the function becomes a reply."""
-    reply, result = _called(request, request.values, functions)
+def reply_to(request: WorkerRequest, functions: FunctionCache) -> WorkerReply:
+    """Handles one request; an exception of the function becomes a reply."""
+    reply, result = _call(request, request.values, functions)
     if reply is not None:
         return reply
-    return Reply("ok", list(result) if isinstance(result, (tuple, list)) else [result])
+    return WorkerReply("ok", list(result) if isinstance(result, (tuple, list)) else [result])
 
 
-def _called(
-    request: Request, values: list[Any] | None, functions: Functions
-) -> tuple[Reply | None, Any]:
-    """What went wrong, or there is to say, and else the result."""
-    _end_me_after(request.deadline_ms / 1_000 + GRACE_SECONDS)
+def _call(
+    request: WorkerRequest, values: list[Any] | None, functions: FunctionCache
+) -> tuple[WorkerReply | None, Any]:
+    """A reply if there is no result to return, else None and the result."""
+    _set_alarm(request.deadline_ms / 1_000 + GRACE_SECONDS)
     try:
-        return _carried_out(request, values, functions)
+        return _load_and_call(request, values, functions)
     finally:
-        _end_me_after(0)  # also when it was only loaded: it may be called much later
+        _set_alarm(0)  # also after loading only
 
 
-def _carried_out(
-    request: Request, values: list[Any] | None, functions: Functions
-) -> tuple[Reply | None, Any]:
+def _load_and_call(
+    request: WorkerRequest, values: list[Any] | None, functions: FunctionCache
+) -> tuple[WorkerReply | None, Any]:
     try:
         function = functions.find(request.call)
     except Exception as error:
-        return Reply("unavailable", message=f"{type(error).__name__}: {error}"[:500]), None
+        return WorkerReply("unavailable", message=f"{type(error).__name__}: {error}"[:500]), None
     if values is None:
-        return Reply("ok"), None
+        return WorkerReply("ok"), None
     try:
         return None, function(*values, **request.arguments)
     except Exception as error:
-        return Reply("raised", message=f"{type(error).__name__}: {error}"[:500]), None
+        return WorkerReply("raised", message=f"{type(error).__name__}: {error}"[:500]), None
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
@@ -174,11 +171,13 @@ def write_frame(stream: BinaryIO, body: bytes) -> None:
     stream.flush()
 
 
-def _pack(reply: Reply) -> bytes:
+def _pack(reply: WorkerReply) -> bytes:
     try:
         return msgspec.msgpack.encode(reply)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return msgspec.msgpack.encode(Reply("raised", message=f"cannot be sent: {error}"[:500]))
+        return msgspec.msgpack.encode(
+            WorkerReply("raised", message=f"cannot be sent: {error}"[:500])
+        )
 
 
 def _load(group: str, call: str) -> Callable[..., Any]:
@@ -191,8 +190,8 @@ def _load(group: str, call: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _end_me_after(seconds: float) -> None:
-    """The alarm's default action ends the process even inside C code; 0 turns it off."""
+def _set_alarm(seconds: float) -> None:
+    """Sets an alarm whose default action ends the process even inside C code; 0 turns it off."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 

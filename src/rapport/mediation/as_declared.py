@@ -19,8 +19,7 @@ from rapport.mediation.model.types import TAG, TypeRef, Types, element_of
 from rapport.mediation.plausibility import plausible_unit
 from rapport.mediation.rejection import Rejected
 from rapport.units.catalogue import BY_NAME
-from rapport.units.numbers import DecimalMark, parse_number
-from rapport.units.quantities import Affine, converter
+from rapport.units.quantities import Affine, DecimalMark, converter, parse_number
 
 _OF_TEXTS = ("csv", "xml", "value")
 _SAY_UNITS = ("senml", "homeassistant")

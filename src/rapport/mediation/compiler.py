@@ -10,7 +10,7 @@ from __future__ import annotations
 from rapport.mediation.as_declared import decimal_mark
 from rapport.mediation.interpretation import ConversionRule, IdentityRule, Path, TimeRule, shown
 from rapport.mediation.resolve import Resolved, ResolvedValue
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 
 _READERS = {"text": "text", "boolean": "truth"}
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rapport.kernel.clock import Clock
-from rapport.kernel.worker_functions import WorkerFunctions
+from rapport.kernel.worker_client import WorkerFunctions
 from rapport.mediation.interpretation import ConversionRule
 from rapport.mediation.rejection import Rejected
 

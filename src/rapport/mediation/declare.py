@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem, SiteError
-from rapport.kernel.fields import Fields
-from rapport.kernel.paths import files_matching, is_inside
+from rapport.kernel.config_fields import Fields
+from rapport.kernel.files import files_matching, is_inside
 from rapport.kernel.toml import Section, TomlFile
 from rapport.mediation.declaring.files import (
     KINDS,

@@ -16,7 +16,7 @@ from rapport.core.times import parse_time
 from rapport.mediation.as_declared import TRUTHS
 from rapport.mediation.formats.payload import added_fields
 from rapport.mediation.rejection import Rejected
-from rapport.units.numbers import DecimalMark, looks_like_number, parse_number
+from rapport.units.quantities import DecimalMark, looks_like_number, parse_number
 from rapport.units.timeformats import from_epoch, from_iso, from_pattern
 
 MISSING: Any = msgspec.UNSET

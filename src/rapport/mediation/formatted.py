@@ -20,7 +20,7 @@ from rapport.mediation.memory import SourceMemory
 from rapport.mediation.raw_reading import own_id
 from rapport.mediation.rejection import Rejected, Rejection
 from rapport.mediation.transformer import Transformer
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 
 _MOST_VARIANTS = 100
 """As many combinations of units as one source's devices may say."""

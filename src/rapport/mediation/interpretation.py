@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.ids import content_id
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 
 Path = tuple[str, ...]
 """Names of nested objects down to a field: `("temperature", "value")`."""

@@ -12,7 +12,7 @@ import msgspec
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.errors import InterpretationError, InvalidInput
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import HISTORY, unmarked
+from rapport.core.release import HISTORY, without_release_headers
 from rapport.core.signature import without_raw_signature
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX
@@ -248,7 +248,8 @@ class Lane:
 
         def seal_all() -> list[Event]:
             return [
-                seal(unmarked(reading), raw[reading.headers[RAW_POSITION]]) for reading in readings
+                seal(without_release_headers(reading), raw[reading.headers[RAW_POSITION]])
+                for reading in readings
             ]
 
         return seal_all() if self._sign is None else await asyncio.to_thread(seal_all)

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.mediation.rejection import Rejected
-from rapport.units.numbers import parse_number
-from rapport.units.quantities import Affine
+from rapport.units.quantities import Affine, parse_number
 
 
 class Lookups(Protocol):

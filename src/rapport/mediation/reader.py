@@ -10,8 +10,7 @@ from functools import partial
 from rapport.channel.channel import Channels
 from rapport.core.errors import InterpretationError, InvalidInput, nearest_names
 from rapport.kernel.clock import Clock
-from rapport.kernel.ending import Ending, end_each
-from rapport.kernel.tasks import Tasks
+from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 from rapport.mediation.conversions import WorkerConversions
 from rapport.mediation.in_force import InForce
@@ -100,9 +99,9 @@ class MediationReader:
 
     async def stop(self) -> None:
         """Stops where it is; what was not committed is done again after the next start."""
-        await end_each(self._endings())
+        await close_all(self._endings())
 
-    def _endings(self) -> Iterator[Ending]:
+    def _endings(self) -> Iterator[ClosableComponent]:
         yield "mediation.tasks", self._tasks.stop
         yield "mediation.root_feed", self.root_feed.save
         for source, conversions in list(self._conversions.items()):

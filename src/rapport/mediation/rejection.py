@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rapport.core.event import Event
-from rapport.kernel.worker_functions import CallFailed
+from rapport.kernel.worker_client import CallFailed
 
 
 class Rejected(CallFailed):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from rapport.core.errors import InvalidInput, nearest_names
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.plugins import Plugins
 from rapport.mediation.interpretation import (
     ConversionRule,
@@ -20,8 +20,7 @@ from rapport.mediation.interpretation import (
     TimeRule,
     ValueRule,
 )
-from rapport.units.numbers import DecimalMark
-from rapport.units.quantities import converter, unit_named
+from rapport.units.quantities import DecimalMark, converter, unit_named
 from rapport.units.timeformats import zone_named
 
 TableColumns = Mapping[str, Collection[str]]

@@ -14,7 +14,7 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.kernel.clock import Clock
-from rapport.kernel.worker import Reply
+from rapport.kernel.worker import WorkerReply
 from rapport.mediation.conversions import WorkerConversions
 from rapport.mediation.model.conversions import Call, Chain, Conversion
 from rapport.mediation.model.feeding import remembers
@@ -48,7 +48,7 @@ class SiteFunctions(Mapping[str, Function]):
     ) -> None:
         self._worker, self._deadline_ms = worker, deadline_ms
         self._functions = {name: partial(self._call, name) for name in dict.fromkeys(names)}
-        self._answers: dict[tuple[str, bytes], Reply | Rejected] = {}
+        self._answers: dict[tuple[str, bytes], WorkerReply | Rejected] = {}
         self._wanted: dict[tuple[str, bytes], None] | None = None
 
     def __getitem__(self, name: str) -> Function:

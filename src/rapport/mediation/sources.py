@@ -10,9 +10,8 @@ import re
 
 from rapport.channel.reserved import is_reserved
 from rapport.core.errors import Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields, read_zone
 from rapport.kernel.toml import TomlFile
-from rapport.kernel.zones import read_zone
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 
 _KEYS = ("into", "interpretation", "type", "id", "zone")

@@ -15,8 +15,7 @@ from rapport.channel.subscriptions import CURSORS, cursor_key, reader_positions
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
-from rapport.kernel.ending import end_each
-from rapport.kernel.tasks import Tasks
+from rapport.kernel.tasks import Tasks, close_all
 from rapport.mediation.lane import RejectsAll
 from rapport.mediation.reader import MediationReader
 from rapport.node.exporting import Exporting
@@ -78,7 +77,7 @@ class ChannelCare:
     async def stop(self) -> None:
         """Ends; places of following interceptors are kept."""
         interceptors = self._channels.interceptors
-        await end_each([("care.tasks", self._tasks.stop), ("interceptors", interceptors.stop)])
+        await close_all([("care.tasks", self._tasks.stop), ("interceptors", interceptors.stop)])
 
     def export_faults(self) -> dict[str, str]:
         """Channels that cannot be exported, with the code of the reason."""

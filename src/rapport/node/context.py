@@ -16,7 +16,7 @@ from rapport.core.errors import RapportError, Unavailable
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
-from rapport.kernel.ending import Ending, end_each
+from rapport.kernel.tasks import ClosableComponent, close_all
 from rapport.kernel.telemetry import get_logger
 from rapport.node.context_answers import ContextAnswers
 from rapport.node.context_source import BrokerSource
@@ -26,7 +26,7 @@ from rapport.node.summaries import Summaries
 from rapport.site.context import ContextDeclared
 from rapport.site.site import Site
 from rapport.tables.refreshing import Refreshing
-from rapport.transport.key_files import KeyFileWatch
+from rapport.transport.keys import KeyFileWatch
 
 _FIRST_PAUSE_MS = 1_000
 _LONGEST_PAUSE_MS = 60_000
@@ -104,9 +104,9 @@ class NodeContext:
 
     async def close(self) -> None:
         """Leaves the network and lets the address go."""
-        await end_each(self._endings())
+        await close_all(self._endings())
 
-    def _endings(self) -> Iterator[Ending]:
+    def _endings(self) -> Iterator[ClosableComponent]:
         door, self._v0 = self._v0, None
         if door is not None:
             yield "context.v0", door.close

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rapport.channel.channel import Channels
 from rapport.channel.guarantees import NOTHING, Effect, serve_with
 from rapport.context.serving import ContextBroker
-from rapport.core.context_wish import CONTEXT_WISHES, ContextWish
+from rapport.core.context_record import CONTEXT_UPDATES, ContextUpdate
 from rapport.core.event import CAUSE, StoredEvent, cause_text
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
@@ -33,12 +33,12 @@ class Wishes:
     async def run(self) -> None:
         """Works until cancelled."""
         await serve_with(
-            "at-least-once", self._channels, CONTEXT_WISHES, READER, self._fulfil, self._clock
+            "at-least-once", self._channels, CONTEXT_UPDATES, READER, self._fulfil, self._clock
         )
 
     async def _fulfil(self, stored: StoredEvent, _state: bytes) -> Effect:
         event = stored.event
-        wish = ContextWish.from_event(event)
+        wish = ContextUpdate.from_event(event)
         record = wish.record(self._provider, event.time)
         if record.valid_until <= self._clock.now_ms():
             # It waited too long for a broker: nobody could be told any more.

@@ -29,9 +29,8 @@ from rapport.ensemble.runtime.status import NodeStatus
 from rapport.ensemble.sharing import Shelf, Wishing, rooms_in
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, Now
-from rapport.kernel.conditions import Conditions
-from rapport.kernel.ending import Ending, end_each
-from rapport.kernel.telemetry import get_logger
+from rapport.kernel.tasks import ClosableComponent, close_all
+from rapport.kernel.telemetry import DegradedConditions, get_logger
 from rapport.mediation.declaring.files import fields_tables
 from rapport.node.context import NodeContext
 from rapport.node.ensemble_carried import CarriedCounts, CarriedReadings, collector_id
@@ -49,7 +48,7 @@ from rapport.node.meanings import Meanings
 from rapport.node.summaries import Summaries
 from rapport.site.ensemble import EnsembleDeclared
 from rapport.site.site import Site
-from rapport.transport.key_files import KeyFileWatch
+from rapport.transport.keys import KeyFileWatch
 
 _LOOK_AT_KEYS_MS = 5_000
 
@@ -87,7 +86,7 @@ class NodeEnsemble:
         context: NodeContext | None,
         clock: Clock,
         chance: Chance,
-        conditions: Conditions,
+        conditions: DegradedConditions,
     ) -> None:
         self._declared, self._site, self._channels = declared, site, channels
         self._clock, self._chance, self._conditions = clock, chance, conditions
@@ -159,9 +158,9 @@ class NodeEnsemble:
 
     async def close(self) -> None:
         """Says goodbye to the other nodes and lets the address go."""
-        await end_each(self._endings())
+        await close_all(self._endings())
 
-    def _endings(self) -> Iterator[Ending]:
+    def _endings(self) -> Iterator[ClosableComponent]:
         if self._running is not None:
             yield "ensemble.summaries", self._summaries.finish
         running, self._running = self._running, None

@@ -17,13 +17,13 @@ from rapport.channel.channel import Channels
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
 from rapport.core.release import (
-    BATCH_DONE,
+    BATCH_RELEASED,
     CARRIED,
-    DONE,
+    RELEASE_DONE,
     RELEASES,
-    BatchDone,
+    ReleasedBatch,
     ReleaseDone,
-    Span,
+    TouchedReadings,
 )
 from rapport.kernel.clock import Clock
 from rapport.mediation.lane import RAW_POSITION
@@ -31,7 +31,7 @@ from rapport.policy.engine.events import LATE_TYPE
 
 READER = "ensemble-late"
 SOURCE = "ensemble"
-S = TypeVar("S", bound=Span)
+S = TypeVar("S", bound=TouchedReadings)
 _MOST_CAUSES = 50
 _GATHER_MS = 200
 """Readings that come together are looked at together: each look reads a stretch of the log."""
@@ -91,18 +91,18 @@ def _released(readings: Sequence[StoredEvent], now_ms: int) -> list[Event]:
     ]
     done = _touched(ReleaseDone(release=release, released=len(readings)), readings)
     causes = cause_text(*(one.event.id for one in readings[:_MOST_CAUSES]))
-    parts = [content_id(BATCH_DONE, release, one.channel) for one in batches]
+    parts = [content_id(BATCH_RELEASED, release, one.channel) for one in batches]
     return [
         *(_noted(*one, release, now_ms) for one in zip(parts, batches, strict=True)),
         msgspec.structs.replace(_noted(release, done, release, now_ms), headers={CAUSE: causes}),
     ]
 
 
-def _noted(id: str, data: BatchDone | ReleaseDone, release: str, now_ms: int) -> Event:
+def _noted(id: str, data: ReleasedBatch | ReleaseDone, release: str, now_ms: int) -> Event:
     return make_event(
         source=SOURCE,
         id=id,
-        type=DONE if isinstance(data, ReleaseDone) else BATCH_DONE,
+        type=RELEASE_DONE if isinstance(data, ReleaseDone) else BATCH_RELEASED,
         subject=f"release/{release}",
         time=now_ms,
         data=data,
@@ -110,9 +110,9 @@ def _noted(id: str, data: BatchDone | ReleaseDone, release: str, now_ms: int) ->
     )
 
 
-def _batch(release: str, channel: str, readings: Sequence[StoredEvent]) -> BatchDone:
+def _batch(release: str, channel: str, readings: Sequence[StoredEvent]) -> ReleasedBatch:
     places = sorted({int(one.event.headers[RAW_POSITION]) for one in readings})
-    return BatchDone(release=release, channel=channel, upto=places[-1], released=places)
+    return ReleasedBatch(release=release, channel=channel, upto=places[-1], released=places)
 
 
 def _touched(span: S, readings: Sequence[StoredEvent]) -> S:

@@ -15,9 +15,9 @@ from rapport.channel.channel import Channels
 from rapport.core.errors import Problem
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
-from rapport.kernel.own_thread import in_own_thread
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_in_thread
 from rapport.node.table_record import TableRecord
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology
@@ -73,7 +73,7 @@ class FreshTables:
         seen = self._tables.seen()
         self._given = self._tables.revision
         if version is not None:
-            before = await in_own_thread(lambda: self._as_recorded(version), name="tables-then")
+            before = await run_in_thread(lambda: self._as_recorded(version), name="tables-then")
             if before is not None:
                 seen, self._given = before, None
         self._policy.renew(seen, self._policy.ontology)
@@ -131,7 +131,7 @@ class FreshTables:
 
     async def keep_context(self, reloaded: Site) -> None:
         """Gives the reloaded site, before it is taken over, what is known of context."""
-        await in_own_thread(
+        await run_in_thread(
             lambda: reloaded.tables.keep_context(self._tables), name="tables-prepare"
         )
 
@@ -205,7 +205,7 @@ class FreshTables:
     async def _save(self, table: LoadedTable) -> None:
         now_ms = self._clock.now_ms()
         try:
-            await in_own_thread(lambda: self._kept.save(table, now_ms), name="tables-keep")
+            await run_in_thread(lambda: self._kept.save(table, now_ms), name="tables-keep")
         except OSError as error:
             # Only a start without the source would miss it: no reason to disturb the node.
             _log.warning("rows not kept", table=table.declared.name, error=str(error))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Clock
-from rapport.kernel.conditions import Conditions
-from rapport.kernel.paths import sync_path, temporary_path
+from rapport.kernel.files import sync_path, temporary_path
+from rapport.kernel.telemetry import DegradedConditions
 
 if TYPE_CHECKING:
     from rapport.node.node import Node
@@ -38,7 +38,7 @@ class HealthWatch:
         self,
         collect: Callable[[], Faults],
         probe: Callable[[], Faults],
-        conditions: Conditions,
+        conditions: DegradedConditions,
         clock: Clock,
     ) -> None:
         """`collect` asks the parts and is quick; `probe` may wait for disks and servers."""

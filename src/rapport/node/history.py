@@ -26,7 +26,7 @@ from rapport.core.errors import Corrupt, InvalidInput, Unavailable, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
-from rapport.kernel.own_thread import in_own_thread
+from rapport.kernel.threads import run_in_thread
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class History:
         """
         async with limit.kept():
             await self._turns.acquire()
-            thread = asyncio.ensure_future(in_own_thread(work, name="lake"))
+            thread = asyncio.ensure_future(run_in_thread(work, name="lake"))
             thread.add_done_callback(self._end_turn)
             return await asyncio.shield(thread)
 

@@ -13,8 +13,13 @@ from typing import Literal, get_args
 import msgspec
 
 from rapport.core.errors import UnknownName
-from rapport.kernel.approximate import Approximate, Report
-from rapport.kernel.approximate_sums import How, Recent, check_how
+from rapport.kernel.approximation import (
+    Aggregate,
+    ApproximateReport,
+    ApproximateReporter,
+    SlidingAggregate,
+    check_aggregate,
+)
 from rapport.kernel.chance import Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
@@ -32,7 +37,7 @@ class Followed(msgspec.Struct, frozen=True):
 
     follower: str
     of: Measured
-    how: How
+    how: Aggregate
     value: float
     imprecision: float
     offered: int
@@ -43,11 +48,11 @@ class Followed(msgspec.Struct, frozen=True):
 class Follower:
     """One who follows one value."""
 
-    def __init__(self, name: str, of: Measured, how: How, imprecision: float) -> None:
+    def __init__(self, name: str, of: Measured, how: Aggregate, imprecision: float) -> None:
         self.name, self._of, self._how = name, of, how
-        self._recent = Recent(how, SPAN_MS)
-        self._approximate = Approximate(imprecision)
-        self._waiting: Report | None = None
+        self._recent = SlidingAggregate(how, SPAN_MS)
+        self._approximate = ApproximateReporter(imprecision)
+        self._waiting: ApproximateReport | None = None
         self._is_there = asyncio.Event()
 
     def begin(self, before: Sequence[tuple[int, Values]]) -> None:
@@ -68,7 +73,7 @@ class Follower:
         """Another imprecision from now on; what is too rough for it is reported at once."""
         self._tell(self._approximate.change(imprecision))
 
-    def _tell(self, report: Report | None) -> None:
+    def _tell(self, report: ApproximateReport | None) -> None:
         if report is not None:
             self._waiting = report  # an older one that was not taken yet says nothing any more
             self._is_there.set()
@@ -129,7 +134,7 @@ class LoadWatch:
 
     def follower(self, imprecision: float, of: str, how: str) -> Follower:
         """One that can follow; raises InvalidInput or UnknownName."""
-        return Follower(self._ids.new(), _check_measured(of), check_how(how), imprecision)
+        return Follower(self._ids.new(), _check_measured(of), check_aggregate(how), imprecision)
 
     @contextmanager
     def following(self, follower: Follower) -> Iterator[None]:

@@ -32,12 +32,10 @@ from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
-from rapport.kernel.conditions import Conditions
-from rapport.kernel.ending import Ending, end_each
 from rapport.kernel.node_identity import NodeIdentity, directory_digest
 from rapport.kernel.settings import NodeSettings
-from rapport.kernel.tasks import Tasks
-from rapport.kernel.telemetry import get_logger
+from rapport.kernel.tasks import ClosableComponent, Tasks, close_all
+from rapport.kernel.telemetry import DegradedConditions, get_logger
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 from rapport.mediation.holding.release import Releasing
 from rapport.mediation.interpretation import FormatChoice
@@ -76,7 +74,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     site: Site
     settings: NodeSettings
     clock: Clock
-    conditions: Conditions
+    conditions: DegradedConditions
     channels: LoggedChannels
     rights: Rights
     bindings: dict[str, SourceBinding]
@@ -196,10 +194,10 @@ class Node:
         """Stops the readers, first stage first, and closes the channels: all of them, also when one
         fails. Raises the first failure afterwards; each is in the log with its part.
         """
-        await end_each(self._endings())
+        await close_all(self._endings())
         _log.info("node stopped", site=self.site.name)
 
-    def _endings(self) -> Iterator[Ending]:
+    def _endings(self) -> Iterator[ClosableComponent]:
         """What is to be stopped, in order."""
         if self._started:
             self._started = False

@@ -14,7 +14,7 @@ from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY, LATE
-from rapport.kernel.conditions import Condition
+from rapport.kernel.telemetry import DegradedCondition
 from rapport.node.node import Node
 from rapport.policy.life.versions import ShownPolicy
 
@@ -82,7 +82,7 @@ class Overview(msgspec.Struct, frozen=True):
     held: list[HeldCount] = []
     policies: list[ShownPolicy] = []
     policies_in_all: int = 0
-    conditions: list[Condition] = []
+    conditions: list[DegradedCondition] = []
     """Why the node is degraded; empty when it is not."""
 
 

@@ -13,8 +13,8 @@ from contextlib import suppress
 
 from rapport.core.errors import Conflict
 from rapport.kernel.clock import Clock
-from rapport.kernel.paths import make_private_directory
-from rapport.kernel.tasks import end_firmly
+from rapport.kernel.files import make_private_directory
+from rapport.kernel.tasks import cancel_until_done
 from rapport.kernel.telemetry import get_logger, logs_are_json
 from rapport.site.pipeline import RunPlaces, is_held
 
@@ -114,7 +114,7 @@ class PipelineProcess:
             done, _ = await asyncio.wait({waiting}, timeout=_END_SECONDS)
             if done:
                 return
-        await end_firmly(waiting)
+        await cancel_until_done(waiting)
 
 
 def pipeline_command(site: str) -> tuple[str, ...]:

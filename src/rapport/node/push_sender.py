@@ -27,7 +27,7 @@ from rapport.channel.xmessages.names import HANDLE, SOAP_11, SOAP_12, XMESSAGES
 from rapport.core.errors import InvalidInput, RapportError, SourceUnavailable
 from rapport.core.xml import XmlNode, parse_xml
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import end_firmly
+from rapport.kernel.tasks import cancel_until_done
 
 DEADLINE_MS = 10_000
 """For one batch, from connecting to the answer: a receiver that hangs costs no more."""
@@ -109,7 +109,7 @@ class PushSender:
                 return working.result()
             raise SourceUnavailable("the receiver did not answer in time", code="push.unreachable")
         finally:
-            await end_firmly(working, deadline)
+            await cancel_until_done(working, deadline)
 
 
 def write_push(form: Form, channel: str, batch: Batch) -> tuple[bytes, dict[str, str]]:

@@ -41,9 +41,8 @@ from rapport.channel.push.subscriber import Sink, find_sink, is_document
 from rapport.channel.requesting.batch import LONGEST_WAIT_MS, Batch, Request
 from rapport.communication.aside import run_aside
 from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError
-from rapport.kernel.believed_time import BelievedTime
 from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Clock, ClockJumpGuard
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 
@@ -96,7 +95,7 @@ class Pushing:
         pushed is signed; see push/signing.py.
         """
         self._channels, self._clock, self._rights = channels, clock, rights
-        self._time = BelievedTime(clock)
+        self._time = ClockJumpGuard(clock)
         self._allowed, self._chance = allowed, chance
         self._open_sender = open_sender or partial(_http_sender, secret=secret)
         self._opened: Sender | None = None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.event import Event
-from rapport.kernel.own_thread import in_own_thread
+from rapport.kernel.threads import run_in_thread
 from rapport.tables.loaded import LoadedTable
 from rapport.tables.recorded_rows import ROWS_CHANNEL, RowsFolded, RowsPlace, RowsVersion
 from rapport.tables.rows_recorder import (
@@ -61,7 +61,7 @@ class TableRecord:
             await self.read()
         standing = self._standing
         assert standing is not None
-        return await in_own_thread(lambda: self._drafted(tables, standing), name="tables-record")
+        return await run_in_thread(lambda: self._drafted(tables, standing), name="tables-record")
 
     async def put(self, draft: RowsDraft, place: RowsPlace) -> bool:
         """Writes it; durable when it returns. False, and nothing done, when something else was

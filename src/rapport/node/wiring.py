@@ -36,11 +36,11 @@ from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
-from rapport.kernel.conditions import Conditions
+from rapport.kernel.files import make_private_directory
 from rapport.kernel.node_identity import write_node_id
-from rapport.kernel.paths import make_private_directory
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings, read_secret
+from rapport.kernel.telemetry import DegradedConditions
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.changing.updating import Updating
 from rapport.mediation.holding.release import Releasing
@@ -95,7 +95,7 @@ def make_node(
     # What a flag said counts for all that the node keeps, also when it reads its site again.
     site = msgspec.structs.replace(site, data_directory=data_directory(site, settings))
     plugins = Plugins()
-    conditions = Conditions(clock)
+    conditions = DegradedConditions(clock)
     people = _people(site, plugins)
     admission = open_admission(load_access(site.file), site.directory)
     signatures, signer = _signatures(site, settings, admission)
@@ -262,7 +262,7 @@ def _ensemble(
     context: NodeContext | None,
     clock: Clock,
     append: Append,
-    conditions: Conditions,
+    conditions: DegradedConditions,
 ) -> NodeEnsemble | None:
     """The node's part in ensembles, where the site has one."""
     declared, problems = ensemble_from_site(site.file, site.directory, bindings, site.name)
@@ -428,7 +428,7 @@ def _policy(
     channels: LoggedChannels,
     clock: Clock,
     mediation: MediationReader,
-    conditions: Conditions,
+    conditions: DegradedConditions,
 ) -> PolicyEngine:
     return PolicyEngine(
         channels,

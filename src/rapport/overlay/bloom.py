@@ -52,11 +52,11 @@ class BloomFilter:
 
     def add(self, text: str) -> None:
         """From now on it is a member; nothing takes it out again but a new filter."""
-        for place in places(text, self.bits, self.hashes):
+        for place in bit_positions(text, self.bits, self.hashes):
             self._set[place >> 3] |= 1 << (place & 7)
 
     def __contains__(self, text: str) -> bool:
-        return self.has(places(text, self.bits, self.hashes))
+        return self.has(bit_positions(text, self.bits, self.hashes))
 
     def has(self, at: Iterable[int]) -> bool:
         """Whether all those places are set, as they are for a member."""
@@ -84,7 +84,7 @@ class BloomFilter:
         return read
 
 
-def places(text: str, bits: int, hashes: int) -> list[int]:
+def bit_positions(text: str, bits: int, hashes: int) -> list[int]:
     """The places of a text in filters of that shape (two hashes give all of them)."""
     drawn = int.from_bytes(blake2b(text.encode(), digest_size=16).digest(), "little")
     start, stride = drawn & 0xFFFFFFFFFFFFFFFF, drawn >> 64 | 1

@@ -1,4 +1,4 @@
-"""Sending to a neighbour until it says that it heard: three tries, then it failed. [CX-5]"""
+"""Acknowledged sending to a neighbour: three tries, then failure. [CX-5]"""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 
 import msgspec
 
-from rapport.overlay.latency import UNKNOWN_MS
-from rapport.overlay.seen import Seen
+from rapport.overlay.liveness import UNKNOWN_MS
+from rapport.overlay.routing import SeenFilter
 from rapport.transport.base import Address, Now
 
 
-class HopsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How patient hops are."""
+class HopSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Retries and time-outs of hops."""
 
     tries: int = 3
-    """Sendings in all; at loss p of a round trip a hop fails with probability p**tries."""
+    """Maximum tries; at loss p of a round trip a hop fails with probability p**tries."""
     growth: float = 2.0
-    """Each wait is so many times the one before; a hop fails after timeout*(1+2+4)."""
+    """Factor between time-outs; a hop fails after timeout*(1+2+4)."""
     remembered: int = 4_096
-    """Arrivals remembered to recognise repetitions."""
+    """Arrivals remembered to detect duplicates."""
     keep_ms: float = 30_000.0
-    """How long; longer than all tries of a sender together."""
+    """How long arrivals are remembered; longer than all tries of a sender."""
 
 
-class Resend(msgspec.Struct, frozen=True, gc=False):
+class ResendHop(msgspec.Struct, frozen=True, gc=False):
     """Send it once more."""
 
     id: Hashable
@@ -34,15 +34,15 @@ class Resend(msgspec.Struct, frozen=True, gc=False):
     payload: Any
 
 
-class Failed(msgspec.Struct, frozen=True, gc=False):
-    """No acknowledgement came to any try: find another way."""
+class HopFailed(msgspec.Struct, frozen=True, gc=False):
+    """No try was acknowledged: choose another route."""
 
     id: Hashable
     to: Address
     payload: Any
 
 
-class _Waiting:
+class _PendingHop:
     __slots__ = ("due_ms", "payload", "timeout_ms", "to", "tries")
 
     def __init__(self, to: Address, payload: Any, timeout_ms: float, due_ms: float) -> None:
@@ -50,35 +50,35 @@ class _Waiting:
         self.tries = 1
 
 
-class Hops:
-    """What was sent and not acknowledged yet, and what arrived lately.
+class HopRetries:
+    """Unacknowledged messages and recent arrivals.
 
-    The receiver acts on a message at most once (`arrived`), whatever is lost or doubled. Whether a
-    Failed one arrived is not known: its acknowledgements may have been lost. Each call costs about
-    a microsecond.
+    A receiver handles a message at most once (`arrived`), despite loss and duplicates. Whether a
+    failed message arrived is unknown: its acknowledgements may have been lost. Each call costs
+    about a microsecond.
     """
 
     __slots__ = ("_arrived", "_heap", "_serial", "_settings", "_waiting")
 
-    def __init__(self, settings: HopsSettings | None = None) -> None:
-        self._settings = settings = settings or HopsSettings()
-        self._waiting: dict[Hashable, _Waiting] = {}
+    def __init__(self, settings: HopSettings | None = None) -> None:
+        self._settings = settings = settings or HopSettings()
+        self._waiting: dict[Hashable, _PendingHop] = {}
         self._heap: list[tuple[float, int, Hashable]] = []
         self._serial = 0
-        self._arrived = Seen(settings.remembered, settings.keep_ms)
+        self._arrived = SeenFilter(settings.remembered, settings.keep_ms)
 
     def sent(
         self, id: Hashable, to: Address, payload: Any, now: Now, timeout_ms: float = UNKNOWN_MS
     ) -> None:
-        """It was sent for the first time; `timeout_ms` is the neighbour's. An id that waits already
-        is replaced.
+        """Notes the first sending; `timeout_ms` is the neighbour's. Replaces a pending one of the
+        id.
         """
         due_ms = now.steady_ms + timeout_ms
-        self._waiting[id] = _Waiting(to, payload, timeout_ms, due_ms)
+        self._waiting[id] = _PendingHop(to, payload, timeout_ms, due_ms)
         self._wake(due_ms, id)
 
     def acknowledged(self, id: Hashable, by: Address) -> bool:
-        """It was heard; false when nothing with that id waits for that neighbour (any more)."""
+        """Notes an acknowledgement; false if that message is not pending for that neighbour."""
         waiting = self._waiting.get(id)
         if waiting is None or waiting.to != by:
             return False
@@ -86,12 +86,12 @@ class Hops:
         return True
 
     def arrived(self, id: Hashable, sender: Address, now: Now) -> bool:
-        """Whether to act on it. False: a repetition, so acknowledge again and do nothing else."""
+        """Whether to handle it. False: a duplicate, which is only acknowledged again."""
         return self._arrived.rises((id, sender), 0, now)
 
-    def due(self, now: Now) -> list[Resend | Failed]:
-        """What has waited long enough, in the order in which it became due."""
-        steps: list[Resend | Failed] = []
+    def due(self, now: Now) -> list[ResendHop | HopFailed]:
+        """The messages that are due, in order."""
+        steps: list[ResendHop | HopFailed] = []
         heap, steady_ms = self._heap, now.steady_ms
         while heap and heap[0][0] <= steady_ms:
             due_ms, _, id = heapq.heappop(heap)
@@ -101,7 +101,7 @@ class Hops:
         return steps
 
     def next_due(self) -> float | None:
-        """The steady time at which `due` has something; None: nothing waits."""
+        """The steady time at which `due` has something; None: nothing is pending."""
         heap = self._heap
         while heap:
             due_ms, _, id = heap[0]
@@ -111,34 +111,34 @@ class Hops:
             heapq.heappop(heap)
         return None
 
-    def forget(self, to: Address) -> list[Failed]:
-        """Gives up at once all that waits for that neighbour, because it is gone."""
+    def forget(self, to: Address) -> list[HopFailed]:
+        """Fails all pending messages to a lost neighbour."""
         gone = [(id, waiting) for id, waiting in self._waiting.items() if waiting.to == to]
         for id, _ in gone:
             del self._waiting[id]
-        return [Failed(id, to, waiting.payload) for id, waiting in gone]
+        return [HopFailed(id, to, waiting.payload) for id, waiting in gone]
 
     def waits(self, id: Hashable) -> bool:
-        """Whether something with that id is not acknowledged yet."""
+        """Whether the message of that id is pending."""
         return id in self._waiting
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def _late(self, id: Hashable, waiting: _Waiting, steady_ms: float) -> Resend | Failed:
+    def _late(self, id: Hashable, waiting: _PendingHop, steady_ms: float) -> ResendHop | HopFailed:
         if waiting.tries >= self._settings.tries:
             del self._waiting[id]
-            return Failed(id, waiting.to, waiting.payload)
+            return HopFailed(id, waiting.to, waiting.payload)
         waiting.tries += 1
         waiting.timeout_ms *= self._settings.growth
         waiting.due_ms = steady_ms + waiting.timeout_ms
         self._wake(waiting.due_ms, id)
-        return Resend(id, waiting.to, waiting.payload)
+        return ResendHop(id, waiting.to, waiting.payload)
 
     def _wake(self, due_ms: float, id: Hashable) -> None:
         self._serial += 1
         heapq.heappush(self._heap, (due_ms, self._serial, id))
-        # Acknowledged ones stay in the heap until their time; not more of them than of others.
+        # Acknowledged entries stay in the heap until due, but at most as many as pending ones.
         if len(self._heap) > 64 + 2 * len(self._waiting):
             self._heap = [
                 entry

@@ -1,5 +1,5 @@
-"""Which neighbours are alive: pinged every period, gone after some that stay unanswered.
-[CX-4, EN-10]
+"""Failure detection of neighbours by periodic pings, and their round-trip times. [CX-4, CX-5,
+EN-10]
 """
 
 from __future__ import annotations
@@ -10,22 +10,67 @@ from itertools import count
 import msgspec
 
 from rapport.kernel.chance import Chance
-from rapport.overlay.latency import UNKNOWN_MS, RoundTrip
 from rapport.overlay.membership_steps import MembershipSettings, SendPing
 from rapport.transport.base import Address, Now
+
+LEAST_MS, MOST_MS = 5.0, 1_000.0
+UNKNOWN_MS = 200.0
+_KEEP = 3
+
+
+class RoundTrip:
+    """Round trips to one neighbour: the mean of the last three, for the choice of neighbours, and a
+    time-out from a smoothed value and its variation, as in TCP (RFC 6298). Both are calculated when
+    measured, because they are read far more often.
+    """
+
+    __slots__ = ("_last", "_mean_ms", "_timeout_ms", "smoothed_ms", "variation_ms")
+
+    def __init__(self) -> None:
+        self._last: tuple[float, ...] = ()
+        self.smoothed_ms = 0.0
+        self.variation_ms = 0.0
+        self._mean_ms = float("inf")
+        self._timeout_ms = UNKNOWN_MS
+
+    def measured(self, took_ms: float) -> None:
+        """Adds a measurement."""
+        if not self._last:
+            self.smoothed_ms, self.variation_ms = took_ms, took_ms / 2
+        else:
+            off = abs(self.smoothed_ms - took_ms)
+            self.variation_ms += (off - self.variation_ms) / 4
+            self.smoothed_ms += (took_ms - self.smoothed_ms) / 8
+        self._last = (*self._last[1 - _KEEP :], took_ms)
+        self._mean_ms = sum(self._last) / len(self._last)
+        late_ms = self.smoothed_ms + 4 * self.variation_ms
+        self._timeout_ms = min(max(late_ms, LEAST_MS), MOST_MS)
+
+    @property
+    def known(self) -> bool:
+        return bool(self._last)
+
+    def mean_ms(self) -> float:
+        """The mean of the last three; infinite before the first."""
+        return self._mean_ms
+
+    def timeout_ms(self) -> float:
+        """The time-out of an answer: between 5 ms and 1 s, 200 ms before the first measurement."""
+        return self._timeout_ms
+
 
 _NEVER = float("inf")
 
 
-class Gone(msgspec.Struct, frozen=True, gc=False):
-    """It gave no sign of life for `misses` periods; it is watched no more."""
+class LostNeighbour(msgspec.Struct, frozen=True, gc=False):
+    """A neighbour without a sign of life for `misses` periods; it is no longer watched."""
 
     address: Address
 
 
 class _Watched:
-    """One neighbour. A round begins with a ping and ends after a period; within it the ping is
-    repeated while nothing is heard.
+    """A watched neighbour. A round begins with a ping and lasts a period; the ping is repeated
+    within it until something is received.
     """
 
     __slots__ = (
@@ -47,10 +92,10 @@ class _Watched:
 
 
 class Liveness:
-    """Watches neighbours. Anything heard counts as life, so under load no answer is missed.
+    """Watches neighbours. Every received message is a sign of life.
 
-    A neighbour that dies is found within (misses+1) periods; one that answers within a period is
-    never lost while no datagram is. `heard` costs about 0.1 microseconds.
+    A dead neighbour is detected within (misses+1) periods; one that answers within a period is
+    never lost unless datagrams are. `heard` costs about 0.1 microseconds.
     """
 
     __slots__ = ("_chance", "_due_ms", "_numbers", "_settings", "_watched", "heard_ms")
@@ -67,13 +112,13 @@ class Liveness:
         self._watched: dict[Address, _Watched] = {}
         self._due_ms = _NEVER
         self.heard_ms: dict[Address, float] = {}
-        """When each that is watched was last heard. Who cannot spare the call of `heard` with each
-        message may write here itself, for addresses that are here.
+        """The time of the last message of each watched address. Hot paths may write to existing
+        entries instead of calling `heard`.
         """
 
     def watch(self, address: Address, now: Now, round_trip: RoundTrip | None = None) -> None:
-        """Watches it from now on; the first ping comes at some time within a period, so that those
-        met together are not pinged together.
+        """Watches an address; the first ping is at a random time within a period, so that pings
+        spread.
         """
         if address in self._watched:
             return
@@ -83,36 +128,35 @@ class Liveness:
         self._due_ms = min(self._due_ms, first_ms)
 
     def forget(self, address: Address) -> None:
-        """Watches it no more."""
         if self._watched.pop(address, None) is not None:
             del self.heard_ms[address]
             if not self._watched:
                 self._due_ms = _NEVER
 
     def heard(self, address: Address, now: Now) -> None:
-        """Something came from there."""
+        """Notes a message from the address."""
         if address in self.heard_ms:
             self.heard_ms[address] = now.steady_ms
 
     def answered(self, address: Address, number: int, now: Now) -> bool:
-        """The answer to a ping; measures the round trip when it is the last ping's."""
+        """Notes an answer; measures the round trip of the last ping."""
         watched = self._watched.get(address)
         if watched is None:
             return False
         self.heard_ms[address] = now.steady_ms
-        if number and watched.number == number:  # 0: none is under way
+        if number and watched.number == number:  # 0: none is pending
             watched.round_trip.measured(now.steady_ms - watched.sent_ms)
             watched.number = 0
         return True
 
     def suspect(self, address: Address, now: Now) -> list[SendPing]:
-        """Somebody says that it is gone: one round, which begins at once and is as short as its
-        round trips allow, decides. It has twice the pings of others, because under heavy loss
-        one mistake would else make the next.
+        """Checks a reported failure in one round that begins at once and is as short as its round
+        trips allow. It has twice the pings of a normal round, so that under heavy loss one wrong
+        report does not cause the next.
         """
         watched = self._watched.get(address)
         last = self._settings.misses - 1
-        if watched is None or (watched.misses >= last and not self._is_heard(address, watched)):
+        if watched is None or (watched.misses >= last and not self._is_alive(address, watched)):
             return []
         watched.misses = last
         pings = 2 * (self._settings.repeats + 1)
@@ -121,8 +165,8 @@ class Liveness:
         watched.repeats_left = pings - 1
         return [first]
 
-    def tick(self, now: Now) -> list[SendPing | Gone]:
-        """The pings that are due, and who is gone."""
+    def tick(self, now: Now) -> list[SendPing | LostNeighbour]:
+        """The due pings and the lost neighbours."""
         if now.steady_ms < self._due_ms:
             return []
         steps = [
@@ -135,23 +179,22 @@ class Liveness:
         return steps
 
     def next_due_ms(self) -> float | None:
-        """The steady time of the next tick that may do something; None: nobody is watched."""
+        """The steady time of the next tick that may do something; None without neighbours."""
         return None if self._due_ms == _NEVER else self._due_ms
 
     def round_trip(self, address: Address) -> RoundTrip | None:
-        """What was measured of a watched neighbour."""
         watched = self._watched.get(address)
         return None if watched is None else watched.round_trip
 
     def mean_ms(self, address: Address) -> float | None:
-        """Of the last round trips to a watched neighbour, if any was measured."""
+        """The mean of the last round trips to a watched neighbour, if measured."""
         watched = self._watched.get(address)
         if watched is None or not watched.round_trip.known:
             return None
         return watched.round_trip.mean_ms()
 
     def slowest_ms(self, addresses: Iterable[Address]) -> float:
-        """The longest mean round trip to one of these; infinite when one was never measured."""
+        """The longest mean round trip to one of these; infinite if one was never measured."""
         slowest = 0.0
         for address in addresses:
             watched = self._watched.get(address)
@@ -161,28 +204,29 @@ class Liveness:
         return slowest
 
     def timeout_ms(self, address: Address) -> float:
-        """How long to wait for an answer of it."""
         watched = self._watched.get(address)
         return UNKNOWN_MS if watched is None else watched.round_trip.timeout_ms()
 
-    def _next(self, address: Address, watched: _Watched, now: Now) -> SendPing | Gone | None:
-        """What is due of one neighbour: within a round perhaps a repetition, at its end the next
-        round or the end.
+    def _next(
+        self, address: Address, watched: _Watched, now: Now
+    ) -> SendPing | LostNeighbour | None:
+        """The due step of one neighbour: within a round perhaps a repeated ping, at its end the
+        next round or the loss.
         """
         if now.steady_ms < watched.ends_ms:
-            if watched.repeats_left and not self._is_heard(address, watched):
+            if watched.repeats_left and not self._is_alive(address, watched):
                 watched.repeats_left -= 1
                 return self._ping(address, watched, now)
             watched.due_ms = watched.ends_ms
             return None
-        watched.misses = 0 if self._is_heard(address, watched) else watched.misses + 1
+        watched.misses = 0 if self._is_alive(address, watched) else watched.misses + 1
         if watched.misses >= self._settings.misses:
             del self._watched[address], self.heard_ms[address]
-            return Gone(address)
+            return LostNeighbour(address)
         jitter = 1 - self._settings.jitter * self._chance.random()
         return self._begin(address, watched, now, self._settings.period_ms * jitter)
 
-    def _is_heard(self, address: Address, watched: _Watched) -> bool:
+    def _is_alive(self, address: Address, watched: _Watched) -> bool:
         """Whether there was a sign of life in this round."""
         return self.heard_ms[address] >= watched.began_ms
 
@@ -193,7 +237,7 @@ class Liveness:
 
     def _ping(self, address: Address, watched: _Watched, now: Now) -> SendPing:
         watched.number, watched.sent_ms = next(self._numbers), now.steady_ms
-        # Twice the usual time-out: a repetition that was not needed only costs a message.
+        # Twice the time-out: an unnecessary repetition only costs a message.
         patient_ms = now.steady_ms + 2 * watched.round_trip.timeout_ms()
         watched.due_ms = min(watched.ends_ms, patient_ms)
         self._due_ms = min(self._due_ms, watched.due_ms)

@@ -1,6 +1,4 @@
-"""Who my neighbours are: joining, watching, departures and the way back, in one machine.
-[CX-4, EN-10]
-"""
+"""The neighbours of a member: joining, failure detection, departures and repair. [CX-4, EN-10]"""
 
 from __future__ import annotations
 
@@ -8,41 +6,35 @@ from collections.abc import Sequence
 from itertools import count
 
 from rapport.kernel.chance import Chance
-from rapport.overlay.acquaintances import Acquaintances
-from rapport.overlay.flooding import Flood
-from rapport.overlay.latency import RoundTrip
-from rapport.overlay.liveness import Gone, Liveness
+from rapport.overlay.liveness import Liveness, LostNeighbour, RoundTrip
 from rapport.overlay.membership_steps import (
     PARTING,
     Admission,
-    Alone,
+    Isolated,
     JoinedNetwork,
-    Lost,
     MembershipSettings,
     MembershipStep,
+    NeighbourLost,
     SendDeparted,
     SendJoin,
     SendPing,
 )
-from rapport.overlay.neighbour_search import NeighbourSearch
-from rapport.overlay.revisiting import Revisiting
-from rapport.overlay.seen import Seen
+from rapport.overlay.neighbour_search import KnownMembers, NeighbourSearch, ReconnectSchedule
+from rapport.overlay.routing import Flood, SeenFilter
 from rapport.transport.base import Address, Now
 
 _DEPARTURES, _DEPARTURE_MS = 1_024, 60_000.0
-_ASKED_AGAIN = 1 / 16
-"""Of the pings to neighbours so many are Joins instead, drawn by chance."""
+_JOIN_SHARE = 1 / 16
+"""The random share of pings to neighbours that are sent as Joins."""
 
 
 class Membership:
-    """The neighbours of one member. Every input gives the steps to carry out, in order.
+    """The neighbours of one member. Every input returns the steps to carry out, in order.
 
-    Neighbourhood is mutual as far as messages arrive, and again after some pings where one was
-    lost: a few of them ask the neighbour once more to be one. A full member makes room for one that
-    asks by parting from a neighbour, so newcomers always get in. One neighbour is kept that was
-    drawn uniformly from all known, because those that are near alone may split the network.
-    Those that fell silent are pinged now and then, so a healed partition grows together and a
-    restarted broker is found.
+    Neighbourhood is mutual; if a message about it was lost, some pings are sent as join requests,
+    which restores it. A full member parts from a neighbour to accept a new one. One neighbour is
+    drawn uniformly from all known members, because near neighbours alone may split the network.
+    Silent members are pinged now and then, which heals partitions and finds restarted brokers.
     """
 
     __slots__ = (
@@ -81,91 +73,87 @@ class Membership:
         former: Sequence[Address] = (),
         watching: bool = True,
     ) -> None:
-        """`former`: neighbours of a life before, which are asked as well as the list; without
-        `watching` neighbours are not pinged before `monitor`.
+        """`former`: neighbours before a restart, which are candidates too. Without `watching`,
+        neighbours are not pinged before `monitor`.
         """
         self.neighbours: tuple[Address, ...] = ()
-        """Whom to talk to; replaced, never changed, when it changes."""
+        """The current neighbours; replaced on change, never mutated."""
         self.random: Address | None = None
-        """The neighbour that was drawn by chance."""
+        """The randomly drawn neighbour."""
         self._own, self._settings, self._chance = own, settings, chance
         self._watching, self._has_left = watching, False
         self._was_member = bool(former)
         self._numbers = count(chance.getrandbits(32) + 1)
-        self._known = Acquaintances(own, settings.known)
+        self._known = KnownMembers(own, settings.known)
         self._known.learn(former)
         self._liveness = Liveness(settings, chance, numbers=self._numbers)
-        # Needed with each message, so at no more than one call's cost.
+        # Bound methods, because they are called for each message.
         self.heard_from = self._liveness.heard
-        """Any message came from an address: a sign of life. About 0.1 microseconds."""
+        """Notes a message from an address as a sign of life. About 0.1 microseconds."""
         self.heard_ms = self._liveness.heard_ms
-        """What `heard_from` writes: when each that is watched was last heard."""
+        """The times that `heard_from` writes, by watched address."""
         self.timeout_ms = self._liveness.timeout_ms
-        """How long to wait for an answer of a neighbour (200 ms for a stranger)."""
+        """The time-out for a neighbour's answer (200 ms for others)."""
         self.slowest_ms = self._liveness.slowest_ms
-        """The longest mean round trip to one of these; infinite when one was never measured."""
-        self._flood = Flood(Seen(_DEPARTURES, _DEPARTURE_MS))
+        """The longest mean round trip to one of these; infinite if one was never measured."""
+        self._flood = Flood(SeenFilter(_DEPARTURES, _DEPARTURE_MS))
         self._search: NeighbourSearch | None = None
         self._floor, self._wished = settings.at_least, settings.at_most
         self._needed, self._has_news = 1, False
         self._by_hand: bool | None = None
-        """Whether the neighbours are given by hand; None before anybody said."""
+        """Whether the neighbours are given by hand; None if unknown."""
         self._look_ms: float | None = None
-        self._silent = Revisiting(settings, chance, self._numbers)
+        self._silent = ReconnectSchedule(settings, chance, self._numbers)
 
     def start(self, candidates: Sequence[Address], now: Now) -> list[MembershipStep]:
-        """Looks for neighbours in this list (and among former ones); ends with JoinedNetwork or
-        Alone. Also what a controller's `join` does, with a new list at any time.
+        """Searches neighbours in this list and among former ones; ends with JoinedNetwork or
+        Isolated. A controller may call it with a new list at any time.
         """
         self._has_left = self._by_hand = False
         self._known.learn(candidates)
         self._floor, self._wished = self._settings.at_least, self._settings.at_most
         named = set(candidates) - {self._own}
         if self._was_member and not self.neighbours:
-            # It is back: whoever is known will do, and it goes on trying.
+            # After a restart all known members are candidates, and it keeps trying.
             return self._look(self._known.besides(()), now, needed=1)
-        # A list that is shorter than at_least can only mean all of it.
+        # A list shorter than at_least means all of it.
         return self._look(list(candidates), now, needed=min(self._floor, len(named)))
 
     def connect(self, brokers: Sequence[Address], now: Now) -> list[MembershipStep]:
-        """Asks exactly these to be neighbours, whatever their latency: a topology given by hand.
-        Nobody random is added, and no others are looked for while two of them (or all) are there.
-        Ends with JoinedNetwork or Alone.
+        """Requests exactly these neighbours, whatever their latency: a topology given by hand. It
+        adds no random one and searches no others while two of them (or all) are present. Ends with
+        JoinedNetwork or Isolated.
         """
         wanted = [broker for broker in dict.fromkeys(brokers) if broker != self._own]
         self._has_left = False
         self._known.learn(wanted)
         self._given_by_hand(len(set(wanted) | set(self.neighbours)))
         strangers = [broker for broker in wanted if broker not in self.neighbours]
-        return self._ask(strangers, now)  # they hear that it is by hand
+        return self._ask(strangers, now)  # the requests state that it is by hand
 
     def adopt(self, neighbours: Sequence[Address], now: Now) -> None:
-        """Has these as neighbours at once, without a word and whatever `at_most`: simulations of a
-        given topology.
-        """
+        """Sets these neighbours without messages and without `at_most`; for simulations."""
         self._was_member, self._has_left = True, False
         for address in neighbours:
             self._gain(address, now)
         self._given_by_hand(len(self.neighbours))
 
     def answered(self, by: Address, number: int, now: Now) -> list[MembershipStep]:
-        """A Pong with that number came."""
+        """Handles a Pong."""
         self._liveness.answered(by, number, now)
         if self._silent.answered(by, number):
             return self._came_back(by, now)
         if self._search is not None and self._search.answered(by, number, now):
-            return self._went_on([], now)
+            return self._advance_search([], now)
         return []
 
     def heard_of(self, address: Address) -> None:
-        """Another told of this member: somebody to ask when neighbours are gone, and those that
-        they knew with them. About 0.1 microseconds.
-        """
+        """Notes a member named by another one, as a candidate for later. About 0.1 microseconds."""
         self._known.hear_of(address)
 
     def asked_to_join(self, by: Address, now: Now, *, by_hand: bool = False) -> Admission:
-        """A Join came; the admission says what Welcome to answer. Refused only by one that left.
-        Who was only ever asked looks for others too, unless the topology is drawn by hand.
+        """Handles a Join; the admission is the Welcome to answer. Only a member that left refuses.
+        A member that only received requests searches others too, unless the topology is by hand.
         """
         if self._has_left or by == self._own:
             return Admission(False, (), [])
@@ -186,7 +174,7 @@ class Membership:
     def welcomed(
         self, by: Address, accepted: bool, others: Sequence[Address], now: Now
     ) -> list[MembershipStep]:
-        """A Welcome came."""
+        """Handles a Welcome."""
         if self._known.learn(others):
             self._has_news = True
         if self._has_left:
@@ -198,18 +186,18 @@ class Membership:
             steps = self._take(by, search if asked else None, now)
         else:
             self._silent.forget(by)
-            if by in self.neighbours:  # it has left, and its good-bye was lost
+            if by in self.neighbours:  # it has left, and its departure was lost
                 self._drop(by)
                 self._known.forget(by)
-                steps = [Lost(by, abrupt=False), *self._repair(now)]
+                steps = [NeighbourLost(by, abrupt=False), *self._repair(now)]
         self._plan_look(now)
-        return self._went_on(steps, now)
+        return self._advance_search(steps, now)
 
     def departed(
         self, broker: Address, number: int, ttl: int, abrupt: bool, came_from: Address, now: Now
     ) -> list[MembershipStep]:
-        """A Departed came; `number` is its id. Passed on while its ttl lasts, each one once. That a
-        neighbour fell silent is not believed before a round of our own pings stays unanswered.
+        """Handles a Departed with its id `number`; forwards it once while its ttl lasts. A
+        neighbour reported as silent is lost only after a round of our own pings stays unanswered.
         """
         key, ttl = (broker, number), min(ttl, self._settings.departure_ttl)
         is_new = self._flood.is_new(key, now)
@@ -224,7 +212,7 @@ class Membership:
             return steps + self._liveness.suspect(broker, now)
         if broker in self.neighbours:
             self._drop(broker)
-            steps.append(Lost(broker, abrupt=False))
+            steps.append(NeighbourLost(broker, abrupt=False))
         if ttl == PARTING:
             return steps + self._was_parted_from(now)
         self._known.forget(broker)
@@ -232,9 +220,7 @@ class Membership:
         return steps + self._repair(now)
 
     def monitor(self, now: Now) -> list[MembershipStep]:
-        """Pings all neighbours from now on, each for the first time within a period (needed only
-        when `watching` was turned off).
-        """
+        """Starts to ping all neighbours (needed only without `watching`)."""
         self._watching = True
         for address in self.neighbours:
             self._liveness.watch(address, now)
@@ -242,50 +228,49 @@ class Membership:
 
     @property
     def has_left(self) -> bool:
-        """Whether it said good-bye, and was not told since to join again."""
+        """Whether it left and was not started since."""
         return self._has_left
 
     def leave(self, now: Now) -> list[MembershipStep]:
-        """Says good-bye; no neighbours, no admissions until `start` or `connect`. A search under
-        way ends with Alone.
+        """Reports its departure; no neighbours and no admissions until `start` or `connect`. A
+        pending search ends with Isolated.
         """
-        steps = self._tell_departed(self._own, now, abrupt=False)
+        steps = self._report_departure(self._own, now, abrupt=False)
         for address in self.neighbours:
             self._drop(address)
-        if self._search is not None:  # whoever waits for its end hears of it
-            steps.append(Alone(0, self._needed))
+        if self._search is not None:  # reports the end of the search
+            steps.append(Isolated(0, self._needed))
         self._has_left, self._was_member = True, False
         self._search = self._look_ms = self.random = None
         self._silent.forget_all()
         return steps
 
     def tick(self, now: Now) -> list[MembershipStep]:
-        """What is due."""
         steps: list[MembershipStep] = []
         for step in self._liveness.tick(now):
-            if isinstance(step, Gone):
+            if isinstance(step, LostNeighbour):
                 steps += self._fell_silent(step.address, now)
             else:
-                steps.append(self._perhaps_asked_again(step))
+                steps.append(self._ping_or_join(step))
         if self._search is not None:
             self._search.tick(now)
-            steps = self._went_on(steps, now)
+            steps = self._advance_search(steps, now)
         if self._look_ms is not None and now.steady_ms >= self._look_ms:
             self._look_ms = None
             steps += self._repair(now)
         return steps + self._silent.tick(now)
 
     def next_due_ms(self) -> float | None:
-        """The steady time at which `tick` has something to do; None: nothing before an input."""
+        """The steady time of the next `tick`; None: only after another input."""
         due_ms, revisit_ms = self._liveness.next_due_ms(), self._silent.next_due_ms()
         if self._search is None and self._look_ms is None and revisit_ms is None:
-            return due_ms  # nearly always, so it is quick
+            return due_ms  # the usual case
         search_ms = None if self._search is None else self._search.next_due_ms()
         dues = (due_ms, search_ms, self._look_ms, revisit_ms)
         return min((due for due in dues if due is not None), default=None)
 
     def mean_ms(self, address: Address) -> float | None:
-        """Mean of the last round trips to that neighbour, for people."""
+        """The mean of the last round trips to a neighbour."""
         return self._liveness.mean_ms(address)
 
     # Looking for neighbours
@@ -296,7 +281,7 @@ class Membership:
         self._wished = max(count, self._settings.at_least)
 
     def _look(self, candidates: list[Address], now: Now, *, needed: int) -> list[MembershipStep]:
-        """Looks for neighbours; it is joined when it has `needed` of them."""
+        """Starts a search that succeeds with `needed` neighbours."""
         strangers = [
             address
             for address in dict.fromkeys(candidates)
@@ -306,7 +291,7 @@ class Membership:
         self._look_ms, self._needed = None, max(needed, 1)
         self._search = NeighbourSearch(self._settings, self._chance, self._numbers)
         self._search.look(strangers, needed - have, max(self._wished - have, 1), now)
-        return self._went_on([], now)
+        return self._advance_search([], now)
 
     def _ask(
         self, addresses: list[Address], now: Now, *, random: Address | None = None
@@ -315,10 +300,10 @@ class Membership:
         self._search = NeighbourSearch(self._settings, self._chance, self._numbers)
         by_hand = self._by_hand is True and random is None
         self._search.ask_exactly(addresses, now, random=random, by_hand=by_hand)
-        return self._went_on([], now)
+        return self._advance_search([], now)
 
-    def _went_on(self, steps: list[MembershipStep], now: Now) -> list[MembershipStep]:
-        """The steps, with what the search for neighbours does next and what its end means."""
+    def _advance_search(self, steps: list[MembershipStep], now: Now) -> list[MembershipStep]:
+        """The steps with those of the search, and its result if it ended."""
         search = self._search
         if search is None:
             return steps
@@ -336,7 +321,7 @@ class Membership:
         self._was_member = self._was_member or joined
         self._plan_look(now)
         if not joined:
-            return Alone(answered, self._needed)
+            return Isolated(answered, self._needed)
         if (drawn or self.random) is not None and self.random not in self.neighbours:
             self.random = self._chance.choice(self.neighbours)
         return JoinedNetwork(self.neighbours)
@@ -353,9 +338,7 @@ class Membership:
             self._liveness.watch(address, now, trip)
 
     def _take(self, by: Address, search: NeighbourSearch | None, now: Now) -> list[MembershipStep]:
-        """One has us as a neighbour, so it is one too, or hears that there is no room: others may
-        have come since it was asked.
-        """
+        """Accepts a member that accepted us, or parts from it if there is no room any more."""
         if by in self.neighbours or by == self._own:
             return []
         drawn = search is not None and by == search.random
@@ -374,10 +357,10 @@ class Membership:
         self._liveness.forget(address)
 
     def _part_from_one(self) -> list[MembershipStep]:
-        """Makes room for one that asks: any neighbour but the random one goes, and is told."""
+        """Parts from any neighbour except the random one."""
         parted = self._chance.choice([one for one in self.neighbours if one != self.random])
         self._drop(parted)
-        return [self._parting(parted), Lost(parted, abrupt=False)]
+        return [self._parting(parted), NeighbourLost(parted, abrupt=False)]
 
     def _parting(self, to: Address) -> SendDeparted:
         return SendDeparted(to, self._own, next(self._numbers), PARTING, abrupt=False)
@@ -385,10 +368,10 @@ class Membership:
     def _fell_silent(self, address: Address, now: Now) -> list[MembershipStep]:
         self._drop(address)
         self._silent.fell_silent(address, now)
-        told = self._tell_departed(address, now, abrupt=True)
-        return [Lost(address, abrupt=True), *told, *self._repair(now)]
+        told = self._report_departure(address, now, abrupt=True)
+        return [NeighbourLost(address, abrupt=True), *told, *self._repair(now)]
 
-    def _tell_departed(self, broker: Address, now: Now, *, abrupt: bool) -> list[MembershipStep]:
+    def _report_departure(self, broker: Address, now: Now, *, abrupt: bool) -> list[MembershipStep]:
         number, ttl = next(self._numbers), self._settings.departure_ttl
         key = (broker, number)
         return [
@@ -399,7 +382,7 @@ class Membership:
     # Repairing
 
     def _repair(self, now: Now) -> list[MembershipStep]:
-        """Too few neighbours: looks again among all known. The random one lost: draws another."""
+        """Searches again with too few neighbours; draws another random one if it was lost."""
         if self._has_left or not self._was_member or self._search is not None:
             return []
         if len(self.neighbours) < self._floor:
@@ -409,9 +392,7 @@ class Membership:
         return []
 
     def _plan_look(self, now: Now) -> None:
-        """With too few neighbours: looks again after a while, at once when there are others to ask
-        than the last time.
-        """
+        """With too few neighbours, schedules a search: at once if there are new candidates."""
         if self._search is not None or not self._was_member:
             return
         if len(self.neighbours) < self._floor:
@@ -420,8 +401,8 @@ class Membership:
             self._look_ms = due_ms if self._look_ms is None else min(self._look_ms, due_ms)
 
     def _look_again(self, now: Now) -> list[MembershipStep]:
-        """Among all known; those that are left are asked whom they know (a neighbour that is asked
-        to join says so).
+        """Searches among all known members, and sends joins to the remaining neighbours, whose
+        answers name others.
         """
         self._has_news = False
         asked: list[MembershipStep] = [
@@ -434,8 +415,8 @@ class Membership:
         return asked + self._look(strangers, now, needed=1)
 
     def _draw_another(self, now: Now) -> list[MembershipStep]:
-        """Uniformly from all known that are not silent; a neighbour will do as well, and must when
-        there is no room.
+        """Draws uniformly from all known members that are not silent, and the neighbours; only from
+        the neighbours if there is no room.
         """
         strangers = self._known.besides(self.neighbours)
         alive = [one for one in strangers if one not in self._silent]
@@ -446,17 +427,17 @@ class Membership:
             return []
         return self._ask([drawn], now, random=drawn)
 
-    def _perhaps_asked_again(self, ping: SendPing) -> SendPing | SendJoin:
-        """The ping of a neighbour, or a Join instead, which is as good a sign of life: the other
-        may have begun anew and remember nobody, or its word that it parted was lost.
+    def _ping_or_join(self, ping: SendPing) -> SendPing | SendJoin:
+        """The ping, or now and then a Join, which is answered too: the neighbour may have restarted
+        without state, or its parting was lost.
         """
-        if self._chance.random() >= _ASKED_AGAIN:
+        if self._chance.random() >= _JOIN_SHARE:
             return ping
         return SendJoin(ping.to, ping.number, self._by_hand is True)
 
     def _was_parted_from(self, now: Now) -> list[MembershipStep]:
-        """Another needed the place. Who still has a neighbour does not ask for it back at once:
-        in a full network that would go round for ever.
+        """Handles a parting. A member with other neighbours does not search at once, because in a
+        full network partings would go round forever.
         """
         if 0 < len(self.neighbours) < self._floor:
             self._plan_look(now)

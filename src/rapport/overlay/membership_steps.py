@@ -1,33 +1,50 @@
-"""What the machine of membership wants done, and what it may be told to do differently. [CX-4]
+"""Settings of the membership protocol, and the steps it requests from its caller. [CX-4, CX-5]
 
-The shell (or a machine above) turns each step into a message of its own protocol.
+The caller turns each step into a message of its own protocol.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.overlay.ranges import MANY, check_ranges
 from rapport.transport.base import Address
 
+MANY = 1_000_000_000
+"""An upper bound for settings without a natural one."""
+
+
+def check_ranges(
+    settings: msgspec.Struct, ranges: Mapping[str, tuple[float, float]], *, code: str
+) -> None:
+    """Raises InvalidInput with that code for the first field outside its range; NaN is outside."""
+    for name, (least, most) in ranges.items():
+        value = getattr(settings, name)
+        if not least <= value <= most:
+            raise InvalidInput(
+                f"{name} = {value} is out of range",
+                code=code,
+                hint=f"from {least} to {most}" if most < MANY else f"{least} or more",
+            )
+
+
 PARTING = -1
-"""The ttl of a departure that is none: the sender stays, but is no longer the receiver's neighbour.
-"""
+"""The ttl that marks a parting: the sender stays, but is no longer the receiver's neighbour."""
 
 
 class SendPing(msgspec.Struct, frozen=True, gc=False):
-    """Ask whether it is there; tell `answered(by, number)` when it says so."""
+    """Send a ping; call `answered(by, number)` for the answer."""
 
     to: Address
     number: int
 
 
 class SendJoin(msgspec.Struct, frozen=True, gc=False):
-    """Ask it to be a neighbour; tell `welcomed(by, accepted, others)` what it says. Repeated with
-    the same number when nothing is heard. `by_hand`: see `Membership.connect`.
+    """Request neighbourhood; call `welcomed(by, accepted, others)` for the answer. Repeated with
+    the same number until answered. `by_hand`: see `Membership.connect`.
     """
 
     to: Address
@@ -36,7 +53,7 @@ class SendJoin(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendDeparted(msgspec.Struct, frozen=True, gc=False):
-    """Say that `broker` has departed; `ttl` is what the message carries (or `PARTING`)."""
+    """Report that `broker` has departed; `ttl` is that of the message (or `PARTING`)."""
 
     to: Address
     broker: Address
@@ -45,48 +62,46 @@ class SendDeparted(msgspec.Struct, frozen=True, gc=False):
     abrupt: bool
 
 
-class Lost(msgspec.Struct, frozen=True, gc=False):
-    """It was a neighbour and is none any more: found silent (`abrupt`), or it said so."""
+class NeighbourLost(msgspec.Struct, frozen=True, gc=False):
+    """A neighbour was lost: it fell silent (`abrupt`) or departed."""
 
     address: Address
     abrupt: bool
 
 
 class JoinedNetwork(msgspec.Struct, frozen=True, gc=False):
-    """A search for neighbours ended well; these are all neighbours now."""
+    """A search for neighbours succeeded; these are all neighbours now."""
 
     neighbours: tuple[Address, ...]
 
 
-class Alone(msgspec.Struct, frozen=True, gc=False):
-    """A search for neighbours ended with too few. Who was never a member waits for a new list; who
-    was one looks again after a while.
+class Isolated(msgspec.Struct, frozen=True, gc=False):
+    """A search for neighbours found too few. A new member waits for a new list; a former member
+    searches again later.
     """
 
     answered: int
     needed: int
 
 
-MembershipStep = SendPing | SendJoin | SendDeparted | Lost | JoinedNetwork | Alone
+MembershipStep = SendPing | SendJoin | SendDeparted | NeighbourLost | JoinedNetwork | Isolated
 
 
 class Admission(NamedTuple):
-    """The answer to one that wants to be a neighbour, and what else is to be done."""
+    """The answer to a request for neighbourhood, and further steps."""
 
     accepted: bool
     others: tuple[Address, ...]
-    """Neighbours it may ask too."""
+    """Neighbours for further requests."""
     steps: list[MembershipStep]
 
 
 class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a member finds and keeps neighbours."""
-
     pings: int = 3
-    """To each candidate; more: a better mean, later joined."""
+    """Pings to each candidate; more give a better mean and delay the join."""
     at_least: int = 2
-    """With fewer neighbours it does not join, and looks again when it had joined. A list that has
-    fewer brokers asks for all of them.
+    """With fewer neighbours a member does not join, or searches again. A shorter list requests all
+    of its brokers.
     """
     at_most: int = 20
     """Neighbours, the random one among them. A departure costs about at_most**departure_ttl
@@ -95,33 +110,32 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True):
     between_ms: float = 20.0
     """Between the pings to one candidate."""
     wait_ms: float = 500.0
-    """For the answers after the last ping; joining takes (pings-1)*between_ms + wait_ms when a
-    candidate is silent, a round trip more than the pauses when none is.
+    """Time for answers after the last ping. Joining takes (pings-1)*between_ms + wait_ms if a
+    candidate is silent, otherwise the pauses and a round trip.
     """
     most_candidates: int = 100
-    """Of a longer list so many, drawn uniformly, are pinged."""
+    """Number of candidates, drawn uniformly from a longer list."""
     period_ms: float = 1_000.0
-    """Between the pings to a neighbour; a silent one is found within (misses+1)*period_ms."""
+    """Between pings to a neighbour; a silent one is detected within (misses+1)*period_ms."""
     misses: int = 3
-    """Periods in a row without any sign of life after which a neighbour is gone."""
+    """Consecutive periods without a sign of life until a neighbour is lost."""
     repeats: int = 2
-    """Times an unanswered ping is sent again within its period. At loss p of a round trip a living
-    neighbour that says nothing else is dropped with probability p**(misses*(repeats+1)).
+    """Repetitions of an unanswered ping within its period. At loss p of a round trip a living
+    neighbour without other traffic is dropped with probability p**(misses*(repeats+1)).
     """
     jitter: float = 0.1
-    """Part of the period by which each pause is drawn shorter, so that members do not ping in
-    step.
+    """Random part of the period by which each pause is shorter, so that pings do not synchronize.
     """
     departure_ttl: int = 2
-    """How far the word of a departure goes: 1 reaches neighbours, 2 theirs."""
+    """Hops of a departure report: 1 reaches neighbours, 2 their neighbours."""
     look_again_ms: float = 5_000.0
     """Between searches of a member with too few neighbours."""
     revisit_ms: float = 2_000.0
-    """Between pings to one that fell silent, in case it is back: heals a partition."""
+    """Between pings to silent members; heals partitions."""
     known: int = 256
     """Brokers remembered beside the neighbours."""
     others: int = 8
-    """Neighbours named to one that joins."""
+    """Neighbours named to a joining member."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.at_least <= self.at_most or self.at_most < 2:
@@ -148,4 +162,4 @@ _RANGES = {
     "revisit_ms": (1, MANY),
     "jitter": (0, 0.9),
 }
-"""Pauses of nothing would be work without end."""
+"""Pauses of 0 would cause endless work."""

@@ -1,18 +1,166 @@
-"""How soon the dead are found, how often the living are called dead, and what that costs: measured
-as SWIM, memberlist and Lifeguard were. [EN-10]
+"""Simulation of SWIM membership: detection times, false positives and load, measured as in the
+SWIM, memberlist and Lifeguard publications. [EN-10]
 """
 
 from __future__ import annotations
 
 from statistics import fmean
+from typing import NamedTuple
 
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.simulation import without_collector
-from rapport.overlay.swim_network import SwimNetwork
-from rapport.overlay.swim_settings import SwimSettings
-from rapport.transport.simulated import Link
+from rapport.kernel.chance import Chance
+from rapport.kernel.simulation import Planned, Scheduler, without_collector
+from rapport.overlay.swim import Swim
+from rapport.overlay.swim_members import Change
+from rapport.overlay.swim_protocol import SwimSettings, decode, encode
+from rapport.transport.base import Address
+from rapport.transport.simulated import SimulatedLink, SimulatedMedium
+
+
+class MembershipReport(NamedTuple):
+    """A change that one node noticed in another, with its time."""
+
+    time_ms: float
+    by: Address
+    change: Change
+
+
+class _Node:
+    """A member on its endpoint. A starved one handles messages only at times."""
+
+    def __init__(self, network: SwimNetwork, swim: Swim) -> None:
+        self.swim, self._network = swim, network
+        self._endpoint = network.medium.open(swim.own)
+        self._endpoint.receive(self._take)
+        self._planned: Planned | None = None
+        self._planned_ms = float("inf")
+        self._unread: list[tuple[bytes, Address]] = []
+        self._is_asleep = self._is_dead = False
+
+    def settle(self) -> None:
+        """Sends the outbox, records changes, plans the next tick."""
+        swim, network = self.swim, self._network
+        for message, to in swim.outbox:
+            self._endpoint.send(encode(message), to)
+        swim.outbox.clear()
+        if swim.changes:
+            now_ms = network.scheduler.time_ms
+            network.told += [MembershipReport(now_ms, swim.own, change) for change in swim.changes]
+            swim.changes.clear()
+        due_ms = swim.next_due_ms()
+        if due_ms is not None and due_ms < self._planned_ms:
+            if self._planned is not None:
+                network.scheduler.cancel(self._planned)
+            self._planned_ms = due_ms
+            self._planned = network.scheduler.at(due_ms, self._tick)
+
+    def kill(self) -> None:
+        """Stops without a message."""
+        self._is_dead = True
+        self._endpoint.leave()
+
+    def starve(self, asleep_ms: float, awake_ms: float) -> None:
+        """Gets CPU time only now and then."""
+        scheduler = self._network.scheduler
+        self._is_asleep = True
+
+        def wake() -> None:
+            self._is_asleep = False
+            self._tick()  # before the answers: the worst order
+            unread, self._unread = self._unread, []
+            for datagram, sender in unread:
+                self._take(datagram, sender)
+            scheduler.after(awake_ms, self.starve, asleep_ms, awake_ms)
+
+        scheduler.after(asleep_ms, wake)
+
+    def _take(self, datagram: bytes, sender: Address) -> None:
+        if self._is_asleep:
+            self._unread.append((datagram, sender))
+        elif not self._is_dead:
+            self.swim.handle(decode(datagram), sender, self._network.scheduler.now)
+            self.settle()
+
+    def _tick(self) -> None:
+        self._planned, self._planned_ms = None, float("inf")
+        if not self._is_asleep and not self._is_dead:
+            self.swim.tick(self._network.scheduler.now)
+            self.settle()
+
+
+class SwimNetwork:
+    """Members `n0`, `n1`, ... on one simulated medium."""
+
+    def __init__(
+        self,
+        nodes: int,
+        *,
+        seed: int = 1,
+        link: SimulatedLink | None = None,
+        settings: SwimSettings | None = None,
+    ) -> None:
+        self.settings = settings or SwimSettings()
+        self.scheduler = Scheduler()
+        self.chance = Chance(seed)
+        link = link or SimulatedLink(delay_ms=1, jitter_ms=2)
+        self.medium = SimulatedMedium(self.scheduler, Chance(seed + 1), link)
+        self.told: list[MembershipReport] = []
+        self._nodes: dict[Address, _Node] = {}
+        for number in range(nodes):
+            self.add(number, known=() if number == 0 else (self.address(0),))
+
+    def address(self, number: int) -> Address:
+        return ("n", number + 1)
+
+    def swim(self, number: int) -> Swim:
+        return self._nodes[self.address(number)].swim
+
+    def add(self, number: int, known: tuple[Address, ...] = (), name: str = "") -> None:
+        """Starts a new member, or restarts a killed one."""
+        own = self.address(number)
+        chance = Chance(self.chance.getrandbits(64))
+        swim = Swim(name or f"n{number}", own, chance, self.settings)
+        node = self._nodes[own] = _Node(self, swim)
+        swim.start(self.scheduler.now, known)
+        node.settle()
+
+    def kill(self, number: int) -> None:
+        self._nodes[self.address(number)].kill()
+
+    def leave(self, number: int) -> None:
+        """Lets a member leave."""
+        node = self._nodes[self.address(number)]
+        node.swim.leave()
+        node.settle()
+        node.kill()
+
+    def starve(self, number: int, asleep_ms: float, awake_ms: float = 20) -> None:
+        """Lets a member run only for `awake_ms` after each sleep."""
+        self._nodes[self.address(number)].starve(asleep_ms, awake_ms)
+
+    def run_periods(self, periods: float) -> None:
+        self.scheduler.run(self.scheduler.time_ms + periods * self.settings.period_ms)
+
+    def agree(self, *numbers: int) -> bool:
+        """Whether each of these (default: all) has exactly these as present members."""
+        chosen = [self.address(one) for one in numbers] or list(self._nodes)
+        return all({own, *self._nodes[own].swim.present} == set(chosen) for own in chosen)
+
+    def noticed(self, kind: str, number: int, since_ms: float = 0) -> dict[Address, float]:
+        """The first time each member noticed that change of one member."""
+        found: dict[Address, float] = {}
+        for told in self.told:
+            change = told.change
+            if (
+                change.kind == kind
+                and change.address == self.address(number)
+                and told.time_ms >= since_ms
+            ):
+                found.setdefault(told.by, told.time_ms)
+        return found
+
 
 _SETTLE_PERIODS, _DEATH_PERIODS = 12, 30
 
@@ -67,7 +215,7 @@ def measure_detection(
             f"of {nodes} nodes, {starved} starved, nobody sees the one that dies",
             "two nodes or more beside the starved: one that dies and one that notices",
         )
-    link = Link(delay_ms=1, jitter_ms=2, loss=loss)
+    link = SimulatedLink(delay_ms=1, jitter_ms=2, loss=loss)
     runs = []
     with without_collector():
         for death in range(deaths):

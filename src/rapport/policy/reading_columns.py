@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rapport.core.event import MAX_NAME
-from rapport.core.event_columns import Places, all_are, column_edges, column_octets, cut_pieces
+from rapport.core.event_columns import (
+    Offsets,
+    all_equal,
+    column_bytes,
+    column_offsets,
+    slice_columns,
+)
 from rapport.core.schema import PARTS, AttributeType
 
 Octets = npt.NDArray[np.uint8]
@@ -54,8 +60,8 @@ class _Spread(NamedTuple):
 
     buffer: pa.Buffer
     octets: Octets
-    begins: Places
-    ends: Places
+    begins: Offsets
+    ends: Offsets
 
 
 def columns_of_data(data: pa.Array, kind: AttributeType) -> Columns | None:
@@ -80,11 +86,11 @@ def columns_of_data(data: pa.Array, kind: AttributeType) -> Columns | None:
 
 def _spread(data: pa.Array) -> _Spread | None:
     """None when some character is not to be taken as it stands, or something is too short."""
-    edges = column_edges(data).astype(np.int64)
+    edges = column_offsets(data).astype(np.int64)
     begins, ends = edges[:-1], edges[1:]
     if not len(data) or int((ends - begins).min()) < len(_BEGIN + _MIDDLE + _END):
         return None
-    octets = column_octets(data)
+    octets = column_bytes(data)
     if int(octets.min()) < 0x20 or (octets == _ESCAPE).any():
         return None
     if int(octets.max()) >= 0x80 and not _is_text(octets):
@@ -103,7 +109,7 @@ def _is_text(octets: Octets) -> bool:
     return True
 
 
-def _places_of(spread: _Spread, sign: int, each: int) -> Places | None:
+def _places_of(spread: _Spread, sign: int, each: int) -> Offsets | None:
     """Where a sign stands, a row for each reading; None unless it is in all of them so many times
     on the whole. Whose they are is for the caller to see.
     """
@@ -129,7 +135,7 @@ def _tokens(spread: _Spread, count: int) -> tuple[pa.Array, pa.Array] | None:
     for number in range(1, count):
         places += [commas[:, number], commas[:, number] + 1]
     places.append(spread.ends - len(_END))
-    keys, values = cut_pieces(spread.buffer, places, pa.string(), (1, count))
+    keys, values = slice_columns(spread.buffer, places, pa.string(), (1, count))
     return keys, values
 
 
@@ -144,11 +150,13 @@ def _text_columns(spread: _Spread) -> Columns | None:
         return None
     begins = spread.begins + len(_BEGIN)
     places = [begins, middle, middle + len(_TEXT_MIDDLE), last]
-    keys, values = cut_pieces(spread.buffer, places, pa.string(), (1, 1))
+    keys, values = slice_columns(spread.buffer, places, pa.string(), (1, 1))
     return keys, [values]
 
 
-def _is_framed(spread: _Spread, middle: Places, last: Places, between: bytes, after: bytes) -> bool:
+def _is_framed(
+    spread: _Spread, middle: Offsets, last: Offsets, between: bytes, after: bytes
+) -> bool:
     """Whether every reading begins, goes on at `middle` behind a key, and ends as it should, with
     the place `last` between middle and end.
     """
@@ -157,9 +165,9 @@ def _is_framed(spread: _Spread, middle: Places, last: Places, between: bytes, af
     in_order &= middle + len(between) <= ends - len(after)
     return (
         bool(in_order.all())
-        and all_are(buffer, begins, _BEGIN)
-        and all_are(buffer, middle, between)
-        and all_are(buffer, ends - len(after), after)
+        and all_equal(buffer, begins, _BEGIN)
+        and all_equal(buffer, middle, between)
+        and all_equal(buffer, ends - len(after), after)
     )
 
 
@@ -176,7 +184,7 @@ def _numbers(tokens: pa.Array) -> pa.Array | None:
     """The numbers that the tokens are; None when JSON would not call one of them a number, or when
     it is too large for one. Arrow reads more forms than JSON has, but rounds in the same way.
     """
-    octets, edges = column_octets(tokens), column_edges(tokens).astype(np.int64)
+    octets, edges = column_bytes(tokens), column_offsets(tokens).astype(np.int64)
     edges -= edges[0]
     if octets.tobytes().translate(None, _IN_NUMBERS):
         return None
@@ -193,7 +201,7 @@ def _numbers(tokens: pa.Array) -> pa.Array | None:
     return None if plain.any() or not np.isfinite(values).all() else numbers
 
 
-def _are_json(octets: Octets, begins: Places, ends: Places) -> bool:
+def _are_json(octets: Octets, begins: Offsets, ends: Offsets) -> bool:
     """Whether each begins with a digit (behind a minus), has no digit behind a leading zero, ends
     with a digit, and has one behind its point.
     """

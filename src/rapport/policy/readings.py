@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from rapport.core.codec import decode_bare_block
 from rapport.core.errors import InvalidInput, Problem
-from rapport.core.event import BareEvent, BareStored, Event, StoredEvent
-from rapport.core.event_blocks import BlockEvents
-from rapport.core.event_columns import EventColumns, event_columns
+from rapport.core.event import BareEvent, BareStoredEvent, Event, StoredEvent
+from rapport.core.event_columns import BlockEvents, EventColumns, decode_columns
 from rapport.core.schema import PARTS, AttributeType
 from rapport.policy.ontology import Ontology
 from rapport.policy.reading_columns import Columns, columns_of_data, repeated
@@ -79,14 +78,14 @@ class ReceivedReadings(NamedTuple):
 
 
 def bare_readings(
-    batch: Sequence[StoredEvent | BareStored], ontology: Ontology, skew_ms: int
+    batch: Sequence[StoredEvent | BareStoredEvent], ontology: Ontology, skew_ms: int
 ) -> ReceivedReadings | None:
     """Readings of events without headers; None when one of them needs a closer look: it is dated
     further ahead than the skew, is no reading, or its source has no declared name.
     """
     if isinstance(batch, BlockEvents):
         return _readings_of_blocks(batch, ontology, skew_ms)
-    bare = [item.event for item in batch if isinstance(item, BareStored)]
+    bare = [item.event for item in batch if isinstance(item, BareStoredEvent)]
     if len(bare) < len(batch):
         return None
     ahead_ms = max((item.event.time - item.received for item in batch), default=0)
@@ -113,7 +112,7 @@ def received_readings(
 
 
 def _times_received(
-    batch: Sequence[StoredEvent | BareStored], streams: Collection[str]
+    batch: Sequence[StoredEvent | BareStoredEvent], streams: Collection[str]
 ) -> npt.NDArray[np.int64]:
     return np.array([item.received for item in batch if item.event.type in streams], np.int64)
 
@@ -142,7 +141,7 @@ def split_blocks(
     """What `split_events` gives of the bare events of log blocks, without making an event of each
     where all are alike; raises Corrupt when the bytes are not blocks.
     """
-    columns = event_columns(blocks)
+    columns = decode_columns(blocks)
     if columns is not None:
         readings = _readings_of_columns(columns, ontology)
         if readings is not None:

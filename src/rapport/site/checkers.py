@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rapport.core.errors import Problem, nearest_names
-from rapport.kernel.fields import Fields
-from rapport.kernel.paths import is_file, is_inside
+from rapport.kernel.config_fields import Fields
+from rapport.kernel.files import is_file, is_inside
 from rapport.kernel.settings import check_settings
 from rapport.kernel.toml import Section, TomlFile
 from rapport.policy.compiler.compile import Compiled

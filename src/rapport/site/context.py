@@ -22,9 +22,9 @@ from rapport.context.broker.settings import (
 from rapport.context.rights import ContextGrant, ContextRights, split_pattern
 from rapport.context.settings import check_sealed
 from rapport.context.v0.settings import LOOPBACK, V0Settings
-from rapport.core.context_wish import CONTEXT_WISHES
+from rapport.core.context_record import CONTEXT_UPDATES
 from rapport.core.errors import InvalidInput, Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.overlay.membership_steps import MembershipSettings
@@ -207,7 +207,7 @@ def _actions_without(parts: SiteParts) -> Iterable[Problem]:
     )
     whole = parts.file.section("actions")
     for phrase, action in people.actions.items():
-        if action.effect is not None and action.effect.target == CONTEXT_WISHES:
+        if action.effect is not None and action.effect.target == CONTEXT_UPDATES:
             key = "context" if "context" in whole.section(phrase).values else "set"
             yield whole.section(phrase).problem(
                 key,

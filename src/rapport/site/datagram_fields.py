@@ -7,8 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.fields import Fields
-from rapport.kernel.paths import is_file, is_inside
+from rapport.kernel.config_fields import Fields
+from rapport.kernel.files import is_file, is_inside
 from rapport.transport.addresses import parse_address
 from rapport.transport.base import Address
 

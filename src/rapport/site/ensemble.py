@@ -16,17 +16,16 @@ from rapport.ensemble.gossip.advice import advice
 from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.model.host_settings import HostSettings
 from rapport.ensemble.runtime.settings import RuntimeSettings, check_sealed
-from rapport.kernel.fields import Fields
-from rapport.kernel.paths import is_file, is_inside
+from rapport.kernel.config_fields import Fields
+from rapport.kernel.files import is_file, is_inside
 from rapport.kernel.toml import TomlFile
-from rapport.overlay.swim_messages import MAX_NAME
-from rapport.overlay.swim_settings import SwimSettings
+from rapport.overlay.swim_protocol import MAX_NAME, SwimSettings
 from rapport.site.bindings import source_bindings
 from rapport.site.datagram_fields import read_address, read_addresses, read_keys
 from rapport.site.ensemble_ties import Ties, read_ties
 from rapport.site.parts import SiteParts
 from rapport.transport.base import Address
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.udp import MulticastGroup
 
 _SETTINGS: dict[str, type[msgspec.Struct]] = {
     "gossip": GossipSettings,
@@ -69,7 +68,7 @@ class EnsembleDeclared(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     listen: Address
-    group: Group | None = None
+    group: MulticastGroup | None = None
     join: tuple[Address, ...] = ()
     groupers: tuple[Address, ...] = ()
     is_grouper: bool = False
@@ -138,10 +137,10 @@ def _node_name(fields: Fields, site_name: str) -> str:
     return name
 
 
-def _group(fields: Fields) -> Group | None:
+def _group(fields: Fields) -> MulticastGroup | None:
     found = read_address(fields, "group", fields.text("group", "", example='"239.7.4.1:7512"'))
     interface = fields.text("interface", "", example='"eth0"')
-    return Group(*found, interface=interface) if found is not None else None
+    return MulticastGroup(*found, interface=interface) if found is not None else None
 
 
 def _components(fields: Fields, directory: Path) -> tuple[Path, ...]:

@@ -14,7 +14,7 @@ import msgspec
 from rapport.core.context_record import EntityRef
 from rapport.core.errors import InvalidInput
 from rapport.core.knowledge import Knowledge
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, suggest
 
 _CHOOSING = ("role", "component")
 _READINGS = (*_CHOOSING, "source")

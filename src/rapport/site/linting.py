@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rapport.core.errors import Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Action
 from rapport.policy.life.commands import stop_of

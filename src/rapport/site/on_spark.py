@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rapport.core.errors import Problem, nearest_names
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 from rapport.policy.engine.on_spark import ALL, OnSpark
 from rapport.policy.life.commands import stop_of

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 from rapport.site.parts import SiteParts
 

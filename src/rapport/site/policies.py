@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import PolicyError, Problem, UnknownName
-from rapport.kernel.fields import Fields
-from rapport.kernel.paths import files_matching, is_file
+from rapport.kernel.config_fields import Fields
+from rapport.kernel.files import files_matching, is_file
 from rapport.kernel.toml import TomlFile
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.language.parser import parse_policy

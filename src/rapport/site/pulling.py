@@ -9,7 +9,7 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.core.schema import AttributeType
-from rapport.kernel.settings import data_in_force
+from rapport.kernel.settings import effective_data_directory
 from rapport.kernel.toml import TomlFile
 from rapport.policy.ontology import Ontology
 from rapport.tables.declaration import PairDeclaration
@@ -46,7 +46,7 @@ def looked_up(ontology: Ontology, tables: Collection[str]) -> list[PairDeclarati
 
 def data_directory_of(file: TomlFile, directory: Path) -> Path:
     """Where log, records and replay state lie: as $RAPPORT_DATA says, else as the site does."""
-    return directory / data_in_force(file.section("node"))
+    return directory / effective_data_directory(file.section("node"))
 
 
 def kept_rows_directory(data: Path) -> Path:

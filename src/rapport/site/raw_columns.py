@@ -23,7 +23,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.mediation.formats.csv_options import CsvOptions, Join, joins_of
 from rapport.mediation.resolve import Resolved
 from rapport.site.raw_csv import CsvLayout
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 
 Convert = Callable[[list[StoredEvent]], list[Event] | None]
 """Readings of raw events through the transformer; None when it rejects one of them."""

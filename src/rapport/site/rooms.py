@@ -24,7 +24,7 @@ from rapport.communication.services.info_records import rules_of
 from rapport.communication.services.info_site import info_from_site
 from rapport.communication.services.services import services_from_site
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
-from rapport.core.web_addresses import address_parts, is_loopback, is_unspecified
+from rapport.core.urls import address_parts, is_loopback, is_unspecified
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import load_settings

@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import Problem, RapportError, SiteError
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields, read_zone
 from rapport.kernel.toml import TomlFile
-from rapport.kernel.zones import read_zone
 from rapport.policy.compiler.compile import Compiled
 from rapport.policy.declare import ontology_from_site
 from rapport.policy.derived import DerivedColumns

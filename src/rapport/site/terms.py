@@ -13,7 +13,7 @@ import msgspec
 
 from rapport.core.errors import InterpretationError, Problem, nearest_names
 from rapport.core.terms import Same
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.model.interpretation import ROOT
 from rapport.mediation.model.interpretations import Interpretations

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rapport.core.errors import StoreUnavailable
-from rapport.kernel.paths import sync_path
+from rapport.kernel.files import sync_path
 
 LOCK_NAME = "lock"
 _CANNOT_ALLOCATE = frozenset(

@@ -8,7 +8,7 @@ from typing import Any
 
 from rapport.core.errors import Problem
 from rapport.core.schema import PARTS
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.toml import Section, TomlFile
 from rapport.tables.declaration import (
     DEFAULT_RECORD_ROWS,

@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rapport.core.errors import nearest_names
-from rapport.kernel.fields import Fields
-from rapport.kernel.paths import is_file, is_inside
+from rapport.kernel.config_fields import Fields
+from rapport.kernel.files import is_file, is_inside
 from rapport.tables.context import words_of
 from rapport.tables.declaration import DEFAULT_TIMEOUT_MS
 from rapport.tables.headers import is_reference, looks_secret

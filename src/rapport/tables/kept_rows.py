@@ -6,14 +6,13 @@ For tables with a lifetime that come from a server; files of the site are there 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.kernel.paths import make_private_directory, sync_path
+from rapport.kernel.files import make_private_directory, write_atomically
 from rapport.tables.declaration import TableDeclaration
 from rapport.tables.headers import is_reference
 from rapport.tables.loaded import LoadedTable
@@ -63,11 +62,7 @@ class KeptRows:
         )
         path = self._path(table.declared.name)
         make_private_directory(self._directory)
-        new = path.with_suffix(".new")
-        new.write_bytes(msgspec.msgpack.encode(kept))
-        sync_path(new)
-        os.replace(new, path)
-        sync_path(self._directory)
+        write_atomically(path, msgspec.msgpack.encode(kept))
 
     def find(self, declared: TableDeclaration) -> tuple[RowFile, int] | None:
         """The rows and when they were read; None when there are none of just this declaration, or

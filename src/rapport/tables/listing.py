@@ -12,8 +12,8 @@ from pathlib import Path
 from rapport.core.errors import InvalidInput, Problem, Severity
 from rapport.core.times import parse_duration
 from rapport.core.xml import XmlError, XmlNode, parse_xml
-from rapport.kernel.fields import suggest
-from rapport.kernel.paths import is_file
+from rapport.kernel.config_fields import suggest
+from rapport.kernel.files import is_file
 from rapport.tables.declaration import Concepts, TableDeclaration
 from rapport.tables.headers import is_reference
 from rapport.tables.xml_file import check_xpath

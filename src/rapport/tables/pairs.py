@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from rapport.core.errors import Problem, SiteError
-from rapport.kernel.fields import suggest
+from rapport.kernel.config_fields import suggest
 from rapport.tables.declaration import PairDeclaration
 from rapport.tables.loaded import LoadedTable
 from rapport.tables.row_file import MAX_FAULTS, RowFile, check_heading

@@ -14,8 +14,8 @@ import msgspec
 from rapport.core.errors import RapportError, UnknownName
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
-from rapport.kernel.own_thread import in_own_thread
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import run_in_thread
 from rapport.tables.declaration import TableDeclaration
 from rapport.tables.freshness import Freshness, TableStatus, fresh
 from rapport.tables.held import Changed
@@ -81,7 +81,7 @@ class Refreshing:
         """Takes in a new table, or another declaration of one; the fewest tables are chosen anew
         beside the loop, then switched. Raises SiteError; then everything stays as it was.
         """
-        read = await in_own_thread(
+        read = await run_in_thread(
             lambda: self._tables.read(declared), name=f"tables-{declared.name}"
         )
         await self._take(read, is_new=True)
@@ -94,7 +94,7 @@ class Refreshing:
             raise UnknownName("table", name, list(self._known))
         known, asked = self._known, self._known[name][0]
         try:
-            read = await in_own_thread(lambda: self._tables.read_again(name), name=f"tables-{name}")
+            read = await run_in_thread(lambda: self._tables.read_again(name), name=f"tables-{name}")
             changed = read is not None and await self._take(read)
         except RapportError as error:
             if self._known is known:  # otherwise it is about rows that are not in force any more
@@ -117,7 +117,7 @@ class Refreshing:
         """Puts rows in force that are known without asking; True when they were others. Raises
         UnknownName or SiteError.
         """
-        read = await in_own_thread(lambda: self._tables.given(name, file), name=f"tables-{name}")
+        read = await run_in_thread(lambda: self._tables.given(name, file), name=f"tables-{name}")
         return read is not None and await self._take(read)
 
     async def _take(self, read: LoadedTable, *, is_new: bool = False) -> bool:
@@ -127,7 +127,7 @@ class Refreshing:
         name = read.declared.name
         async with self._turn:
             while is_new or self._tables.declarations().get(name) == read.declared:
-                prepared = await in_own_thread(
+                prepared = await run_in_thread(
                     lambda: self._tables.prepared([read]), name="tables-prepare"
                 )
                 if self._tables.switch(prepared, self._clock.now_ms()):

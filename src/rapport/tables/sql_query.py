@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rapport.core.errors import InvalidInput, SiteError
-from rapport.kernel.paths import is_file
+from rapport.kernel.files import is_file
 from rapport.kernel.settings import read_secret
 from rapport.tables.row_file import (
     MOST_ROWS,

@@ -1,56 +1,84 @@
-"""What every medium promises: datagrams, best effort, sized, to one or to all in range.
-[CX-2, EN-4, EN-10]
+"""The interface of all media: datagrams of limited size, best effort, to one address or to all in
+range. [CX-2, EN-4, EN-10]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple, Protocol
 
+from rapport.core.errors import DuplicateName, TooLarge
 from rapport.kernel.clock import Now as Now
+from rapport.kernel.telemetry import get_logger
 
 Address = tuple[str, int]
 """Host and port; in memory and in simulations any name and any number."""
 
 MAX_DATAGRAM = 1_432
-"""What passes an Ethernet whole, over IPv4 and IPv6, with room for a tunnel: 1,500 less 48 for the
-headers, less 20. Larger ones are cut by IP and lost whole when one piece is.
+"""The largest datagram that an Ethernet carries unfragmented, over IPv4 and IPv6, with room for a
+tunnel: 1,500 less 48 for the headers, less 20.
 """
 
-Handler = Callable[[bytes, Address], None]
-"""Gets a datagram and the address it came from."""
+DatagramHandler = Callable[[bytes, Address], None]
+"""Receives a datagram and its sender's address."""
 
 
 class Sender(NamedTuple):
-    """Who sent a message, as far as it was proven."""
+    """The sender of a message, as far as it was proven."""
 
     address: Address
     identity: str = ""
-    """The owner of the key that sealed it; empty where nothing is sealed."""
+    """The owner of the key that sealed the message; empty without sealing."""
     kind: str = "network"
-    """`network`: a member of the network; `client`: one that only talks to members."""
+    """`network`: a member of the network; `client`: talks to members only."""
     to_all: bool = False
-    """It was said to all in range; false where that is not known."""
+    """Whether it was a broadcast; false if unknown."""
 
 
 class Endpoint(Protocol):
-    """A place on a medium.
-
-    Sending never waits and never fails because of who is at the other end: a datagram arrives
-    once, several times, out of order or never.
+    """An address on a medium. Sending never waits and never fails because of the receiver: a
+    datagram arrives once, several times, out of order or never.
     """
 
     address: Address
     max_datagram: int
 
     def send(self, datagram: bytes, to: Address) -> None:
-        """Towards one address; raises InvalidInput when larger than `max_datagram`."""
+        """Sends to one address; raises InvalidInput if larger than `max_datagram`."""
 
     def broadcast(self, datagram: bytes) -> None:
-        """To all in range; raises Unsupported where the medium cannot."""
+        """Sends to all in range; raises Unsupported if the medium cannot."""
 
-    def receive(self, handler: Handler) -> None:
-        """Calls the handler for each datagram from now on; a second call replaces the first."""
+    def receive(self, handler: DatagramHandler) -> None:
+        """Sets the handler of datagrams; replaces an earlier one."""
 
     async def close(self) -> None:
-        """Nothing is received after it returns; closing twice is no error."""
+        """Stops receiving; closing twice is no error."""
+
+
+_log = get_logger(__name__)
+
+
+def check_size(datagram: bytes, max_datagram: int) -> None:
+    """Raises TooLarge (an InvalidInput) for a datagram that the medium cannot carry."""
+    if len(datagram) > max_datagram:
+        raise TooLarge(
+            f"a datagram of {len(datagram)} bytes; this medium carries {max_datagram}",
+            code="transport.too_large",
+            hint="send it through a Station, which cuts messages into datagrams",
+        )
+
+
+def report_failure(error: Exception, sender: Address) -> None:
+    """Logs an exception of a handler; it must not stop later datagrams."""
+    _log.error("a datagram's handler failed", sender=sender, error=repr(error))
+
+
+def check_is_free(address: Address, taken: Container[Address]) -> None:
+    """Raises DuplicateName if the address has an endpoint."""
+    if address in taken:
+        raise DuplicateName(
+            f"there is an endpoint at {address[0]}:{address[1]} already",
+            code="transport.address_taken",
+            hint="choose another address, or close the other endpoint",
+        )

@@ -1,8 +1,8 @@
-"""Messages larger than a datagram: cut into fragments, and put together again whatever the medium
-does to them. [CX-2, EN-4]
+"""Messages larger than a datagram: split into fragments and reassembled, despite loss, duplicates
+and reordering. [CX-2, EN-4]
 
 A fragment begins with one byte: 0 = a whole message follows; 1 = a part: number of the message,
-place, count and checksum of the whole, then the part. Integers are big-endian.
+index, count and checksum of the whole, then the part. Integers are big-endian.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ _HEADER = Struct(">BIHHI")
 HEADER_BYTES = _HEADER.size
 _MOST_PARTS = 65_535
 _OVERHEAD_BYTES = 200
-"""What Python keeps beside the bytes of a part; counted, so that tiny parts cannot fill memory."""
+"""Memory that Python needs beside the bytes of a part; counted, so that tiny parts cannot fill
+memory.
+"""
 _REMEMBERED = 4_096
 
 _Key = tuple[Hashable, int, int, int]
 """Sender, and number, count and checksum of the message."""
 
 
-def split(message: bytes, limit: int, number: int) -> list[bytes]:
+def split_message(message: bytes, limit: int, number: int) -> list[bytes]:
     """The message as fragments of at most `limit` bytes, in order.
 
-    `number` tells messages of one sender apart while their fragments are under way; 32 bits of it
-    are used. Raises TooLarge for more than 65,535 fragments.
+    `number` (32 bits) distinguishes pending messages of one sender. Raises TooLarge for more than
+    65,535 fragments.
     """
     if len(message) < limit:
         return [WHOLE + message]
@@ -55,29 +57,29 @@ def split(message: bytes, limit: int, number: int) -> list[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class AssemblyLimits:
-    """What incomplete messages may cost; beyond it the oldest are given up."""
+class ReassemblyLimits:
+    """Limits of incomplete messages; beyond them the oldest are dropped."""
 
     message_bytes: int = 1024 * 1024
-    """Largest message; a sender that goes beyond it loses that message."""
+    """Largest message; larger ones are dropped."""
     sender_bytes: int = 4 * 1024 * 1024
-    """For one sender, at least `message_bytes`: nobody can push out what others send."""
+    """For one sender, at least `message_bytes`, so that no sender can displace others."""
     all_bytes: int = 32 * 1024 * 1024
     """For all senders together."""
     keep_ms: float = 5_000
-    """An incomplete message is given up so long after its first fragment."""
+    """Time from the first fragment until an incomplete message is dropped."""
 
 
 @dataclass(slots=True)
-class AssemblyCounters:
-    """What became of fragments; only ever growing."""
+class ReassemblyCounters:
+    """Monotonic counters of fragments and messages."""
 
     completed: int = 0
     timed_out: int = 0
     pushed_out: int = 0
-    """Given up because a limit was reached."""
+    """Dropped because of a limit."""
     bad: int = 0
-    """Fragments that cannot be ours, and messages whose checksum was wrong."""
+    """Invalid fragments, and messages with a wrong checksum."""
 
 
 class _Incomplete:
@@ -92,7 +94,7 @@ class _Incomplete:
         self.cost = _OVERHEAD_BYTES
 
     def add(self, index: int, part: bytes) -> int:
-        """Keeps a part; returns what that costs."""
+        """Adds a part; returns its cost in memory."""
         self.parts[index] = part
         cost = len(part) + _OVERHEAD_BYTES
         self.bytes += len(part)
@@ -100,8 +102,8 @@ class _Incomplete:
         return cost
 
 
-class _OfSender:
-    """What one sender has begun."""
+class _SenderMessages:
+    """The incomplete messages of one sender."""
 
     __slots__ = ("begun", "cost")
 
@@ -110,27 +112,26 @@ class _OfSender:
         self.cost = 0
 
 
-class Assembly:
+class Reassembler:
     """Incomplete messages of many senders, within limits."""
 
-    def __init__(self, limits: AssemblyLimits | None = None) -> None:
-        self.limits = limits or AssemblyLimits()
-        self.counters = AssemblyCounters()
+    def __init__(self, limits: ReassemblyLimits | None = None) -> None:
+        self.limits = limits or ReassemblyLimits()
+        self.counters = ReassemblyCounters()
         self.cost_bytes = 0
-        """What is kept now."""
+        """Memory in use."""
         self._incomplete: dict[_Key, _Incomplete] = {}
-        self._senders: dict[Hashable, _OfSender] = {}
+        self._senders: dict[Hashable, _SenderMessages] = {}
         self._done: dict[_Key, None] = {}
 
     def __len__(self) -> int:
-        """How many messages are incomplete."""
         return len(self._incomplete)
 
     def take(self, fragment: bytes, sender: Hashable, now_ms: float) -> bytes | None:
-        """The message that this fragment completes; none while parts are missing.
+        """Returns the message that this fragment completes; None while parts are missing.
 
-        A message is given once, also when its fragments come several times; a fragment that cannot
-        be one is counted and dropped. `now_ms` is steady time.
+        Each message is returned once, even if its fragments arrive several times. Invalid fragments
+        are counted and dropped. `now_ms` is steady time.
         """
         if fragment[:1] == WHOLE:
             return fragment[1:] if len(fragment) - 1 <= self.limits.message_bytes else self._bad()
@@ -145,10 +146,10 @@ class Assembly:
         return self._add(key, index, fragment[HEADER_BYTES:], now_ms)
 
     def expire(self, now_ms: float) -> None:
-        """Gives up what has been incomplete for too long."""
+        """Drops messages that have been incomplete for too long."""
         before_ms = now_ms - self.limits.keep_ms
         while self._incomplete:
-            key = next(iter(self._incomplete))  # the oldest: they are kept in order of arrival
+            key = next(iter(self._incomplete))  # the oldest, in order of arrival
             if self._incomplete[key].since_ms > before_ms:
                 return
             self._forget(key)
@@ -181,13 +182,13 @@ class Assembly:
 
     def _begin(self, key: _Key, now_ms: float) -> _Incomplete:
         message = self._incomplete[key] = _Incomplete(now_ms)
-        sender = self._senders.setdefault(key[0], _OfSender())
+        sender = self._senders.setdefault(key[0], _SenderMessages())
         sender.begun[key] = None
         self._charge(sender, message.cost)
         return message
 
     def _make_room(self, newest: _Key) -> None:
-        """Gives up the oldest of this sender, then of all, until the limits are kept."""
+        """Drops the oldest messages of this sender, then of all, until the limits hold."""
         sender = self._senders[newest[0]]
         while sender.cost > self.limits.sender_bytes:
             self._push_out(next(iter(sender.begun)))
@@ -198,7 +199,7 @@ class Assembly:
         self._forget(key)
         self.counters.pushed_out += 1
 
-    def _charge(self, sender: _OfSender, cost: int) -> None:
+    def _charge(self, sender: _SenderMessages, cost: int) -> None:
         self.cost_bytes += cost
         sender.cost += cost
 

@@ -1,8 +1,8 @@
-"""Datagrams on simulated time: delay, loss, repetition, disorder, range and partitions, all drawn
-from one seed. [CX-7, EN-10]
+"""Datagrams on simulated time: delay, loss, duplication, reordering, range and partitions, from one
+seed. [CX-7, EN-10]
 
-Knows no asyncio: a datagram is a call planned on the scheduler. A handler that raises ends the run,
-as a fault in a simulation should.
+It uses no asyncio: a datagram is a call planned on the scheduler. A handler that raises ends the
+run.
 """
 
 from __future__ import annotations
@@ -13,29 +13,26 @@ from dataclasses import dataclass
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.kernel.simulation import Scheduler
-from rapport.transport.base import MAX_DATAGRAM, Address, Handler
-from rapport.transport.delivery import check_is_free, check_size
+from rapport.transport.base import MAX_DATAGRAM, Address, DatagramHandler, check_is_free, check_size
 
 Position = tuple[float, float]
-"""Metres east and north of somewhere."""
+"""Metres east and north of an origin."""
 
 Whereabouts = Callable[[Address], Position | None]
-"""Where an address is now; none: nowhere, so out of everybody's range."""
+"""The current position of an address; None: out of range of all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """What a datagram meets on its way."""
+class SimulatedLink:
+    """The properties of a link."""
 
     delay_ms: float = 1.0
     jitter_ms: float = 0.0
-    """Added to the delay, uniformly from 0 to this; more than the time between two datagrams puts
-    them out of order.
-    """
+    """Upper limit of a uniformly random addition to the delay, which may reorder datagrams."""
     loss: float = 0.0
-    """The chance that it never arrives."""
+    """The probability that a datagram is lost."""
     duplication: float = 0.0
-    """The chance that it arrives twice, each with a delay of its own."""
+    """The probability that it arrives twice, with independent delays."""
 
     def __post_init__(self) -> None:
         chances = (self.loss, self.duplication)
@@ -49,19 +46,19 @@ class Link:
 
 @dataclass(slots=True)
 class MediumCounters:
-    """What became of datagrams; only ever growing."""
+    """Monotonic counters of datagrams."""
 
     sent: int = 0
-    """To each receiver in range, so a broadcast counts several."""
+    """Counted per receiver in range."""
     arrived: int = 0
     lost: int = 0
     duplicated: int = 0
     out_of_range: int = 0
     cut_off: int = 0
     nobody: int = 0
-    """Nobody was at the address when it arrived, or nobody listened."""
+    """No endpoint or handler was at the address on arrival."""
     bytes: int = 0
-    """Sent."""
+    """Bytes sent."""
 
 
 class SimulatedMedium:
@@ -71,7 +68,7 @@ class SimulatedMedium:
         self,
         scheduler: Scheduler,
         chance: Chance,
-        link: Link | None = None,
+        link: SimulatedLink | None = None,
         *,
         range_metres: float | None = None,
         positions: Mapping[Address, Position] | Whereabouts | None = None,
@@ -80,14 +77,14 @@ class SimulatedMedium:
         """Without `range_metres` everybody reaches everybody; with it `positions` says where each
         address is: a mapping or a function, asked whenever something is sent.
         """
-        self.link = link or Link()
+        self.link = link or SimulatedLink()
         self.counters = MediumCounters()
         self._scheduler, self._chance = scheduler, chance
         self._range_metres = range_metres
         self._position_of = _as_function(positions)
         self._max_datagram = max_datagram
         self._places: dict[Address, SimulatedEndpoint] = {}
-        self._links: dict[tuple[Address, Address], Link] = {}
+        self._links: dict[tuple[Address, Address], SimulatedLink] = {}
         self._groups: dict[Address, int] | None = None
         self._number = 0
 
@@ -101,7 +98,7 @@ class SimulatedMedium:
         self._places[address] = endpoint
         return endpoint
 
-    def set_link(self, sender: Address, to: Address, link: Link | None) -> None:
+    def set_link(self, sender: Address, to: Address, link: SimulatedLink | None) -> None:
         """What datagrams of one to the other meet, in this direction; none: what all meet."""
         if link is None:
             self._links.pop((sender, to), None)
@@ -152,7 +149,7 @@ class SimulatedMedium:
             counters.duplicated += 1
             self._plan(datagram, sender, to, link)
 
-    def _plan(self, datagram: bytes, sender: Address, to: Address, link: Link) -> None:
+    def _plan(self, datagram: bytes, sender: Address, to: Address, link: SimulatedLink) -> None:
         delay_ms = link.delay_ms
         if link.jitter_ms:
             delay_ms += self._chance.random() * link.jitter_ms
@@ -185,7 +182,7 @@ class SimulatedEndpoint:
 
     def __init__(self, medium: SimulatedMedium, address: Address, max_datagram: int) -> None:
         self.address, self.max_datagram = address, max_datagram
-        self.handler: Handler | None = None
+        self.handler: DatagramHandler | None = None
         self._medium = medium
         self._is_closed = False
 
@@ -201,7 +198,7 @@ class SimulatedEndpoint:
         if not self._is_closed:
             self._medium.carry_to_all(datagram, self.address)
 
-    def receive(self, handler: Handler) -> None:
+    def receive(self, handler: DatagramHandler) -> None:
         """Calls the handler for each datagram from now on."""
         if not self._is_closed:
             self.handler = handler

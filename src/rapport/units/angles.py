@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Literal
 
 from rapport.core.errors import InvalidInput
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 
 Axis = Literal["latitude", "longitude"]
 AngleForm = Literal["decimal", "dms", "nmea"]
@@ -17,7 +17,7 @@ _SIGNS: dict[Axis, dict[str, float]] = {
     "latitude": {"N": 1.0, "S": -1.0},
     "longitude": {"E": 1.0, "W": -1.0},
 }
-"""O is east in German and west in French, Spanish and Portuguese, so it is refused."""
+"""O is east in German and west in French, Spanish and Portuguese, so it is rejected."""
 _NUMBER = r"\d{1,3}(?:\.\d{0,12})?"
 _PATTERNS: dict[AngleForm, re.Pattern[str]] = {
     "decimal": re.compile(rf"([+-]?)({_NUMBER})\s*°?", re.ASCII),
@@ -87,7 +87,7 @@ def write_angle(degrees: float, axis: Axis, form: AngleForm = "dms", digits: int
 
 
 def _sign_of(written: str, axis: Axis, text: str, form: AngleForm) -> tuple[float, str]:
-    """The sign that a hemisphere's letter at either end says (0: none), and what is left."""
+    """The sign of a hemisphere letter at either end (0: none), and the remaining text."""
     for letter, rest in ((written[:1], written[1:]), (written[-1:], written[:-1])):
         if not letter.isalpha() or (form == "dms" and letter in "dms"):
             continue

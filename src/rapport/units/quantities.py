@@ -1,11 +1,14 @@
-"""Units by name, and the exact conversion between two of the same dimension. [ME-10, ME-11]"""
+"""Units by name, exact conversion between units of a dimension, and numbers as text.
+[ME-10, ME-11]
+"""
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from functools import lru_cache
 from math import lcm
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,14 +30,14 @@ _NEEDS = {
     frozenset(("mass", "volume")): "the density",
     frozenset(("mass flow", "flow")): "the density",
 }
-"""Dimensions between which there is a way that no factor can go."""
+"""Conversions that need more than a factor, and what they need."""
 
 
 class Affine(msgspec.Struct, frozen=True):
     """`target = (value * multiply + add) / divide`.
 
-    Three numbers and not `scale, offset`: small whole numbers stay exact, so 77 degF is 25 degC and
-    not 25.000000000000004. Where whole numbers do not do (radians), `divide` is 1.
+    Three numbers instead of `scale, offset` keep small integers exact: 77 degF is 25 degC and not
+    25.000000000000004. If integers do not suffice (radians), `divide` is 1.
     """
 
     multiply: float
@@ -43,17 +46,15 @@ class Affine(msgspec.Struct, frozen=True):
 
     @property
     def scale(self) -> float:
-        """The factor alone."""
         return self.multiply / self.divide
 
     @property
     def offset(self) -> float:
-        """What is added, in the target unit."""
+        """The offset in the target unit."""
         return self.add / self.divide
 
     @property
     def is_identity(self) -> bool:
-        """Nothing to do."""
         return (self.multiply, self.add, self.divide) == (1.0, 0.0, 1.0)
 
     def apply(self, value: _Number) -> _Number:
@@ -61,7 +62,7 @@ class Affine(msgspec.Struct, frozen=True):
         return (value * self.multiply + self.add) / self.divide
 
     def expression(self, name: str) -> str:
-        """The same arithmetic as Python text on the variable `name`, without steps that do nothing.
+        """The same arithmetic as a Python expression on `name`, without neutral steps.
 
         >>> converter("ft", "m").expression("x"), converter("degF", "degC").expression("t")
         ('x * 0.3048', '(t * 5.0 + -160.0) / 9.0')
@@ -94,7 +95,7 @@ def unit_named(name: str) -> Unit:
 
 @lru_cache(maxsize=1024)
 def converter(from_unit: str, to_unit: str) -> Affine:
-    """How to turn values of one unit into another; InvalidInput `unit.unknown`, `unit.mismatch`.
+    """The conversion from one unit to another; InvalidInput `unit.unknown`, `unit.mismatch`.
 
     >>> converter("degF", "degC").apply(77.0), converter("km/h", "m/s").apply(30.0)
     (25.0, 8.333333333333334)
@@ -110,7 +111,7 @@ def converter(from_unit: str, to_unit: str) -> Affine:
 
 
 def _why_not(source: str, target: str) -> str:
-    """What it would take, where people often try; else what the target may be given in."""
+    """A hint: what the conversion needs, or the units of the target's dimension."""
     needs = _NEEDS.get(frozenset((source, target)))
     if needs is not None:
         return f"that needs {needs}: convert by a function of the site"
@@ -132,3 +133,45 @@ def _affine(scale: Fraction, offset: Fraction) -> Affine:
 def _is_decimal(number: Fraction) -> bool:
     """The number has few decimal digits."""
     return (number * 10**9).denominator == 1
+
+
+DecimalMark = Literal["point", "comma"]
+
+_POINT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
+_COMMA = re.compile(r"[+-]?(?:\d+,?\d*|,\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
+_LONGEST = 400
+"""A float needs no more digits than this; longer text is not read as a number."""
+
+
+def parse_number(text: str, decimal: DecimalMark = "point") -> float:
+    """Parses a number; raises InvalidInput `value.not_a_number`.
+
+    Thousands separators are refused: `1.234` would mean two things.
+
+    >>> parse_number("-30,05", "comma"), parse_number("1e3")
+    (-30.05, 1000.0)
+    """
+    stripped = text.strip()
+    pattern = _POINT if decimal == "point" else _COMMA
+    if len(stripped) > _LONGEST or not pattern.fullmatch(stripped):
+        raise InvalidInput(
+            f"{text[:40]!r} is not a number with a decimal {decimal}",
+            code="value.not_a_number",
+            hint=_other_mark(stripped, decimal),
+        )
+    return float(stripped.replace(",", "."))
+
+
+def looks_like_number(text: str) -> DecimalMark | None:
+    """The decimal mark with which `text` is a number; None if with neither."""
+    stripped = text.strip()
+    if len(stripped) > _LONGEST:
+        return None
+    if _POINT.fullmatch(stripped):
+        return "point"
+    return "comma" if _COMMA.fullmatch(stripped) else None
+
+
+def _other_mark(text: str, decimal: DecimalMark) -> str:
+    mark = looks_like_number(text)
+    return f'it looks like decimal = "{mark}"' if mark and mark != decimal else ""

@@ -22,7 +22,7 @@ from rapport.core.times import read_iso
 
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
-"""Years 1 to 9999, what ISO 8601 can name; outside is a fault of the device, not a time."""
+"""Years 1 to 9999, the range of ISO 8601; times outside are faults of devices."""
 
 Fold = Literal["", "first", "second"]
 
@@ -31,11 +31,11 @@ _LIKELY_FIRST_MS, _LIKELY_LAST_MS = 946_684_800_000, 4_102_444_800_000  # 2000 t
 
 
 class LocalTimes(NamedTuple):
-    """What holds for local times that declare nothing of their own."""
+    """The defaults of local times without a zone."""
 
     zone: str = ""
     takes_first: bool = False
-    """Of a time that comes twice the first is taken; the order of a file's rows then decides."""
+    """Whether ambiguous times are the first of the two; the order of a file's rows then decides."""
 
 
 _UNDECLARED = LocalTimes()
@@ -97,7 +97,7 @@ def from_pattern(text: str, pattern: str, zone: str = "", fold: Fold = "first") 
 
 
 def _end_of_day(text: str, pattern: str) -> datetime | None:
-    """The moment of a text whose hour is 24, with nothing after it; None when it is none.
+    """The moment of a text with the hour 24:00; None for other texts.
 
     Only an hour can be what makes a text with 24 in it no time, and one with 00 there a time.
     """
@@ -191,7 +191,7 @@ def _to_ms(moment: datetime, text: str, zone: str, fold: Fold) -> int:
 
 
 def _existing(moment: datetime, text: str, zone: str) -> datetime:
-    """Refuses a time the clocks jump over."""
+    """Raises InvalidInput for a local time that a clock change skips."""
     try:
         back = moment.astimezone(UTC).astimezone(moment.tzinfo)
     except OverflowError:

@@ -21,7 +21,7 @@ from rapport.channel.access.admission import OPEN_TO_ALL, Admission
 from rapport.channel.access.rates import FailedAttempts
 from rapport.channel.access.rights import LOCAL, NOBODY
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated
-from rapport.core.web_addresses import is_loopback as is_loopback
+from rapport.core.urls import is_loopback
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings, parse_proxies
 from rapport.kernel.telemetry import get_logger

@@ -21,16 +21,16 @@ from rapport.core.codec import (
     DATA_TYPE,
     decode_cloudevent,
     decode_cloudevents,
+    have_no_headers,
     is_json_type,
     is_xml_type,
     octets_event_parts,
 )
 from rapport.core.errors import InvalidInput, KeyReused, NotAllowed, TooLarge
 from rapport.core.event import ADDED_FIELDS, MAX_NAME, Event, check_envelope
+from rapport.core.event_columns import parse_times_vectorized
 from rapport.core.ids import content_id
-from rapport.core.time_columns import parse_many_times
 from rapport.core.times import parse_time
-from rapport.core.usual_events import are_bare
 from rapport.core.xml import check_xml
 from rapport.mediation.formats.objects import unpack
 from rapport.mediation.interpretation import FormatChoice
@@ -173,7 +173,7 @@ def read_cloudevents(headers: Mapping[str, str], body: bytes, now_ms: int) -> Se
         return [_read_binary(headers, body, now_ms)]
     kind = headers.get("content-type", "").split(";")[0].strip()
     if kind == BATCH_TYPE or body.lstrip()[:1] == b"[":
-        events = decode_cloudevents(body, received_ms=now_ms, read_times=parse_many_times)
+        events = decode_cloudevents(body, received_ms=now_ms, read_times=parse_times_vectorized)
     else:
         events = [decode_cloudevent(body, received_ms=now_ms)]
     check_payloads(events)
@@ -182,7 +182,7 @@ def read_cloudevents(headers: Mapping[str, str], body: bytes, now_ms: int) -> Se
 
 def check_payloads(events: Sequence[Event]) -> None:
     """Raises InvalidInput for a payload that is not what its media type says."""
-    for event in () if are_bare(events) else events:
+    for event in () if have_no_headers(events) else events:
         if event.headers and DATA_TYPE in event.headers and DATA_ENCODING not in event.headers:
             _check_payload(event)
 

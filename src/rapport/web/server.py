@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from rapport.core.errors import Unavailable
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings
-from rapport.kernel.tasks import end_firmly
+from rapport.kernel.tasks import cancel_until_done
 from rapport.kernel.telemetry import get_logger
 
 _log = get_logger(__name__)
@@ -200,7 +200,7 @@ async def listening(
         try:
             yield _base_url(node.settings.host, listener.getsockname()[1])
         finally:
-            await end_firmly(sweeping)
+            await cancel_until_done(sweeping)
     finally:
         node.doors_close.set()
         server.should_exit = True

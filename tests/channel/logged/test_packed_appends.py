@@ -18,9 +18,9 @@ from rapport.channel.channel import Appended, PackedStretch
 from rapport.channel.logged.channel import LoggedChannel
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.logged.grouping import BLOCK_EVENTS
+from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.errors import TooLarge
 from rapport.core.event import Event
-from rapport.core.packed_events import PackedEvents
 from rapport.kernel.clock import ManualClock
 from support.packed import Numbers
 from support.packed import pack as packed_of
@@ -32,7 +32,7 @@ def event(number: int, data: bytes = b"{}") -> Event:
     return Event("source", f"e{number}", "t", "s", NOON, data, {"cause": "x"})
 
 
-def pack(numbers: Sequence[int], data: bytes = b"{}", *, carrying: bool = True) -> PackedEvents:
+def pack(numbers: Sequence[int], data: bytes = b"{}", *, carrying: bool = True) -> EncodedBatch:
     made = [event(number, data) for number in numbers]
     return packed_of(made, *([Numbers(numbers)] if carrying else []))
 

@@ -11,7 +11,7 @@ from rapport.cli.context.keys import app
 from rapport.cli.main import run
 from rapport.core.errors import InvalidInput, SiteError, UnknownName
 from rapport.kernel.clock import SystemClock
-from rapport.transport.key_files import load_keys, read_key_file
+from rapport.transport.keys import load_keys, read_key_file
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from rapport.cli.policies.load_nodes import Nodes
 from rapport.core.errors import InvalidInput
-from rapport.kernel.approximate import Approximate, Report
+from rapport.kernel.approximation import ApproximateReport, ApproximateReporter
 from rapport.kernel.chance import Chance
 
 
@@ -16,8 +16,8 @@ class Member:
     """A node that keeps its share; what a door would say is handed on at once."""
 
     def __init__(self, name: str, share: float) -> None:
-        self.name, self.source = name, Approximate(share)
-        self.waiting: list[Report] = []
+        self.name, self.source = name, ApproximateReporter(share)
+        self.waiting: list[ApproximateReport] = []
 
     def measure(self, value: float) -> None:
         report = self.source.offer(value)

@@ -19,7 +19,7 @@ from rapport.channel.channel import Channels
 from rapport.cli.main import run
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import CORRECTS, DONE, RELEASED, RELEASES, ReleaseDone
+from rapport.core.release import CORRECTS, RELEASE_DONE, RELEASED, RELEASES, ReleaseDone
 from rapport.kernel.clock import ManualClock
 from rapport.policy.replaying.log import LogReplay
 from rapport.policy.replaying.replay import ReplayResult
@@ -206,7 +206,9 @@ def test_of_a_corrected_reading_the_newest_counts_however_late_it_came(site: Pat
             through=channels.channel("events").last_position(),
         )
         data = msgspec.json.encode(done)
-        await channels.channel(RELEASES).append([Event("mediation", "r1", DONE, "", 0, data)])
+        await channels.channel(RELEASES).append(
+            [Event("mediation", "r1", RELEASE_DONE, "", 0, data)]
+        )
         result = await replayed(site, channels, BEGIN + DAY, BEGIN + 2 * DAY)
         assert [(one.time, one.causes) for one in result.detections] == [
             (noon(2) + 3_600_000, ((noon(2) + 3_600_000, "c2"),))

@@ -15,7 +15,7 @@ from rapport.communication.adapters.mqtt.settings import (
 from rapport.communication.adapters.web.settings import WEBHOOK_INPUT_KEYS, read_webhook_input
 from rapport.communication.addresses import address_fault
 from rapport.core.message import Identifier
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 
 ADAPTERS = ("apprise", "inbox", "mail", "mqtt", "webhook", "ws")

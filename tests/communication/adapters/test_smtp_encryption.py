@@ -22,7 +22,7 @@ from rapport.communication.adapters.mail.settings import (
 from rapport.communication.adapters.mail.smtp_connections import SmtpConnections
 from rapport.core.errors import Problem
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 from support.servers.certificates import write_certificate
 from support.servers.ports import free_port

@@ -281,7 +281,7 @@ def test_settings_that_mean_nothing_are_refused_with_a_hint(wrong: dict) -> None
 def test_fewer_copies_than_none_are_refused(wrong: dict) -> None:
     from rapport.context.broker.settings import ReplicationSettings
 
-    with pytest.raises(InvalidInput, match="cannot be") as raised:
+    with pytest.raises(InvalidInput, match="is out of range") as raised:
         ReplicationSettings(**wrong)
     assert raised.value.code == "context.bad_settings"
 

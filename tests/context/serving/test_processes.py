@@ -16,8 +16,7 @@ from rapport.context.api import (
     load_keys,
 )
 from rapport.core.errors import RapportError, Unavailable
-from rapport.transport.key_files import add_key, share_keys
-from rapport.transport.keys import make_key
+from rapport.transport.keys import add_key, make_key, share_keys
 from support.processes.context import BrokerProcess
 
 pytestmark = pytest.mark.slow

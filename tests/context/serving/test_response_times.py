@@ -27,7 +27,7 @@ from rapport.context.messages import (
 )
 from rapport.context.response_times import BrokerSummary, ResponseTimes
 from rapport.core.context_record import ContextRecord
-from rapport.core.durations import DurationCounts
+from rapport.core.times import DurationCounts
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.transport.base import Now, Sender

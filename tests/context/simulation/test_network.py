@@ -9,7 +9,7 @@ from rapport.context.simulation.point import SearchPoint, make_load, make_networ
 from rapport.context.simulation.run import run_load
 from rapport.kernel.chance import Chance
 from rapport.overlay.topology import from_edges, random_regular, ring
-from rapport.transport.simulated import Link
+from rapport.transport.simulated import SimulatedLink
 
 POINT = SearchPoint(part="test", brokers=40, copies=2, requests=100, look_ahead="probe")
 
@@ -35,7 +35,7 @@ def test_messages_through_the_codec_give_the_same_results(look_ahead):
             replication=ReplicationSettings(kind="random"),
         )
         topology = random_regular(range(30), 4, Chance(1))
-        link = Link(delay_ms=2.0, jitter_ms=1.0, loss=0.1, duplication=0.05)
+        link = SimulatedLink(delay_ms=2.0, jitter_ms=1.0, loss=0.1, duplication=0.05)
         network = SimulatedNetwork(
             topology, settings, link=link, seed=3, through_codec=through_codec
         )
@@ -57,7 +57,7 @@ def test_hops_messages_and_times_of_a_line_of_brokers_are_as_counted_by_hand():
         search=SearchSettings(look_ahead="off"), replication=ReplicationSettings(kind="none")
     )
     network = SimulatedNetwork(
-        from_edges([(0, 1), (1, 2)]), settings, link=Link(delay_ms=3.0), seed=1
+        from_edges([(0, 1), (1, 2)]), settings, link=SimulatedLink(delay_ms=3.0), seed=1
     )
     rows = asked(network, requests=30, keys=1, within_ms=1_000)
     home = min(rows, key=lambda row: row["hops"])["broker"]

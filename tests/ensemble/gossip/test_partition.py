@@ -15,7 +15,7 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
-from rapport.transport.simulated import Link, SimulatedMedium
+from rapport.transport.simulated import SimulatedLink, SimulatedMedium
 
 HOUR_MS = 3_600_000
 NODES = [(f"n{number:02}", 7) for number in range(20)]
@@ -108,7 +108,9 @@ def test_within_ten_periods_after_an_hour_of_partition_all_replicas_are_the_newe
     ip: bool, period_ms: int
 ) -> None:
     scheduler = Scheduler()
-    medium = SimulatedMedium(scheduler, Chance(4), Link(delay_ms=20, jitter_ms=30, loss=0.1))
+    medium = SimulatedMedium(
+        scheduler, Chance(4), SimulatedLink(delay_ms=20, jitter_ms=30, loss=0.1)
+    )
     newest: dict[str, int] = {}
     nodes = [Node(scheduler, medium, address, ip, newest, period_ms) for address in NODES]
     scheduler.run(12 * period_ms)

@@ -22,8 +22,8 @@ from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.overlay.swim_settings import SwimSettings
-from rapport.transport.udp_broadcast import Group
+from rapport.overlay.swim_protocol import SwimSettings
+from rapport.transport.udp import MulticastGroup
 
 GATE = threading.Event()
 """What components that hang wait for."""
@@ -157,8 +157,8 @@ def quick() -> RuntimeSettings:
 
 
 @pytest.fixture
-def group() -> Group:
+def group() -> MulticastGroup:
     """A multicast group of this test alone."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
-        return Group("239.77.4.9", probe.getsockname()[1])
+        return MulticastGroup("239.77.4.9", probe.getsockname()[1])

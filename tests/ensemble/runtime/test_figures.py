@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.core.durations import Durations
+from rapport.core.times import DurationHistogram
 from rapport.ensemble.messages import Headers, Published, Pull
 from rapport.ensemble.runtime.figures import GossipFigures, GossipSummary
 from rapport.ensemble.simulation.ages import KnowledgeAges
@@ -35,7 +35,7 @@ def test_ages_are_those_of_the_simulator_but_for_first_versions(
     figures, judge = GossipFigures("here", 0), KnowledgeAges()
     figures.received(version("a", 0))
     known: set[str] = set()
-    expected, now_ms = Durations(), 0
+    expected, now_ms = DurationHistogram(), 0
     for component, wait_ms, ago_ms in arrivals:
         now_ms += wait_ms
         said = version(component, now_ms - ago_ms)

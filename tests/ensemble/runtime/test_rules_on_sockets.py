@@ -18,7 +18,7 @@ from rapport.ensemble.rules.trace_files import write_trace
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.ensemble.trace import IP, RADIO, Kind, Recorder, System, Trace, TraceEvent
 from rapport.transport.base import Address
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.udp import MulticastGroup
 
 Opened = Callable[[], Any]
 PULLING = {"header_ms": 60, "pull_ms": 90, "local_ms": 120, "global_ms": 1_000}
@@ -51,7 +51,11 @@ def system_of(nodes: list[Any]) -> System:
 @pytest.mark.slow
 @pytest.mark.parametrize("media", [(IP,), (RADIO,), (RADIO, IP)], ids=" and ".join)
 def test_no_rule_is_broken_by_nodes_on_sockets(
-    opened: Opened, quick: RuntimeSettings, group: Group, media: tuple[str, ...], tmp_path: Path
+    opened: Opened,
+    quick: RuntimeSettings,
+    group: MulticastGroup,
+    media: tuple[str, ...],
+    tmp_path: Path,
 ) -> None:
     async def scenario() -> Trace:
         names: dict[Address, str] = {}

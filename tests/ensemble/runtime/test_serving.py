@@ -28,12 +28,12 @@ from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now, SystemClock
-from rapport.overlay.swim_messages import Ping, encode
+from rapport.overlay.swim_protocol import Ping, encode
 from rapport.transport.addresses import format_address
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys, make_key
-from rapport.transport.opening import open_station
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.station import open_station
+from rapport.transport.udp import MulticastGroup
 
 Opened = Callable[[], Any]
 
@@ -67,7 +67,7 @@ def test_nodes_that_know_one_of_them_meet_and_their_components_exchange(
 
 
 def test_nodes_of_one_multicast_group_meet_without_knowing_addresses(
-    opened: Opened, group: Group
+    opened: Opened, group: MulticastGroup
 ) -> None:
     async def scenario() -> None:
         keys = ring()
@@ -81,7 +81,7 @@ def test_nodes_of_one_multicast_group_meet_without_knowing_addresses(
     asyncio.run(scenario())
 
 
-def test_a_node_on_radio_and_ip_joins_both_worlds(opened: Opened, group: Group) -> None:
+def test_a_node_on_radio_and_ip_joins_both_worlds(opened: Opened, group: MulticastGroup) -> None:
     async def scenario() -> None:
         async with opened() as world:
             on_ip = await world.person("ip")

@@ -18,9 +18,9 @@ import pytest
 from rapport.channel.export.files import write_parts
 from rapport.context.response_times import BrokerSummary
 from rapport.core.detection import Detection, Undecided
-from rapport.core.durations import DurationCounts, Durations
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Identifier, Message
+from rapport.core.times import DurationCounts, DurationHistogram
 from rapport.ensemble.runtime.figures import GossipSummary
 
 Row = dict[str, Any]
@@ -836,7 +836,7 @@ class OddLog:
         self.append("overlay.summaries", broken)
 
     def durations(self, at_least: int = 0) -> DurationCounts:
-        found = Durations()
+        found = DurationHistogram()
         for _ in range(self.chance.randrange(at_least, 30)):
             found.add(int(self.chance.expovariate(1 / 5_000)))
         return found.take()

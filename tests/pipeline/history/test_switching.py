@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.core.detection import Undecided, detection_lines, each_once
+from rapport.core.detection import Undecided, detection_lines, unique_undecided
 from rapport.core.errors import PolicyError, Unsupported
 from rapport.kernel.chance import Chance
 from rapport.pipeline.history import switching
@@ -117,7 +117,7 @@ def locally(case: Case) -> tuple[bytes, list[Undecided], dict[str, int]]:
         undecided += runner.take_undecided()
     found += runner.finish()
     undecided += runner.take_undecided()
-    return detection_lines(found), each_once(undecided), runner.runner.suppressed()
+    return detection_lines(found), unique_undecided(undecided), runner.runner.suppressed()
 
 
 def run(case: Case, history: ReadingsFiles, way: tuple[int, int], pull: Pull) -> SparkReplay:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.core.corrections import Corrections
 from rapport.core.event import Event
+from rapport.core.release import Corrections
 from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.silver import update_silver
 from rapport.policy.engine.events import late_event

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rapport.core.detection import Cause, Detection, Undecided, detection_order, each_once
+from rapport.core.detection import Cause, Detection, Undecided, detection_order, unique_undecided
 from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
 from rapport.pipeline.live.decoding import Decoded
@@ -246,7 +246,7 @@ class Batch(msgspec.Struct):
 
 def in_form(found: list[Detection], undecided: list[Undecided], late: list[Cause]) -> Outcome:
     """In one order; late ones that stand in several buckets once."""
-    return sorted(found, key=detection_order), each_once(undecided), sorted(set(late))
+    return sorted(found, key=detection_order), unique_undecided(undecided), sorted(set(late))
 
 
 def _shifted(chance: Chance, instances: Instances) -> Instances:

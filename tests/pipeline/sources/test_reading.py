@@ -4,8 +4,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.core.batch import EventBatch
 from rapport.core.event import BareEvent, Event, StoredEvent
+from rapport.core.event_columns import envelope_table
 from rapport.pipeline.sources import reading
 from rapport.pipeline.sources.filters import Condition
 from rapport.pipeline.sources.reading import Chunk, row_batches
@@ -40,7 +40,7 @@ def chunks_of(events: list[Event], size: int = 3) -> list[Chunk]:
 def test_rows_are_the_events(events: list[Event]) -> None:
     table = pa.Table.from_batches(row_batches(chunks_of(events), "c"), CHANNEL_SCHEMA)
     stored = [StoredEvent(n, 7, event) for n, event in enumerate(events, start=1)]
-    expected = EventBatch.from_stored(stored).columns.to_pylist()
+    expected = envelope_table(stored).to_pylist()
     assert [{"channel": "c", **row} for row in expected] == table.to_pylist()
 
 

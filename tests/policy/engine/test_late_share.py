@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from rapport.channel.backends.memory import open_memory
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
-from rapport.kernel.conditions import Conditions
+from rapport.kernel.telemetry import DegradedConditions
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.late_share import UNDECLARED, LateShare, LateShares
 from rapport.policy.runners.local import LateCount
@@ -38,7 +38,7 @@ def position(time_ms: int, id: str) -> Event:
 def test_a_late_share_above_one_percent_degrades_the_node_until_it_is_below_again() -> None:
     async def run() -> None:
         clock = ManualClock(NOW)
-        channels, conditions = open_memory(clock), Conditions(clock)
+        channels, conditions = open_memory(clock), DegradedConditions(clock)
         engine = PolicyEngine(
             channels,
             clock,

@@ -18,7 +18,14 @@ from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, make_event
-from rapport.core.release import BATCH_DONE, CARRIED, CORRECTS, RELEASED, RELEASES, BatchDone
+from rapport.core.release import (
+    BATCH_RELEASED,
+    CARRIED,
+    CORRECTS,
+    RELEASED,
+    RELEASES,
+    ReleasedBatch,
+)
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.engine import PolicyEngine
@@ -345,7 +352,7 @@ def test_a_correction_counts_however_late_it_came() -> None:
         corrected = reading("c1", 1_000, "guest", OUT)
         corrected = structs.replace(corrected, headers={CORRECTS: "e1", RELEASED: "r1"})
         await node.channels.channel("events").append([corrected])
-        done = BatchDone(
+        done = ReleasedBatch(
             release="r1",
             channel="raw.badges",
             upto=1,
@@ -354,7 +361,7 @@ def test_a_correction_counts_however_late_it_came() -> None:
             last_ms=1_000,
             streams=["person.position"],
         )
-        record = make_event(source="site", id="d1", type=BATCH_DONE, time=0, data=done)
+        record = make_event(source="site", id="d1", type=BATCH_RELEASED, time=0, data=done)
         await node.channels.channel(RELEASES).append([record])
         answer = await node.why_not(1_000, A="guest")
         assert not answer.fired

@@ -17,7 +17,7 @@ from rapport.channel.query.parser import parse_condition
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError, SiteError
 from rapport.core.schema import AttributeType
-from rapport.core.terms import ABSENT, Arithmetic, Constant, Linear, Listed, Members, Opaque, Same
+from rapport.core.terms import ABSENT, Arithmetic, Constant, Linear, Lookup, Members, Opaque, Same
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.compiler.plan_text import predicate_text
@@ -39,7 +39,7 @@ from support.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readi
 
 FEET = Arithmetic(1250.0, 0.0, 381.0)
 FAHRENHEIT = Linear(("warmth",), (Arithmetic(9.0, 160.0, 5.0),))
-STATES = Listed(("status",), (("guest", "Gast"), ("employee", "Kraft"), ("boss", "Kraft")))
+STATES = Lookup(("status",), (("guest", "Gast"), ("employee", "Kraft"), ("boss", "Kraft")))
 PEOPLE: dict[str, AttributeType] = {"status": "text", "position": "point", "warmth": "number"}
 WARM = msgspec.structs.replace(ONTOLOGY, concepts={**ONTOLOGY.concepts, "person": PEOPLE})
 OWN = PolicyTerms(
@@ -386,7 +386,7 @@ def test_a_threshold_divides_instances_as_a_comparison_of_converted_values_does(
 def test_a_look_up_divides_instances_as_a_comparison_of_looked_up_values_does(
     entries: dict[str, Any], otherwise: Any, operator: Any, wanted: str
 ) -> None:
-    term = Listed(("status",), tuple(entries.items()), otherwise)
+    term = Lookup(("status",), tuple(entries.items()), otherwise)
     try:
         found = in_root(Property("state", operator, wanted, Place(1, 1)), term)
     except Unsayable as error:

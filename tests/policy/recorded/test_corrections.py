@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.cli.main import run
-from rapport.core.corrections import Corrections
 from rapport.core.errors import Problem
 from rapport.core.event import Event
+from rapport.core.release import Corrections
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.recorded.corrections import superseded_in
 from rapport.policy.recorded.files import read_recorded

@@ -19,13 +19,13 @@ from rapport.core.detection import DETECTED, UNDECIDED
 from rapport.core.event import Event, make_event
 from rapport.core.release import (
     CORRECTS,
-    DONE,
     HISTORY,
     LATE,
     NOTIFY,
+    REEVALUATION,
+    RELEASE_DONE,
     RELEASES,
-    SECOND_LOOK,
-    Looked,
+    ReevaluationResult,
     ReleaseDone,
 )
 from rapport.kernel.clock import ManualClock
@@ -117,20 +117,20 @@ class Site:
         self.clock.set_ms(until_ms)
         await self.engine.step(timeout_ms=0)
 
-    async def look(self, *released: Event, also_ms: tuple[int, ...] = ()) -> Looked:
+    async def look(self, *released: Event, also_ms: tuple[int, ...] = ()) -> ReevaluationResult:
         self.releases += 1
         done = ReleaseDone(release=f"r{self.releases}")
         for event in released:
             for time_ms in (event.time, *also_ms):
                 done.touch(event.type, time_ms)
         done.through = self.channels.channel("events").last_position()
-        note = make_event(source="s", id=done.release, type=DONE, time=0, data=done)
+        note = make_event(source="s", id=done.release, type=RELEASE_DONE, time=0, data=done)
         await self.channels.channel(RELEASES).append([note])
         while await self.engine.step(timeout_ms=0):
             pass
         await self.looker.step(timeout_ms=0)
         stored = await self.channels.channel(RELEASES).read_after(0)
-        looked: Looked = stored[-1].event.payload_as(Looked)
+        looked: ReevaluationResult = stored[-1].event.payload_as(ReevaluationResult)
         return looked
 
     async def said(self, type: str) -> list[Event]:
@@ -160,7 +160,7 @@ def test_an_alarm_that_should_have_been_raised_is_raised_late_and_says_why() -> 
         assert (looked.late_detections, looked.unsupported, looked.policies) == (1, 0, ["alone"])
         (alarm,) = await site.said(DETECTED)
         assert alarm.time == 4_000
-        assert (alarm.headers[LATE], alarm.headers[SECOND_LOOK]) == ("true", "r1")
+        assert (alarm.headers[LATE], alarm.headers[REEVALUATION]) == ("true", "r1")
         assert alarm.causes() == ("g1",)
         assert (await site.look(released)).late_detections == 0
         assert len(await site.said(DETECTED)) == 1
@@ -364,7 +364,7 @@ def test_a_policy_paused_and_resumed_during_a_look_forgets_what_the_look_found()
         released = await site.seen("g1", 3_000, "guest", IN)
         finish = second_looker._Look._finish
 
-        async def meanwhile(look: second_looker._Look) -> Looked:
+        async def meanwhile(look: second_looker._Look) -> ReevaluationResult:
             site.engine.withdraw("alone")
             site.engine.deploy(plan_of(ALONE))
             return await finish(look)
@@ -421,7 +421,9 @@ def test_a_policy_that_fails_while_it_looks_again_blames_no_alarm(
 # --- imported history ---
 
 
-async def imported(site: Site, *rows: tuple[str, int, str, list[float]], **headers: str) -> Looked:
+async def imported(
+    site: Site, *rows: tuple[str, int, str, list[float]], **headers: str
+) -> ReevaluationResult:
     """A file of readings, evaluated once the import has paused."""
     events = [
         make_event(
@@ -438,7 +440,7 @@ async def imported(site: Site, *rows: tuple[str, int, str, list[float]], **heade
     await site.go_on(site.clock.now_ms() + 5_000)
     await site.looker.step(timeout_ms=0)
     stored = await site.channels.channel(RELEASES).read_after(0)
-    looked: Looked = stored[-1].event.payload_as(Looked)
+    looked: ReevaluationResult = stored[-1].event.payload_as(ReevaluationResult)
     return looked
 
 
@@ -515,7 +517,7 @@ def test_what_live_policies_have_yet_to_decide_is_left_to_them() -> None:
         done = ReleaseDone(release="h", history=True, since=2, through=2)
         done.touch("person.position", 3_000)
         done.touch("person.position", 100_000)
-        note = make_event(source="s", id="h", type=DONE, time=0, data=done)
+        note = make_event(source="s", id="h", type=RELEASE_DONE, time=0, data=done)
         await site.looker.look(note)
         assert [one.causes() for one in await site.said(DETECTED)] == [("g1",)]
         await site.go_on(200_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rapport.kernel.chance import Chance
 from rapport.transport.addresses import parse_address
-from rapport.transport.base import Address, Endpoint, Handler
+from rapport.transport.base import Address, DatagramHandler, Endpoint
 from support.faults.lossy import LossyEndpoint
 
 
@@ -38,7 +38,7 @@ class BadNetwork:
         """To all in range."""
         self.sending.broadcast(datagram)
 
-    def receive(self, handler: Handler) -> None:
+    def receive(self, handler: DatagramHandler) -> None:
         """Calls the handler for what is not lost."""
 
         def hear(datagram: bytes, sender: Address) -> None:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from rapport.kernel.chance import Chance
-from rapport.transport.base import Address, Endpoint, Handler
+from rapport.transport.base import Address, DatagramHandler, Endpoint
 
 
 class LossyEndpoint:
@@ -46,7 +46,7 @@ class LossyEndpoint:
         """To all in range, all or none of them."""
         self._suffer(lambda: self._endpoint.broadcast(datagram))
 
-    def receive(self, handler: Handler) -> None:
+    def receive(self, handler: DatagramHandler) -> None:
         """Calls the handler for each datagram that is not from one cut off."""
 
         def hear(datagram: bytes, sender: Address) -> None:

@@ -22,7 +22,7 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Endpoint
-from rapport.transport.key_files import load_keys
+from rapport.transport.keys import load_keys
 from support.faults.bad_network import BadNetwork
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from rapport.context.clients.consumer import ContextConsumer
 from rapport.context.clients.provider import ContextProvider
-from rapport.context.stations import Link, as_it_is
 from rapport.core.errors import RapportError
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
+from rapport.transport.station import EndpointWrapper, direct_link
 
 SCOPE = "status"
 LATE_MS = 500
@@ -81,7 +81,7 @@ async def providing(
     valid_for_ms: int = 3_000,
     prefix: str = "room/",
     keys: DatagramKeys | None = None,
-    link: Link = as_it_is,
+    link: EndpointWrapper = direct_link,
 ) -> AsyncIterator[list[list[str]]]:
     """A provider for each list of brokers; each tells of so many entities every so often. Yields
     their names when all were told once.
@@ -128,7 +128,10 @@ async def _tell(provider: ContextProvider, name: str, every_ms: int, valid_for_m
 
 @asynccontextmanager
 async def consumers(
-    homes: Sequence[Sequence[Address]], *, keys: DatagramKeys | None = None, link: Link = as_it_is
+    homes: Sequence[Sequence[Address]],
+    *,
+    keys: DatagramKeys | None = None,
+    link: EndpointWrapper = direct_link,
 ) -> AsyncIterator[list[ContextConsumer]]:
     """A consumer for each list of brokers."""
     async with AsyncExitStack() as closing:

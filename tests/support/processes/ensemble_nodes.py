@@ -25,7 +25,7 @@ from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.model.host_settings import HostSettings
 from rapport.ensemble.model.role import Role
 from rapport.ensemble.runtime.settings import RuntimeSettings
-from rapport.overlay.swim_settings import SwimSettings
+from rapport.overlay.swim_protocol import SwimSettings
 
 
 class Named(Role):

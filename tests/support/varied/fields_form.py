@@ -16,7 +16,7 @@ from rapport.mediation.interpretation import (
     TimeRule,
     ValueRule,
 )
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 from support.varied.interpretations import (
     ATTRIBUTES,
     EPOCHS,

@@ -31,7 +31,7 @@ import msgspec
 from rapport.channel.access.rights import EVERYTHING, LOCAL, NOBODY, NODE, Grant, Rights
 from rapport.channel.reserved import CHANGING, READER_PREFIX, is_of_the_node
 from rapport.core.errors import InvalidInput, Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import Section, TomlFile
 
 KEYS, SIGN = "keys", "sign"

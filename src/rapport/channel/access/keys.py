@@ -7,7 +7,7 @@ from pathlib import Path
 from rapport.channel.access.declared import Access, KeyDeclared
 from rapport.channel.access.rights import NODE
 from rapport.core.errors import DuplicateName, InvalidInput
-from rapport.kernel.paths import is_file
+from rapport.kernel.files import is_file
 from rapport.kernel.signing import KeyRing, PublicKey, SigningKey, public_key
 
 _FILE = "file:"

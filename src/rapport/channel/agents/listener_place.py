@@ -18,7 +18,7 @@ from rapport.channel.agents.listener_state import StandsAt
 from rapport.channel.agents.outbox_reading import read_holder
 from rapport.channel.agents.window import Reason
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
-from rapport.kernel.paths import make_private_directory
+from rapport.kernel.files import make_private_directory
 from rapport.kernel.telemetry import get_logger
 from rapport.store.files import DiskFiles, Files, read_whole, replace_whole
 from rapport.store.segments.reading import disk_refused

@@ -14,7 +14,7 @@ import msgspec
 
 from rapport.channel.agents.window import Failed, Reason
 from rapport.core.errors import InvalidInput
-from rapport.core.web_addresses import address_parts, without_password
+from rapport.core.urls import address_parts, without_password
 
 TIMEOUT_SECONDS = 30.0
 COME_AGAIN = frozenset((408, 425, 429))

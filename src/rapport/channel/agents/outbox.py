@@ -31,7 +31,7 @@ from rapport.core.codec import encode_block
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
-from rapport.kernel.paths import make_private_directory
+from rapport.kernel.files import make_private_directory
 from rapport.kernel.telemetry import get_logger
 from rapport.store.files import Files
 from rapport.store.segments.reading import disk_refused

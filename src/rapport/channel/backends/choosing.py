@@ -30,7 +30,7 @@ from rapport.channel.logged.writer import ThreadWriter
 from rapport.channel.query.script_files import load_scripts
 from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName, Unsupported
 from rapport.kernel.clock import Clock
-from rapport.kernel.paths import make_private_directory
+from rapport.kernel.files import make_private_directory
 from rapport.kernel.settings import read_secret
 from rapport.store.base import LogStore, RecordStore
 from rapport.store.beginning_anew import open_or_begin_anew

@@ -13,7 +13,7 @@ from rapport.channel.logged.shared import Parts
 from rapport.channel.logged.writer import QUEUE_BYTES, Pace, ThreadWriter
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Clock
-from rapport.kernel.paths import make_private_directory
+from rapport.kernel.files import make_private_directory
 from rapport.store.beginning_anew import open_or_begin_anew
 from rapport.store.fields.index import SqliteFieldIndex
 from rapport.store.files import Files

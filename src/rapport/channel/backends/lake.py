@@ -23,9 +23,9 @@ from rapport.channel.checking import check_channel_name
 from rapport.channel.export.files import BRONZE, partition_name
 from rapport.channel.export.manifest import MANIFEST, read_manifest
 from rapport.channel.finding.by_time import BACKWARDS_MS
-from rapport.core.batch import ENVELOPE
 from rapport.core.errors import Corrupt, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
+from rapport.core.event_columns import ENVELOPE
 
 T = TypeVar("T")
 

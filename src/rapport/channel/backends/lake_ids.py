@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from rapport.channel.backends.lake_files import ChannelFiles
 from rapport.channel.export.files import make_directory, partition_name
-from rapport.kernel.paths import temporary_path
+from rapport.kernel.files import atomic_replacement
 from rapport.kernel.telemetry import get_logger
 
 INDEX = ".index"
@@ -127,14 +127,12 @@ class LakeIds:
         rows = rows.filter(pa.array(rows.column("position").to_numpy() > covered))
         folder = self._folder / partition_name("channel", channel)
         path = folder / f"{covered + 1:020d}-{last:020d}.parquet"
-        temporary = temporary_path(path)
         try:
             make_directory(folder)
             ordered = rows.sort_by([("id", "ascending"), ("position", "ascending")])
-            pq.write_table(ordered, temporary, compression="zstd", row_group_size=_ROWS)
-            temporary.rename(path)
+            with atomic_replacement(path) as temporary:
+                pq.write_table(ordered, temporary, compression="zstd", row_group_size=_ROWS)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             _log.info("no index of ids beside the lake", lake=str(self._folder), reason=str(error))
             self._is_writable = False
             return None

@@ -7,7 +7,7 @@ from urllib.parse import urlunsplit
 import msgspec
 
 from rapport.core.errors import InvalidInput, Unsupported
-from rapport.core.web_addresses import address_parts
+from rapport.core.urls import address_parts
 from rapport.store.base import SharedLogStore
 
 _SCHEMES = ("nats", "tls", "ws", "wss")

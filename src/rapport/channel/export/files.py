@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rapport.core.batch import ENVELOPE, EventBatch
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import StoredEvent
+from rapport.core.event_columns import ENVELOPE, envelope_table
 from rapport.core.ids import content_id
 from rapport.core.times import format_time
-from rapport.kernel.paths import sync_path
+from rapport.kernel.files import atomic_replacement, sync_path
 
 BRONZE = "bronze"
 ROW_GROUP = 65_536
@@ -72,26 +72,17 @@ def export_readings(batches: Iterable[pa.RecordBatch], path: Path, schema: pa.Sc
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; on success it takes the place of `path`, durably and at once.
-
-    Hidden and with another ending meanwhile, so that no reader of the lake sees it; gone after an
-    error.
+    """As `atomic_replacement`, with missing directories; raises StoreUnavailable. Readers of the
+    lake ignore the temporary file, which is hidden.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
         make_directory(path.parent)
-        yield temporary
-        sync_path(temporary)
-        temporary.rename(path)
-        sync_path(path.parent)
+        with atomic_replacement(path) as temporary:
+            yield temporary
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StoreUnavailable(
             f"cannot write {path}: {error.strerror or error}", code="lake.unavailable"
         ) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def make_directory(path: Path) -> None:
@@ -126,7 +117,7 @@ def partition_name(column: str, value: str) -> str:
 
 
 def _bronze_table(channel: str, rows: Sequence[StoredEvent]) -> pa.Table:
-    columns = EventBatch.from_stored(rows).columns
+    columns = envelope_table(rows)
     names = pa.array([channel] * len(rows), pa.string())
     arrays = [names, *columns.columns]
     return pa.Table.from_arrays(

@@ -24,8 +24,8 @@ from rapport.channel.checking import check_channel_name
 from rapport.channel.query.kinds import make_query
 from rapport.channel.reserved import CHANGING, OF_THE_NODE, OUTPUT, REQUEST
 from rapport.core.errors import InvalidInput, Problem
-from rapport.core.web_addresses import address_parts
-from rapport.kernel.fields import Fields
+from rapport.core.urls import address_parts
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 
 _KEYS = ("url", "token", "receive", "send", "query", "rename", "interpretation")

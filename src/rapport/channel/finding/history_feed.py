@@ -11,8 +11,8 @@ import msgspec
 from rapport.channel.logged.decoded import DecodedBlocks
 from rapport.channel.logged.seen import decode_identities
 from rapport.core.errors import RapportError
-from rapport.kernel.processors import roam
 from rapport.kernel.telemetry import get_logger
+from rapport.kernel.threads import allow_all_cpus
 from rapport.store.base import Block, LogStore
 from rapport.store.history import HistoryIndex
 
@@ -163,7 +163,7 @@ class BackgroundFeed:
         self._thread.join()
 
     def _run(self) -> None:
-        roam()
+        allow_all_cpus()
         while True:
             self._wanted.wait()
             if self._stopped:

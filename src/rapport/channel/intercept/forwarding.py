@@ -16,7 +16,7 @@ from rapport.core.codec import to_cloudevent
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.kernel.own_thread import in_own_thread
+from rapport.kernel.threads import run_in_thread
 
 _TIMEOUT_SECONDS = 10
 _SOURCE = "rapport.channel"
@@ -82,7 +82,7 @@ class HttpTarget:
     async def append(self, events: Sequence[Event]) -> object:
         """See Target."""
         body = msgspec.json.encode([to_cloudevent(event) for event in events])
-        status = await in_own_thread(partial(self._post, body), name="forwarding")
+        status = await run_in_thread(partial(self._post, body), name="forwarding")
         if not 200 <= status < 300:
             raise self._refused(f"it answered {status}")
         return status

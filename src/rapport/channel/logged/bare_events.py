@@ -10,8 +10,8 @@ import numpy as np
 
 from rapport.core.codec import decode_bare_block
 from rapport.core.errors import Corrupt
-from rapport.core.event import BareStored
-from rapport.core.event_blocks import BlockEvents, block_events
+from rapport.core.event import BareStoredEvent
+from rapport.core.event_columns import BlockEvents, decode_block_events
 from rapport.store.base import Block
 
 _MANY = 500
@@ -28,12 +28,12 @@ def may_hold(body: bytes, name: bytes) -> bool:
     return bool(here.any()) and name in body
 
 
-def bare_events(blocks: Sequence[Block], position: int) -> Sequence[BareStored]:
+def bare_events(blocks: Sequence[Block], position: int) -> Sequence[BareStoredEvent]:
     """The events after a position, up to a block that cannot be read: who reads whole ones tells
     of it.
     """
     if sum(block.count for block in blocks) >= _MANY:
-        found = block_events([(block.first, block.received, block.body) for block in blocks])
+        found = decode_block_events([(block.first, block.received, block.body) for block in blocks])
         if found is not None:
             return _after(found, position)
     return _one_by_one(blocks, position)
@@ -43,8 +43,8 @@ def _after(events: BlockEvents, position: int) -> BlockEvents:
     return events[int(events.positions.searchsorted(position, side="right")) :]
 
 
-def _one_by_one(blocks: Sequence[Block], position: int) -> list[BareStored]:
-    found: list[BareStored] = []
+def _one_by_one(blocks: Sequence[Block], position: int) -> list[BareStoredEvent]:
+    found: list[BareStoredEvent] = []
     for block in blocks:
         try:
             events = decode_bare_block(block.body)
@@ -52,7 +52,7 @@ def _one_by_one(blocks: Sequence[Block], position: int) -> list[BareStored]:
             break
         received = block.received
         found += [
-            BareStored(place, received, event)
+            BareStoredEvent(place, received, event)
             for place, event in enumerate(events, start=block.first)
             if place > position
         ]

@@ -23,9 +23,9 @@ from rapport.channel.retention.ttl import TTL, living
 from rapport.channel.sequences.keeping import SequenceKeeping
 from rapport.channel.waiting import Bell
 from rapport.core.codec import decode_block
+from rapport.core.encoded_batch import EncodedBatch, LoggedBatch
 from rapport.core.errors import Corrupt, StoreUnavailable
-from rapport.core.event import BareStored, Event, Gap, StoredEvent
-from rapport.core.packed_events import HeldEvents, PackedEvents
+from rapport.core.event import BareStoredEvent, Event, Gap, StoredEvent
 from rapport.core.release import HISTORY
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import READ_BYTES, Block, Overtaken
@@ -55,7 +55,7 @@ class LoggedChannel:
         self._sequences = SequenceKeeping(name, self._parts, self.position_of)
         self._unreadable = (0, 0)
         self._gaps = LogGaps(self._parts.log, name)
-        self._bare_left: Sequence[BareStored] = ()
+        self._bare_left: Sequence[BareStoredEvent] = ()
 
     async def append(self, events: Sequence[Event]) -> Appended:
         """See Channel."""
@@ -128,7 +128,9 @@ class LoggedChannel:
             reached = block.last
         return limit
 
-    async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
+    async def read_bare_after(
+        self, position: int, *, limit: int = 1000
+    ) -> Sequence[BareStoredEvent]:
         """See BareReading. Headers matter to interceptors, for times to live and for history."""
         shared = self._shared
         if shared.chains is not None or shared.ttl_of(self.name) >= 0 or shared.closed:
@@ -241,8 +243,8 @@ class LoggedChannel:
     def _as_decoded(self, block: Block, events: Sequence[Event], body: bytes) -> DecodedBlock:
         """What is kept of a new block for its first readers."""
         size, keyed = len(body), self._parts.history.needs_feeding
-        if isinstance(events, PackedEvents):
-            held = HeldEvents(events, body)
+        if isinstance(events, EncodedBatch):
+            held = LoggedBatch(events, body)
             return DecodedBlock(
                 block.first, block.received, held, size, keyed=keyed, ids=events.ids
             )
@@ -367,7 +369,7 @@ class LoggedChannel:
             self._unreadable = (position, last)
         return found
 
-    def _bare(self, position: int, limit: int) -> Sequence[BareStored]:
+    def _bare(self, position: int, limit: int) -> Sequence[BareStoredEvent]:
         """From the log, up to a block that must be read as a whole. What was read beyond the limit
         is kept: who reads on asks for it next. Unless it is little: then all of a next batch.
         """

@@ -10,8 +10,8 @@ from typing import overload
 
 from rapport.channel.channel import PackedStretch
 from rapport.channel.retention.ttl import are_mortal
+from rapport.core.encoded_batch import LoggedBatch, payload_slice
 from rapport.core.event import Event, StoredEvent
-from rapport.core.packed_events import HeldEvents, carried_part
 from rapport.store.id_keys import KeyedIds, keys_of
 
 CACHE_BYTES = 16 * 1024 * 1024
@@ -59,12 +59,12 @@ class DecodedBlock:
     @property
     def carries(self) -> bool:
         """Whether something is carried for its events."""
-        return isinstance(self._events, HeldEvents) and bool(self._events.carried)
+        return isinstance(self._events, LoggedBatch) and bool(self._events.carried)
 
     def carried(self, position: int, limit: int) -> PackedStretch | None:
         """What is carried for up to `limit` events after a position; None when nothing is."""
         events = self._events
-        if not isinstance(events, HeldEvents) or not events.carried:
+        if not isinstance(events, LoggedBatch) or not events.carried:
             return None
         first = max(position - self.first + 1, 0)
         end = min(first + limit, len(events))
@@ -73,12 +73,12 @@ class DecodedBlock:
             self.first + end - 1,
             self.received,
             events.largest,
-            carried_part(events.carried, first, end),
+            payload_slice(events.carried, first, end),
         )
 
     def let_carried_go(self) -> None:
         """Nobody needs what is carried any more."""
-        if isinstance(self._events, HeldEvents):
+        if isinstance(self._events, LoggedBatch):
             self._events.carried = ()
 
     def ids(self) -> Sequence[str]:

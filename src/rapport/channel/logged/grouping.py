@@ -11,8 +11,8 @@ import numpy as np
 from rapport.channel.channel import Appended
 from rapport.channel.logged.seen import Keys, are_all_different, identity_keys
 from rapport.core.codec import encode_block
+from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.event import Event
-from rapport.core.packed_events import PackedEvents
 
 BLOCK_EVENTS = 1024
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -66,7 +66,7 @@ def _runs(appends: Sequence[Sequence[Event]]) -> list[Sequence[Event]]:
     runs: list[Sequence[Event]] = []
     row: list[Event] = []
     for append in appends:
-        if not isinstance(append, PackedEvents):
+        if not isinstance(append, EncodedBatch):
             row += append
         elif append:
             if row:
@@ -81,17 +81,17 @@ def _merged(runs: list[Sequence[Event]]) -> list[Sequence[Event]]:
     blocks.
     """
     found: list[Sequence[Event]] = []
-    packs: list[PackedEvents] = []
+    packs: list[EncodedBatch] = []
     for run in runs:
-        packed = run if isinstance(run, PackedEvents) else None
+        packed = run if isinstance(run, EncodedBatch) else None
         if packs and (packed is None or packed.width != packs[0].width):
-            found.append(PackedEvents.joined(packs))
+            found.append(EncodedBatch.joined(packs))
             packs = []
         if packed is None:
             found.append(run)
         else:
             packs.append(packed)
-    return [*found, PackedEvents.joined(packs)] if packs else found
+    return [*found, EncodedBatch.joined(packs)] if packs else found
 
 
 def _keys(runs: Sequence[Sequence[Event]]) -> Keys:
@@ -145,7 +145,7 @@ def _plan_with_repetitions(
 
 def cut_blocks(events: Sequence[Event]) -> list[tuple[Sequence[Event], bytes]]:
     """The events in pieces small enough to be read singly, each with its bytes."""
-    if isinstance(events, PackedEvents):
+    if isinstance(events, EncodedBatch):
         most = max(min(BLOCK_EVENTS, BLOCK_BYTES // max(events.largest, 1)), 1)
         return [(piece, piece.block()) for piece in events.pieces(most)]
     blocks: list[tuple[Sequence[Event], bytes]] = []

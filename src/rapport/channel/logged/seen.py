@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 
 from rapport.channel.logged.seen_marks import SeenMarks
+from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.event import Event
-from rapport.core.packed_events import PackedEvents
 
 DEDUPE_WINDOW = 1_000_000
 """Events per channel among which a repetition is recognised."""
@@ -47,7 +47,7 @@ def decode_identities(block: bytes) -> list[SeenIdentity]:
 def identity_keys(events: Sequence[Event | SeenIdentity]) -> Keys:
     """A 64-bit key per event: of the hashes of its id and its source."""
     count = len(events)
-    if isinstance(events, PackedEvents):
+    if isinstance(events, EncodedBatch):
         return _keys(_hashes(events.ids, count), np.uint64(hash(events.source) & _WORD))
     sources = _hashes([event.source for event in events], count)
     return _keys(_hashes([event.id for event in events], count), sources)

@@ -26,8 +26,7 @@ from rapport.channel.query.kinds import Query
 from rapport.channel.retention.rules import FINENESS
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
-from rapport.kernel.believed_time import BelievedTime
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Clock, ClockJumpGuard
 from rapport.store.base import Change, LimitedPieces, LogStore, RecordStore
 from rapport.store.fields.index import FieldIndex
 from rapport.store.history import HistoryIndex
@@ -99,7 +98,7 @@ class Shared:
                 hint=f"1 to {LARGEST_DATA_BYTES}",
             )
         self.parts = parts
-        self.time = BelievedTime(parts.clock)
+        self.time = ClockJumpGuard(parts.clock)
         """What decides that something is too old."""
         self.decoded = DecodedBlocks()
         self.feed = HistoryFeed(parts.log, parts.history, self.decoded)

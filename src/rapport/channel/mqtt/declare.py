@@ -21,8 +21,8 @@ from rapport.channel.mqtt.topics import check_subscription, filter_of
 from rapport.channel.query.kinds import make_query
 from rapport.channel.reserved import is_reserved
 from rapport.core.errors import InvalidInput, Problem
-from rapport.core.web_addresses import address_parts
-from rapport.kernel.fields import Fields
+from rapport.core.urls import address_parts
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 
 _KEYS = ("broker", "user", "password", "client", "in", "out")

@@ -22,8 +22,7 @@ from rapport.channel.query.tree import (
     Literal,
     Value,
 )
-from rapport.core.boundaries import Span, span_of
-from rapport.core.terms import Linear, Listed, Scalar
+from rapport.core.terms import FloatRange, Linear, Lookup, Scalar, float_range
 
 _EXACT = 2**53
 """Whole numbers up to here are floats."""
@@ -43,11 +42,11 @@ def threshold(operator: str, term: Linear, wanted: Scalar) -> Condition:
         return Compare(cast(Comparison, operator), root, Literal(wanted))
     if operator == "<>":
         return opposite(threshold("=", term, wanted))
-    span = span_of(term, operator, wanted)
+    span = float_range(term, operator, wanted)
     return never(root) if span is None else _within(root, span)
 
 
-def _within(root: Field, span: Span) -> Condition:
+def _within(root: Field, span: FloatRange) -> Condition:
     low, high = span.low, span.high
     number = _as_float(root, low, high)
     if low is not None and high is not None:
@@ -67,7 +66,7 @@ def _as_float(root: Field, low: float | None, high: float | None) -> Value:
     return root if is_exact else Arithmetic("*", root, Literal(1.0))
 
 
-def listed(term: Listed, decide: Callable[[Scalar], Truth]) -> Condition:
+def listed(term: Lookup, decide: Callable[[Scalar], Truth]) -> Condition:
     """A condition on what stands in a list, said of the keys that lead to it.
 
     `decide` tells the truth for each value of the list, and for null.

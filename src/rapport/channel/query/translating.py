@@ -2,7 +2,7 @@
 CH-4]
 
 `data.temp > 86` becomes `data.temperature >= 30.000000000000004`: the threshold is turned round
-exactly (`core/boundaries.py`), so that it can be looked up and is calculated once, not per event. A
+exactly (`core/terms.py`), so that it can be looked up and is calculated once, not per event. A
 look-up becomes the list of keys that lead to what is asked for. Holds for events whose
 transformation is accepted; others no consumer sees.
 """
@@ -44,7 +44,7 @@ from rapport.channel.query.tree import (
     Value,
 )
 from rapport.core.errors import InvalidInput
-from rapport.core.terms import Constant, Linear, Listed, Members, Opaque, Same, Term, at
+from rapport.core.terms import Constant, Linear, Lookup, Members, Opaque, Same, Term, term_at
 
 _TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -118,7 +118,7 @@ def _speaks_of_data(node: Node) -> bool:
 
 
 def _term(field: Field, terms: Term) -> Term:
-    return at(terms, field.path[1:]) if field.path[0] == "data" else Same(field.path)
+    return term_at(terms, field.path[1:]) if field.path[0] == "data" else Same(field.path)
 
 
 def _is_fixed(term: Term) -> bool:
@@ -153,7 +153,7 @@ class _Translator:
         live = {field: term for field in fields_of(node) if not _is_fixed(term := self._of(field))}
         if not live:
             return said(truth_of(node, lambda field: _fixed(self._of(field))))
-        lists = [term for term in live.values() if isinstance(term, Listed)]
+        lists = [term for term in live.values() if isinstance(term, Lookup)]
         if lists and any(term != lists[0] for term in live.values()):
             raise Untranslatable(
                 {print_field(field): "compared with another field" for field in live}
@@ -162,7 +162,7 @@ class _Translator:
             return self._listed(node, lists[0])
         return self._rewritten(node)
 
-    def _listed(self, node: Condition, term: Listed) -> Condition:
+    def _listed(self, node: Condition, term: Lookup) -> Condition:
         """The leaf depends on one look-up: it is decided for each of its entries."""
 
         def decide(value: Any) -> bool | None:

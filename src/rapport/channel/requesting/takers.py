@@ -27,7 +27,7 @@ from rapport.channel.requesting.taking_shared import (
 from rapport.channel.requesting.tokens import token_digest
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import StoredEvent
-from rapport.kernel.believed_time import BelievedTime
+from rapport.kernel.clock import ClockJumpGuard
 from rapport.store.base import Change, Overtaken, RecordStore
 
 _MINUTE_MS = 60_000
@@ -58,7 +58,7 @@ class Taker:
 
     def __init__(self, channels: SourceChannels) -> None:
         self._channels = channels
-        self._time = BelievedTime(channels.parts.clock)
+        self._time = ClockJumpGuard(channels.parts.clock)
         self._taken: dict[str, Taken] = {}
         self._shared: dict[str, SharedTakes] = {}
         self._locks: dict[str, asyncio.Lock] = {}

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rapport.channel.requesting.batch import KEEP_AS_LONG_AS_POSSIBLE
+from rapport.core.encoded_batch import LoggedBatch
 from rapport.core.event import Event, StoredEvent
-from rapport.core.packed_events import HeldEvents
 
 TTL = "ttlms"
 """Attribute: milliseconds, -1 = as long as possible, 0 = drop after processing."""
@@ -36,7 +36,7 @@ def ttl_of(event: Event, rule_ms: int) -> int:
 
 def are_mortal(events: Sequence[Event]) -> bool:
     """Whether a publisher gave one of the events a time to live."""
-    return not isinstance(events, HeldEvents) and any(TTL in event.headers for event in events)
+    return not isinstance(events, LoggedBatch) and any(TTL in event.headers for event in events)
 
 
 def is_over(stored: StoredEvent, rule_ms: int, now_ms: int) -> bool:

@@ -19,10 +19,9 @@ from rapport.channel.sequences.numbers import (
     PublisherMarks,
     stamp_in,
 )
-from rapport.core.codec import decode_block
+from rapport.core.codec import TRUSTED_BATCHES, decode_block, have_no_headers
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event
-from rapport.core.usual_events import KNOWN_SOUND, are_bare
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Change, Delete, Put
 
@@ -62,7 +61,9 @@ class SequenceKeeping:
         if any(
             event.headers and event.headers.get(SEQUENCED_IN) == name
             for append in appends
-            for event in (() if type(append) in KNOWN_SOUND or are_bare(append) else append)
+            for event in (
+                () if type(append) in TRUSTED_BATCHES or have_no_headers(append) else append
+            )
         ):
             return MarksDraft(name, self._marks, self._position_of)
         return None

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from rapport.core.codec import have_no_headers
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME, Event
-from rapport.core.usual_events import are_bare
 
 PUBLISHER = "publisher"
 """Attribute: who counts; unique among all publishers of the channel."""
@@ -83,7 +83,7 @@ def counted_in(channel: str, events: Sequence[Event]) -> Sequence[Event]:
     Raises InvalidInput for a stamp that cannot be read. A mark that came from outside is dropped.
     Events without headers are handed on as they are.
     """
-    if are_bare(events):
+    if have_no_headers(events):
         return events
     return [_counted(channel, event) if event.headers else event for event in events]
 

@@ -16,7 +16,7 @@ from rapport.cli.names import unknown
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, stdout, write_json, write_table
 from rapport.core.errors import InvalidInput
-from rapport.kernel.secret_files import write_secret_file
+from rapport.kernel.files import create_secret_file
 from rapport.kernel.signing import KeyRing, SigningKey
 from rapport.kernel.toml import TomlFile
 
@@ -38,7 +38,7 @@ def token(
     access = _access(directory)
     check_identity_name(name)
     place = file or _free_place(directory, name)
-    write_secret_file(directory / place, new_token().encode() + b"\n")
+    create_secret_file(directory / place, new_token().encode() + b"\n")
     stderr().print(f"made {directory / place} (mode 0600); in site.toml:", soft_wrap=True)
     known = access.identities.get(name)
     header = f'[access."{name}"]' if "." in name else f"[access.{name}]"

@@ -15,7 +15,7 @@ from rapport.cli.remote import TokenFileOption, read_token
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.times import format_time, parse_duration
-from rapport.core.web_addresses import without_password
+from rapport.core.urls import without_password
 from rapport.kernel.clock import SystemClock
 
 app = App(name="outbox", help="Look at what a publisher left behind, and deliver it.")

@@ -20,7 +20,7 @@ from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.telemetry import configure_logs
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Address
-from rapport.transport.key_files import KeyFileWatch
+from rapport.transport.keys import KeyFileWatch
 
 if TYPE_CHECKING:
     from rapport.context.v0_door import V0Door

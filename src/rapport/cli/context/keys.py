@@ -12,8 +12,16 @@ from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time, parse_duration, parse_time
 from rapport.kernel.clock import SystemClock
-from rapport.transport.key_files import add_key, read_key_file, retire_key, share_keys
-from rapport.transport.keys import FOREVER_MS, DatagramKey, Kind, make_key
+from rapport.transport.keys import (
+    FOREVER_MS,
+    DatagramKey,
+    KeyKind,
+    add_key,
+    make_key,
+    read_key_file,
+    retire_key,
+    share_keys,
+)
 
 app = App(name="keys", help="Make, list, retire and hand out the keys of a network of brokers.")
 
@@ -27,7 +35,7 @@ def make(
     owner: Annotated[str, Parameter(help="The identity that its holder speaks as.")],
     *,
     kind: Annotated[
-        Kind, Parameter(help="network: for brokers; client: for who only asks and tells.")
+        KeyKind, Parameter(help="network: for brokers; client: for who only asks and tells.")
     ] = "client",
     from_: Annotated[str, Parameter(name="--from", help=f"It seals from then on. {_WHEN}")] = "",
     until: Annotated[str, Parameter(help=f"It ends then. {_WHEN}")] = "",

@@ -53,7 +53,7 @@ def brokers_of(given: Sequence[str] | None) -> list[Address]:
 
 def keys_of(file: Path | None) -> DatagramKeys | None:
     """The keys of a file; none without one."""
-    from rapport.transport.key_files import load_keys
+    from rapport.transport.keys import load_keys
 
     return load_keys(file) if file is not None else None
 

@@ -26,8 +26,8 @@ from rapport.kernel.clock import Now, SystemClock
 from rapport.kernel.telemetry import configure_logs
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Address
-from rapport.transport.key_files import KeyFileWatch
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.keys import KeyFileWatch
+from rapport.transport.udp import MulticastGroup
 
 _LOOK_AT_KEYS_MS = 2_000
 
@@ -79,7 +79,7 @@ def run(
     name = node or f"{file.stem}-{os.getpid()}"
     place, others, known = parse_address(listen), _addresses(join), _addresses(groupers)
     check_sealed([place, *others, *known], has_keys=keys is not None)
-    radio = Group(*parse_address(group), interface=interface) if group else None
+    radio = MulticastGroup(*parse_address(group), interface=interface) if group else None
     watch = KeyFileWatch(keys) if keys is not None else None
     program = load_program(file, name)
     _tell_advice(program)
@@ -104,7 +104,7 @@ async def _serve(
     name: str,
     program: Program,
     listen: Address,
-    group: Group | None,
+    group: MulticastGroup | None,
     join: list[Address],
     groupers: list[Address],
     is_grouper: bool,
@@ -152,7 +152,7 @@ def _print(knowledge: Knowledge) -> None:
     write_json(knowledge)
 
 
-def _announce(one: EnsembleNode, components: int, group: Group | None) -> None:
+def _announce(one: EnsembleNode, components: int, group: MulticastGroup | None) -> None:
     radio = f", broadcasts to {format_address((group.host, group.port))}" if group else ""
     text = (
         f"ensemble node is up: {format_address(one.address)}  "

@@ -23,7 +23,7 @@ from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.ids import RowIds
-from rapport.core.release import history_marks
+from rapport.core.release import history_headers
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
 
@@ -70,7 +70,7 @@ def import_file(
         chosen, options = format_of(kept, where.directory, source, format, options)
         _check_rows(kept, chosen, options)
         id_field = _id_field(where.directory, source)
-        marks = history_marks(notify=notify)
+        marks = history_headers(notify=notify)
         events = _events(kept, source, chosen, options, id_field, marks)
         with _progress(file) as told, open_target(where, source) as send:
             while batch := list(islice(events, _BATCH)):

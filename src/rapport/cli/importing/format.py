@@ -10,7 +10,7 @@ from rapport.cli.importing.file import beginning
 from rapport.cli.names import unknown
 from rapport.cli.terminal import stderr
 from rapport.core.errors import SiteError
-from rapport.kernel.paths import files_matching, is_inside
+from rapport.kernel.files import files_matching, is_inside
 from rapport.kernel.toml import TomlFile
 
 

@@ -15,7 +15,7 @@ from rapport.cli.names import unknown
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_bytes, write_json, write_table
 from rapport.cli.where import HERE, Where
-from rapport.core.release import Asked
+from rapport.core.release import ReleaseRequest
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def release(
     Goes through the running node; where none runs, the site's log is used directly.
     """
     door = where
-    _tell(carry_out(door, Asked(source=source, reason=reason, ids=ids), dry_run=dry_run))
+    _tell(carry_out(door, ReleaseRequest(source=source, reason=reason, ids=ids), dry_run=dry_run))
 
 
 @app.command
@@ -110,7 +110,7 @@ def again(
     where: Where = HERE,
 ) -> None:
     """Mediate raw events again; readings that now say something else are corrected."""
-    asked = Asked(
+    asked = ReleaseRequest(
         what="again",
         source=source,
         since_ms=moment(since) or 0,

@@ -15,7 +15,7 @@ from rapport.cli.resting import with_resting_node
 from rapport.cli.terminal import stderr
 from rapport.cli.where import Where
 from rapport.core.errors import Unavailable
-from rapport.core.release import Asked
+from rapport.core.release import ReleaseRequest
 from rapport.kernel.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LOOK_EVERY_MS = 200
 _TOLD = ("released", "corrected", "rejected", "unchanged")
 
 
-def carry_out(where: Where, asked: Asked, *, dry_run: bool) -> Any:
+def carry_out(where: Where, asked: ReleaseRequest, *, dry_run: bool) -> Any:
     """What came of it, with the second look; waits until all is done."""
     remote = where.remote()
     path, body = _request(asked, dry_run)
@@ -40,7 +40,7 @@ def carry_out(where: Where, asked: Asked, *, dry_run: bool) -> Any:
     return answer if dry_run else _wait(remote, answer["release"])
 
 
-def _request(asked: Asked, dry_run: bool) -> tuple[str, bytes]:
+def _request(asked: ReleaseRequest, dry_run: bool) -> tuple[str, bytes]:
     wanted: dict[str, Any] = {"source": asked.source, "dry_run": dry_run}
     wanted["since_ms"] = asked.since_ms
     if asked.what == "again":
@@ -63,7 +63,7 @@ def _wait(remote: Remote, release: str) -> Any:
         asyncio.run(SystemClock().sleep(_LOOK_EVERY_MS))
 
 
-async def _without_a_node(node: Node, asked: Asked, dry_run: bool) -> Any:
+async def _without_a_node(node: Node, asked: ReleaseRequest, dry_run: bool) -> Any:
     if dry_run:
         return await node.releasing.try_out(asked)
     release = await node.releasing.ask(asked)

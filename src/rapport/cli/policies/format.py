@@ -3,14 +3,13 @@ UX-2]"""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from rapport.cli.terminal import show_problem, stderr
 from rapport.core.errors import PolicyError, Problem, StoreUnavailable
-from rapport.kernel.paths import sync_path, temporary_path
+from rapport.kernel.files import atomic_replacement
 from rapport.kernel.toml import TomlFile
 from rapport.policy.language.formatter import format_policy
 from rapport.site.policies import PolicyFile, placed, policy_files, read_policy
@@ -65,16 +64,10 @@ def _formatted(policy: PolicyFile, text: str) -> tuple[str | None, list[Problem]
 
 def _replace(path: Path, raw: bytes) -> None:
     """Puts `raw` in the place of the file at once, with the file's rights."""
-    part = temporary_path(path)
     try:
-        try:
-            part.write_bytes(raw)
-            shutil.copymode(path, part)
-            sync_path(part)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-        sync_path(path.parent)
+        with atomic_replacement(path) as temporary:
+            temporary.write_bytes(raw)
+            shutil.copymode(path, temporary)
     except OSError as error:
         raise StoreUnavailable(
             f"cannot write {path}: {error.strerror}",

@@ -17,7 +17,7 @@ from rapport.cli.remote import Remote, read_token
 from rapport.cli.terminal import stderr, write_bytes, write_json, write_table
 from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
-from rapport.kernel.approximate_sums import How
+from rapport.kernel.approximation import Aggregate
 
 _COLUMNS = ("policy", "share", "us/event", "read", "steps wanted", "computed")
 _UNITS = {"busy": "% busy", "events": "events/s", "behind": "events waiting"}
@@ -33,7 +33,9 @@ def load(
     node: Annotated[
         list[str] | None, Parameter(help="Follow several nodes as one: their addresses.")
     ] = None,
-    total: Annotated[How, Parameter(help="Of several nodes: sum, average or max.")] = "average",
+    total: Annotated[
+        Aggregate, Parameter(help="Of several nodes: sum, average or max.")
+    ] = "average",
     count: Annotated[int | None, Parameter(help="End after this many reports.")] = None,
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
     where: Where = HERE,

@@ -13,8 +13,7 @@ import msgspec
 
 from rapport.cli.remote import Remote
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
-from rapport.kernel.approximate import Report
-from rapport.kernel.approximate_sums import Combined, How
+from rapport.kernel.approximation import Aggregate, ApproximateAggregate, ApproximateReport
 
 _WEIGH_EVERY = 10
 """Reports after which shares are made anew, by who moved how far."""
@@ -27,7 +26,7 @@ Heard = tuple[str, Any]
 class Nodes:
     """Follows one value at several nodes; one thread reads each of them."""
 
-    def __init__(self, remotes: dict[str, Remote], how: How, imprecision: float) -> None:
+    def __init__(self, remotes: dict[str, Remote], how: Aggregate, imprecision: float) -> None:
         if len(remotes) < 2:
             raise InvalidInput(
                 "several nodes are at least two different ones",
@@ -35,7 +34,7 @@ class Nodes:
                 hint="--node URL --node URL; for one node say --url URL instead",
             )
         self._remotes, self._how = remotes, how
-        self._whole = Combined(how, imprecision)
+        self._whole = ApproximateAggregate(how, imprecision)
         for name in remotes:
             self._whole.join(name)
         self._shares = self._whole.shares()
@@ -65,7 +64,7 @@ class Nodes:
         self._followers[name] = said["follower"]
         self._offered[name] = said["offered"]
         self._taken += 1
-        self._whole.take(name, Report(said["value"], said["imprecision"]))
+        self._whole.take(name, ApproximateReport(said["value"], said["imprecision"]))
         if self._taken % _WEIGH_EVERY == 0:
             self._weigh()
 
@@ -91,7 +90,7 @@ class Nodes:
         others = sum(one for other, one in self._shares.items() if other != name)
         return others + share <= self._whole.imprecision
 
-    def _shown(self, known: Report, of: str) -> dict[str, Any]:
+    def _shown(self, known: ApproximateReport, of: str) -> dict[str, Any]:
         return {
             "of": of,
             "how": f"{self._how} of {len(self._remotes)} nodes",

@@ -11,8 +11,7 @@ from rapport.kernel.toml import TomlFile
 from rapport.site.context import context_from_site
 from rapport.transport.addresses import format_address
 from rapport.transport.base import Address
-from rapport.transport.key_files import load_keys
-from rapport.transport.keys import DatagramKeys
+from rapport.transport.keys import DatagramKeys, load_keys
 
 OWN_HINT = "`rapport up` runs the site's own broker"
 

@@ -12,8 +12,7 @@ from rapport.kernel.toml import TomlFile
 from rapport.site.ensemble import EnsembleDeclared, ensemble_from_site
 from rapport.transport.addresses import format_address
 from rapport.transport.base import Address
-from rapport.transport.key_files import load_keys
-from rapport.transport.keys import DatagramKeys
+from rapport.transport.keys import DatagramKeys, load_keys
 
 OWN_HINT = "`rapport up` runs the site's own ensemble node"
 

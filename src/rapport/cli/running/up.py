@@ -20,9 +20,9 @@ from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import show_problem, stderr
 from rapport.core.errors import RapportError, Unavailable
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.processors import held_on
 from rapport.kernel.settings import load_settings
 from rapport.kernel.telemetry import configure_logs
+from rapport.kernel.threads import pinned_to_cpu
 
 if TYPE_CHECKING:
     from rapport.kernel.settings import NodeSettings
@@ -64,7 +64,7 @@ def up(
     flags = {"host": host, "port": port, "data": data}
     settings = load_settings(loaded.file.section("node"), flags=flags)
     token = read_node_token(settings.token_file, loaded.directory)
-    with nullcontext() if processor is None else held_on(processor):
+    with nullcontext() if processor is None else pinned_to_cpu(processor):
         uvloop.run(_serve(loaded, settings, token))
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rapport.communication.adapters.steps_watched import StepsWatched
-from rapport.kernel.tasks import end_firmly
+from rapport.kernel.tasks import cancel_until_done
 from rapport.kernel.telemetry import get_logger
 
 PATIENCE_SECONDS = 5.0
@@ -92,7 +92,7 @@ async def end_contained(running: asyncio.Future[Any], contained: Contained[Any])
         if not running.cancelled():
             running.exception()  # looked at, whoever wants it
         return
-    ending = asyncio.ensure_future(end_firmly(running))
+    ending = asyncio.ensure_future(cancel_until_done(running))
     try:
         await asyncio.wait({ending}, timeout=PATIENCE_SECONDS)
     finally:

@@ -22,7 +22,7 @@ from rapport.communication.adapters.web.settings import PAGE_KEYS, read_page
 from rapport.communication.addresses import address_fault
 from rapport.communication.peers import Peer
 from rapport.core.errors import InvalidInput, Problem
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.settings import read_secret
 from rapport.kernel.toml import TomlFile
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.settings import read_secret
 
 

@@ -20,7 +20,7 @@ from rapport.communication.api.opening import Opening, open_communication
 from rapport.communication.callbacks import NotificationCallback
 from rapport.core.errors import Conflict
 from rapport.core.message import Message
-from rapport.kernel.own_thread import in_own_thread
+from rapport.kernel.threads import run_in_thread
 
 _LAST_CALLS_SECONDS = 30.0
 """Closing waits so long for calls of other threads that are under way."""
@@ -71,7 +71,7 @@ class LoopThread:
 
         async def call(message: Message) -> None:
             # Not one of the loop's own threads: those are few, and the engine needs them.
-            waited_for = await in_own_thread(
+            waited_for = await run_in_thread(
                 partial(self._called, callback, message), name="callback"
             )
             if inspect.isawaitable(waited_for):

@@ -36,9 +36,9 @@ from rapport.communication.contents.rules import AnyContent, Contents
 from rapport.communication.delivering.telling import ADAPTER
 from rapport.communication.delivering.wishes import NO_WISHES, Wishes, with_wishes
 from rapport.communication.sessions.authenticating import Authenticating
+from rapport.core.codec import as_trusted
+from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.message import Message
-from rapport.core.packed_events import PackedEvents
-from rapport.core.usual_events import as_sound
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.store.base import RecordStore
@@ -102,8 +102,8 @@ class Arrivals:
         events = self._sorting.own_events(messages, adapter, identity, now_ms)
         if wishes != NO_WISHES:
             events = [with_wishes(event, wishes) for event in events]
-        await self._channels.channel(INPUT).append(as_sound(events))
-        return list(events.ids) if isinstance(events, PackedEvents) else [one.id for one in events]
+        await self._channels.channel(INPUT).append(as_trusted(events))
+        return list(events.ids) if isinstance(events, EncodedBatch) else [one.id for one in events]
 
     async def publish(
         self,
@@ -182,7 +182,7 @@ class Arrivals:
     ) -> list[Arrived]:
         await self._contents.refresh()
         events = self._sorting.vouched_events(messages, adapter, trusted, now_ms)
-        if isinstance(events, PackedEvents):
+        if isinstance(events, EncodedBatch):
             await self._channels.channel(INPUT).append(events)
             return [Arrived(id=id, accepted=True, proof="medium") for id in events.ids]
         others = [one for one, event in zip(messages, events, strict=True) if event is None]
@@ -216,7 +216,7 @@ class Arrivals:
         if work.lines:
             await self._channels.channel(LOG).append(work.lines)
         if work.events:
-            await self._channels.channel(INPUT).append(as_sound(work.events))
+            await self._channels.channel(INPUT).append(as_trusted(work.events))
         self._sorting.note_written(work, now_ms)
 
     async def _ask(self, message: Message, adapter: str, origin: str, back: bool) -> Arrived:

@@ -13,8 +13,8 @@ import msgspec
 
 from rapport.communication.arriving.limits import LONGEST_NAME
 from rapport.communication.carried import Frame
-from rapport.core.message import AUTH, CONTROL, MESSAGE, MESSAGEINFO, Message, Writing
-from rapport.core.packed_events import packed
+from rapport.core.encoded_batch import encode_value
+from rapport.core.message import AUTH, CONTROL, MESSAGE, MESSAGEINFO, Message, MessageFields
 
 LONGEST_CONTENT = 1_000
 """In characters; what is longer costs more than these checks do, and is worth a closer look."""
@@ -22,7 +22,7 @@ NOT_USUAL = frozenset(("", CONTROL, MESSAGEINFO, AUTH))
 """Types about which more is to be asked; what is said to authenticate is not remembered here."""
 _MOST_FRAMES = 20_000
 _ENCODE = msgspec.json.Encoder().encode
-_MESSAGE = packed(MESSAGE)
+_MESSAGE = encode_value(MESSAGE)
 _START, _CONVERSATION = b'{"id":"', b',"conversation-id":'
 _CONTENT, _REFERS = b',"content":', b',"refers-to":'
 
@@ -125,18 +125,18 @@ def _frame(key: _Key) -> Frame:
     is_usual = len(names) <= LONGEST_NAME and type not in NOT_USUAL and name and names.isprintable()
     if not is_usual:
         return Frame(b"", b"", b"", -1, b"")
-    before = Writing("", type, subtype, said_by, subject)
-    after = Writing(language=language, delivery_policy=policy)  # type: ignore[arg-type]
+    before = MessageFields("", type, subtype, said_by, subject)
+    after = MessageFields(language=language, delivery_policy=policy)  # type: ignore[arg-type]
     return Frame(
         b'",' + _ENCODE(before)[1:-1],
         _more(after),
-        _more(Writing(urgent=urgent)),
+        _more(MessageFields(urgent=urgent)),
         LONGEST_NAME - len(names),
-        _MESSAGE + packed(subject),
+        _MESSAGE + encode_value(subject),
     )
 
 
-def _more(writing: Writing) -> bytes:
+def _more(writing: MessageFields) -> bytes:
     """Its members, to follow others."""
     members = _ENCODE(writing)[1:-1]
     return b"," + members if members else b""

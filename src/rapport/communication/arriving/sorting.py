@@ -32,10 +32,10 @@ from rapport.communication.arriving.usual import LEAST_LIMIT, usual_events
 from rapport.communication.contents.rules import AnyContent, ContentFault, Contents
 from rapport.communication.sessions.sealing import FRESH_MS
 from rapport.communication.sessions.tokens import INVALID
+from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO, Message
-from rapport.core.packed_events import PackedEvents
 
 TOO_FAST = "message.too_fast"
 _STRANGERS, _FAULTY = "", "?"
@@ -105,7 +105,7 @@ class Sorting:
     ) -> Sequence[Event]:
         """As `own` for each; raises InvalidInput for the first that cannot be sent."""
         found = self._usual(messages, APPLICATION, APPLICATION, adapter, now_ms, identity)
-        if isinstance(found, PackedEvents) and not any(map(self._misfits, messages)):
+        if isinstance(found, EncodedBatch) and not any(map(self._misfits, messages)):
             return found
         return [
             self.own(message, adapter, identity, now_ms)
@@ -122,7 +122,7 @@ class Sorting:
         """
         found = self._usual(messages, ARRIVING, "medium", adapter, now_ms)
         is_free = self._takes_any and not self._settings.rate
-        if isinstance(found, PackedEvents):
+        if isinstance(found, EncodedBatch):
             let_in = [
                 message.sender.kind == "peer" and vouches(trusted, message) if is_free
                 else self._is_let_in(message, adapter, trusted, now_ms)

@@ -15,15 +15,15 @@ import msgspec
 from rapport.communication.arriving.frames import FRAMES, LONGEST_CONTENT
 from rapport.communication.arriving.limits import LARGEST_EVENT, LONGEST_NAME
 from rapport.communication.carried import SaidMessages, are_plain
-from rapport.core.event import Event
-from rapport.core.message import MESSAGE, RECENT, Message
-from rapport.core.packed_events import (
-    EVENT_HEAD,
-    PackedEvents,
-    octets_head,
-    packed,
-    text_head,
+from rapport.core.encoded_batch import (
+    EVENT_HEADER,
+    EncodedBatch,
+    bytes_header,
+    encode_value,
+    text_header,
 )
+from rapport.core.event import Event
+from rapport.core.message import MESSAGE, MESSAGE_CACHE, Message
 
 LEAST_LIMIT = 4 * LONGEST_CONTENT
 """Where contents are allowed this many bytes, such a content is never too long."""
@@ -61,22 +61,22 @@ def _made(
             continue
         subject, body = "" if message.receiver is None else str(message.receiver), text + b"}"
         found.append(Event(source, id, MESSAGE, subject, time, body, headers))
-        if len(body) <= RECENT.longest:
+        if len(body) <= MESSAGE_CACHE.longest:
             kept.append(body)
             noted.append(msgspec.structs.replace(message, id=id))
-    RECENT.note_all(kept, noted)
+    MESSAGE_CACHE.note_all(kept, noted)
     return found
 
 
-def _packed(source: str, carried: SaidMessages) -> PackedEvents:
-    start = EVENT_HEAD + packed(source) + text_head(len(carried.names[0]))
-    end, when = b"}" + packed(carried.headers), packed(carried.time)
+def _packed(source: str, carried: SaidMessages) -> EncodedBatch:
+    start = EVENT_HEADER + encode_value(source) + text_header(len(carried.names[0]))
+    end, when = b"}" + encode_value(carried.headers), encode_value(carried.time)
     sizes = [len(text) + 1 for text in carried.said]
     parts: list[bytes] = []
     for name, frame, size, text in zip(
         carried.names, carried.frames, sizes, carried.said, strict=True
     ):
-        parts += (start, name, frame.subject, when, octets_head(size), text, end)
-    return PackedEvents(
+        parts += (start, name, frame.subject, when, bytes_header(size), text, end)
+    return EncodedBatch(
         source, carried.ids, parts, data_bytes=sum(sizes), largest=max(sizes), carried=(carried,)
     )

@@ -21,7 +21,7 @@ from rapport.communication.peers import Collective, Peer
 from rapport.communication.templates import template_fields
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 
 MESSAGE_KEYS = (
     "send_to",

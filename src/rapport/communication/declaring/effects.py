@@ -12,10 +12,10 @@ from rapport.channel.reserved import is_reserved
 from rapport.communication.addresses import address_fault
 from rapport.communication.effects import MOST_HOPS, EffectTemplate
 from rapport.communication.templates import template_fields
-from rapport.core.context_wish import CONTEXT_WISH, CONTEXT_WISHES
+from rapport.core.context_record import CONTEXT_UPDATE, CONTEXT_UPDATES
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 
 EFFECT_KEYS = {
     "append": ("append", "type", "subject", "data", "most_hops"),
@@ -125,8 +125,8 @@ def _wish(
     """An event for the node's context broker: what is to be true of whom, and for how long."""
     return EffectTemplate(
         kind="append",
-        target=CONTEXT_WISHES,
-        type=CONTEXT_WISH,
+        target=CONTEXT_UPDATES,
+        type=CONTEXT_UPDATE,
         subject=entity,
         data={"entity": entity, "scope": scope, "values": values, "valid_ms": valid_ms},
         most_hops=_most_hops(table),

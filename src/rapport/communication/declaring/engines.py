@@ -13,7 +13,7 @@ from __future__ import annotations
 from rapport.channel.declared import ChannelsDeclared, channels_from_site
 from rapport.communication.sharing.shares import LEASE_MS, SHARES, ShareSettings
 from rapport.core.errors import Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 
 _KEYS = ("several", "lease", "shares")

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.fields import suggest
+from rapport.kernel.config_fields import suggest
 from rapport.kernel.plugins import Plugins
 
 _FUNCTION = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)\Z")

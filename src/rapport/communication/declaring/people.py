@@ -17,7 +17,7 @@ from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDe
 from rapport.communication.peers import Collective, Peer
 from rapport.communication.privacy.hours import is_zone
 from rapport.core.errors import InvalidInput
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, suggest
 
 PEER_DELIVERIES = ("to-all-channels", "at-least-one", "preferred")
 COLLECTIVE_DELIVERIES = ("to-any", "to-all-members", "at-least 3")

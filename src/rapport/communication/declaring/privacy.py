@@ -18,7 +18,7 @@ from rapport.communication.declaring.times import (
 from rapport.communication.privacy.hours import LocalTimes, is_zone
 from rapport.communication.privacy.rules import PrivacyRule, RuleAction
 from rapport.communication.privacy.verdict import quiet_rule
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 
 RULE_KEYS = (
     "then",

@@ -32,7 +32,7 @@ from rapport.communication.arriving.limits import ArrivalSettings, OnExpired, Un
 from rapport.communication.sessions.passwords import PasswordSettings
 from rapport.communication.sessions.sessions import SessionSettings
 from rapport.core.errors import Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 
 _SESSION_KEYS = ("lifetime", "longest", "rotate", "memory_kib", "passes", "lanes")

@@ -13,7 +13,7 @@ from rapport.communication.privacy.hours import (
     parse_hours,
 )
 from rapport.core.errors import InvalidInput
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 
 WHEN_KEYS = ("hours", "days", "dates")
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

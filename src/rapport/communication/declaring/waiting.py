@@ -13,7 +13,7 @@ from rapport.communication.delivering.wishes import LEAST_REPEAT_MS
 from rapport.communication.peers import Collective, Peer
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.toml import Section
 
 _ESCALATE_EXAMPLE = (

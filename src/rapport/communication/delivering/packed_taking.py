@@ -38,18 +38,18 @@ from rapport.communication.delivering.receiving import answered_end
 from rapport.communication.delivering.telling import PROOF
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.ledger import SOURCE
-from rapport.core.message import Identifier, Message
-from rapport.core.packed_events import (
-    EVENT_HEAD,
-    Carried,
-    PackedEvents,
-    octets_head,
-    packed,
-    text_head,
+from rapport.core.encoded_batch import (
+    EVENT_HEADER,
+    BatchPayload,
+    EncodedBatch,
+    bytes_header,
+    encode_value,
+    text_header,
 )
+from rapport.core.message import Identifier, Message
 
-_START = EVENT_HEAD + packed(SOURCE)
-_DELIVERY = packed(DELIVERY)
+_START = EVENT_HEADER + encode_value(SOURCE)
+_DELIVERY = encode_value(DELIVERY)
 _MOST_FRAMES = 20_000
 
 
@@ -59,10 +59,10 @@ class _Row(msgspec.Struct, gc=False):
     parts: list[bytes] = []
     ids: list[str] = []
     sizes: list[int] = []
-    carried: list[Carried] = []
+    carried: list[BatchPayload] = []
 
-    def events(self) -> PackedEvents:
-        return PackedEvents(
+    def events(self) -> EncodedBatch:
+        return EncodedBatch(
             SOURCE,
             self.ids,
             self.parts,
@@ -113,7 +113,7 @@ class PackedTaking:
         """Takes stretches of which SaidMessages are carried, up to one that is to be taken as
         events; returns how many. That one leaves nothing behind.
         """
-        taken, made = 0, dict[str, list[PackedEvents]]()
+        taken, made = 0, dict[str, list[EncodedBatch]]()
         for stretch in stretches:
             rows = self._rows(stretch.carried, now_ms)
             if rows is None:
@@ -122,10 +122,10 @@ class PackedTaking:
             for channel, row in rows.items():
                 made.setdefault(channel, []).append(row.events())
         for channel, packs in made.items():
-            self._transaction.emit_all_early(channel, PackedEvents.joined(packs))
+            self._transaction.emit_all_early(channel, EncodedBatch.joined(packs))
         return taken
 
-    def _rows(self, pieces: Sequence[Carried], now_ms: int) -> dict[str, _Row] | None:
+    def _rows(self, pieces: Sequence[BatchPayload], now_ms: int) -> dict[str, _Row] | None:
         """What all messages of a stretch lead to, by channel; None when one needs more thought."""
         rows, asked = {"log": _Row()}, dict[str, str]()
         try:
@@ -152,12 +152,16 @@ class PackedTaking:
     def _take_sent(
         self, said: SaidMessages, rows: dict[str, _Row], asked: dict[str, str], now_ms: int
     ) -> bool:
-        route, log, headers = self._route, rows["log"], packed(said.headers)
+        route, log, headers = self._route, rows["log"], encode_value(said.headers)
         replace = msgspec.structs.replace
         id_size = len(said.names[0])
-        start, sent_at, when = _START + text_head(id_size), packed(said.time), packed(now_ms)
+        start, sent_at, when = (
+            _START + text_header(id_size),
+            encode_value(said.time),
+            encode_value(now_ms),
+        )
         times = b',"queued":%d,"time":%d}' % (now_ms, said.time)
-        caused = CAUSED + text_head(id_size)
+        caused = CAUSED + text_header(id_size)
         known = self._known_by(id_size)
         queued: dict[str, list[Delivery]] = {}
         row, deliveries, channel = log, list[Delivery](), ""
@@ -179,13 +183,13 @@ class PackedTaking:
             size = len(text) + len(sent.logged)
             log.sizes.append(size)
             log.parts += (
-                start, name, frame.subject, sent_at, octets_head(size), text, sent.logged, headers
+                start, name, frame.subject, sent_at, bytes_header(size), text, sent.logged, headers
             )  # fmt: skip
             size = len(text) + len(sent.queued) + len(times)
             row.sizes.append(size)
             row.ids.append(id + sent.named)
             row.parts += (
-                sent.head, name, sent.middle, name, when, octets_head(size),
+                sent.head, name, sent.middle, name, when, bytes_header(size),
                 text, sent.queued, times, caused, name,
             )  # fmt: skip
             deliveries.append(
@@ -227,8 +231,8 @@ class PackedTaking:
         is_proven = names_proven_sender(headers)
         route = self._route if is_proven else partial(_route_unpacked, self._route, headers)
         proof = said.headers.get(PROOF, "none")
-        told_headers = packed(headers | {FATE: "notified"})
-        start, sent_at = _START + text_head(len(said.names[0])), packed(said.time)
+        told_headers = encode_value(headers | {FATE: "notified"})
+        start, sent_at = _START + text_header(len(said.names[0])), encode_value(said.time)
         told: list[Message] = []
         ends: dict[tuple[str, bool | None], bytes] = {}
         for message, id, name, text, frame in zip(
@@ -250,7 +254,7 @@ class PackedTaking:
             size = len(text) + len(end)
             log.sizes.append(size)
             log.parts += (
-                start, name, frame.subject, sent_at, octets_head(size), text, end, told_headers
+                start, name, frame.subject, sent_at, bytes_header(size), text, end, told_headers
             )  # fmt: skip
             told.append(msgspec.structs.replace(message, id=id))
         log.ids += said.ids
@@ -279,8 +283,8 @@ def _made(plain: PlainPeer, message: Message, id_size: int) -> _Sent:
         message.sender.kind == "peer",
         plain.channel,
         plain.named,
-        _START + text_head(id_size + len(named)),
-        named + _DELIVERY + text_head(id_size),
+        _START + text_header(id_size + len(named)),
+        named + _DELIVERY + text_header(id_size),
         plain.said,
         plain.queued[message.delivery_policy],
     )

@@ -19,7 +19,7 @@ from rapport.communication.ledger import SOURCE
 from rapport.communication.peers import Peer, adapter_of, shown_address
 from rapport.core.errors import SourceUnavailable
 from rapport.core.event import CAUSE, Event, cause_text
-from rapport.core.message import MESSAGE, RECENT, Identifier, Message
+from rapport.core.message import MESSAGE, MESSAGE_CACHE, Identifier, Message
 
 _REMEMBERED = 100_000
 _MOST_PEERS = 20_000
@@ -207,7 +207,7 @@ class PlainLane:
         data = b"".join((event.data[:-1], said, plain.reached))
         if not handled.notify:
             return msgspec.structs.replace(logged, data=data)
-        RECENT.note(data, message)
+        MESSAGE_CACHE.note(data, message)
         headers = event.headers | {FATE: handled.fate}
         return msgspec.structs.replace(logged, data=data, headers=headers)
 

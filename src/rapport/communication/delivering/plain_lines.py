@@ -25,14 +25,14 @@ from rapport.communication.ledger import (
     ledger_event,
 )
 from rapport.communication.peers import adapter_of, shown_address
-from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text
-from rapport.core.packed_events import (
-    EVENT_HEAD,
-    PackedEvents,
-    octets_head,
-    packed,
-    text_head,
+from rapport.core.encoded_batch import (
+    EVENT_HEADER,
+    EncodedBatch,
+    bytes_header,
+    encode_value,
+    text_header,
 )
+from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -107,12 +107,12 @@ def handed_lines(deliveries: Sequence[Delivery], now_ms: int) -> Sequence[Event]
 
 def _packed_lines(
     deliveries: Sequence[Delivery], messages: Sequence[str], now_ms: int
-) -> PackedEvents | None:
+) -> EncodedBatch | None:
     """None when one of them is unusual."""
     parts: list[bytes] = []
     ids: list[str] = []
     sizes: list[int] = []
-    size, when = len(messages[0]), packed(now_ms)
+    size, when = len(messages[0]), encode_value(now_ms)
     ends: dict[int, tuple[bytes, int]] = {}
     for delivery, message in zip(deliveries, messages, strict=True):
         queued = delivery.queued
@@ -127,7 +127,7 @@ def _packed_lines(
             line.head, name, line.named_as, name, when, line.start, name, line.said, end, name
         )  # fmt: skip
     carried = (NothingTold(len(ids)),)
-    return PackedEvents(
+    return EncodedBatch(
         SOURCE, ids, parts, data_bytes=sum(sizes), largest=max(sizes), carried=carried
     )
 
@@ -157,9 +157,9 @@ def _handed_parts(peer: str, address: str, attempt: int, size: int, digits: int)
         longest,
         name_end,
         data,
-        EVENT_HEAD + packed(SOURCE) + text_head(size + len(named)),
-        named + packed(_HANDED) + text_head(size),
-        octets_head(data) + _MESSAGE + b'"',
+        EVENT_HEADER + encode_value(SOURCE) + text_header(size + len(named)),
+        named + encode_value(_HANDED) + text_header(size),
+        bytes_header(data) + _MESSAGE + b'"',
         said,
     )
 
@@ -167,7 +167,7 @@ def _handed_parts(peer: str, address: str, attempt: int, size: int, digits: int)
 def _queued_end(queued: int, size: int) -> tuple[bytes, int]:
     """The end of the data and what follows them, up to the message's id; and how many digits."""
     text = b"%d" % queued
-    return text + b"}" + CAUSED + text_head(size), len(text)
+    return text + b"}" + CAUSED + text_header(size), len(text)
 
 
 def _handed_line(delivery: Delivery, now_ms: int) -> Event:

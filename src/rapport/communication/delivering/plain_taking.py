@@ -31,7 +31,7 @@ from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.delivering.wishes import may_have_wishes
 from rapport.communication.ledger import SOURCE
 from rapport.core.event import Event, StoredEvent
-from rapport.core.message import AUTH, MESSAGE, RECENT, Identifier, Message
+from rapport.core.message import AUTH, MESSAGE, MESSAGE_CACHE, Identifier, Message
 from rapport.kernel.telemetry import get_logger
 
 _log = get_logger(__name__)
@@ -92,7 +92,7 @@ class PlainTaking:
                 number += 1
         except Exception as error:  # reported when the event is handled alone, which follows
             _log.debug("handled alone", position=batch[number].position, error=repr(error))
-        RECENT.note_all(row.bodies, row.told)
+        MESSAGE_CACHE.note_all(row.bodies, row.told)
         self._transaction.emit_all_early("log", row.log)
         for channel, events in row.outputs.items():
             self._transaction.emit_all_early(channel, events)
@@ -104,7 +104,7 @@ class PlainTaking:
         data = event.data
         if len(data) > LARGEST_EVENT:
             return False
-        message = RECENT.get(data) or Message.from_stored(data)
+        message = MESSAGE_CACHE.get(data) or Message.from_stored(data)
         receiver = message.receiver
         if receiver is None or message.type == AUTH:
             return False
@@ -159,7 +159,7 @@ class PlainTaking:
         if headers is not self._headers:
             self._headers, self._told_headers = headers, headers | {FATE: "notified"}
         data = event.data[:-1] + (row.ends.get((receiver, declined)) or row.end(receiver, declined))
-        if len(data) <= RECENT.longest:
+        if len(data) <= MESSAGE_CACHE.longest:
             row.bodies.append(data)
             row.told.append(message)
         id = message.id or event.id

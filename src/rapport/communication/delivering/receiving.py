@@ -46,7 +46,7 @@ from rapport.communication.ledger import (
 from rapport.communication.peers import shown_address
 from rapport.core.errors import InvalidInput, SourceUnavailable, TooLarge
 from rapport.core.event import Event, StoredEvent
-from rapport.core.message import AUTH, CONTROL, MESSAGE, RECENT, Identifier, Message
+from rapport.core.message import AUTH, CONTROL, MESSAGE, MESSAGE_CACHE, Identifier, Message
 
 _LOOKED_UP = ANSWERING - {"answer"}
 """Proofs of who sent an answer that do not prove that they were asked."""
@@ -285,7 +285,7 @@ class Receiving:
     ) -> Event:
         data = event.data[:-1] + fate_end(fate, handled.receivers)
         if handled.notify and message is not None:
-            RECENT.note(data, message)  # callbacks are told of it
+            MESSAGE_CACHE.note(data, message)  # callbacks are told of it
         headers = event.headers | {FATE: fate} if handled.notify else event.headers
         return Event(SOURCE, id, MESSAGE, event.subject, event.time, data, headers)
 
@@ -380,7 +380,7 @@ def _with_answer(
     end = answered_end(handled.fate, handled.receivers, answer.declined, now_ms)
     data = logged.data[: -len(plain_end)] + end
     if handled.notify:
-        RECENT.note(data, message)
+        MESSAGE_CACHE.note(data, message)
     return msgspec.structs.replace(logged, data=data)
 
 

@@ -18,10 +18,10 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.channel.checking import LARGEST_DATA_BYTES, check_events
+from rapport.core.codec import as_trusted
+from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event
-from rapport.core.packed_events import PackedEvents
-from rapport.core.usual_events import as_sound
 from rapport.store.base import Change, Delete, Put, RecordStore
 from rapport.store.records import check_changes
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 Outgoing = dict[str, list[Event]]
 """Events by the channel they go to, in order."""
-Early = dict[str, list[Event] | PackedEvents]
+Early = dict[str, list[Event] | EncodedBatch]
 
 
 class Transaction:
@@ -151,7 +151,7 @@ class Transaction:
         self._journal.append(events)
         self._size += len(event.data)
 
-    def emit_all_early(self, channel: str, events: list[Event] | PackedEvents) -> None:
+    def emit_all_early(self, channel: str, events: list[Event] | EncodedBatch) -> None:
         """As `emit_early` for many, which are not rolled back any more. Packed ones stay packed
         where nothing else is emitted to the channel.
         """
@@ -165,7 +165,7 @@ class Transaction:
     def _behind(self, channel: str) -> list[Event]:
         """Where an early event goes that is to stand behind what was emitted before."""
         events = self._outgoing.get(channel) or self._early.get(channel) or []
-        if isinstance(events, PackedEvents):
+        if isinstance(events, EncodedBatch):
             events = list(events)
         if not self._outgoing.get(channel):
             self._early[channel] = events
@@ -280,8 +280,8 @@ async def append_early(channels: Channels, early: Mapping[str, Sequence[Event]])
     """
     names = sorted(early, key=lambda name: (name != "log", name))
     if len(names) == 1:
-        await channels.channel(names[0]).append(as_sound(early[names[0]]))
+        await channels.channel(names[0]).append(as_trusted(early[names[0]]))
     elif names:
         await asyncio.gather(
-            *(channels.channel(name).append(as_sound(early[name])) for name in names)
+            *(channels.channel(name).append(as_trusted(early[name])) for name in names)
         )

@@ -17,7 +17,7 @@ from rapport.communication.declaring import people as declare_people
 from rapport.communication.declaring.people import COLLECTIVE_KEYS, PEER_KEYS
 from rapport.communication.peers import Collective, Peer, adapter_of, shown_address
 from rapport.core.errors import InvalidInput, Problem, SiteError
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.telemetry import get_logger
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Change, Delete, Put, RecordStore

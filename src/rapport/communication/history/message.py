@@ -16,7 +16,7 @@ from rapport.communication.history.rows import CLOSED
 from rapport.communication.history.summary import PersonFate, Summary, fates_of, summarise
 from rapport.communication.ledger import OPEN, ROUTED, MessageFate
 from rapport.core.errors import InvalidInput, UnknownName
-from rapport.kernel.fields import suggest
+from rapport.kernel.config_fields import suggest
 
 STATES: tuple[str, ...] = get_args(LedgerState)
 MESSAGE_STATES = (OPEN, "escalated", CLOSED, ROUTED, *get_args(MessageFate)[1:])

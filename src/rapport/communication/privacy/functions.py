@@ -23,8 +23,8 @@ from rapport.communication.privacy.rules import (
 from rapport.communication.templates import clean
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.kernel.worker import Reply
-from rapport.kernel.worker_functions import PAUSE_MS, CallFailed, WorkerFunctions
+from rapport.kernel.worker import WorkerReply
+from rapport.kernel.worker_client import PAUSE_MS, CallFailed, WorkerFunctions
 
 DEADLINE_MS = 500
 """How long a function may think."""
@@ -134,7 +134,7 @@ class WorkerPrivacyFunctions:
             raise CallFailed("privacy.paused", "it failed a moment ago and is not asked for 30 s")
         packed = self._worker.packed([told], name)
         (outcome,) = self._worker.call_many(name, [packed], self._deadline_ms)
-        if isinstance(outcome, Reply):
+        if isinstance(outcome, WorkerReply):
             return outcome.results[0]
         if outcome.code in ("privacy.timeout", "privacy.died"):
             self._paused[name] = now_ms + PAUSE_MS

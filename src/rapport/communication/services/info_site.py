@@ -24,8 +24,8 @@ from rapport.communication.services.info import (
 )
 from rapport.communication.services.info_schema import LARGEST_SCHEMA_BYTES
 from rapport.core.errors import InvalidInput, Problem
-from rapport.kernel.fields import Fields
-from rapport.kernel.paths import is_file, is_inside
+from rapport.kernel.config_fields import Fields
+from rapport.kernel.files import is_file, is_inside
 from rapport.kernel.toml import Section, TomlFile
 
 _KEYS = ("text", "schema", "answers", "related")

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from rapport.communication.services.routing import RoutingRule, named
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.message import Identifier
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.toml import Section, TomlFile
 
 _KEYS = ("id", "type", "subtype", "receiver", "sender", "to")

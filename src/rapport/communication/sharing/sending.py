@@ -24,7 +24,7 @@ from rapport.communication.adapters.base import (
 from rapport.communication.adapters.contained import Contained, end_contained
 from rapport.communication.sharing.leases import HeldShare
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import end_firmly
+from rapport.kernel.tasks import cancel_until_done
 
 T = TypeVar("T")
 _LOOK_MS = 50
@@ -74,7 +74,7 @@ class Sends:
         finally:
             self._under_way -= 1
             self._ended_ns = self._clock.steady_ns()
-            await end_firmly(watching)
+            await cancel_until_done(watching)
             await end_contained(sending, held)
 
     async def _until_lost(self) -> None:

@@ -8,7 +8,7 @@ from rapport.context.broker.walking import Walking
 from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import NOT_FOUND, TOO_BUSY, Ask, Found, Question, Refused
 from rapport.context.search.strategies import WALK, make_strategy
-from rapport.overlay.latency import UNKNOWN_MS
+from rapport.overlay.liveness import UNKNOWN_MS
 from rapport.transport.base import Address, Now
 
 Ended = Found | Refused

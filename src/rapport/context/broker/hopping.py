@@ -8,7 +8,7 @@ import msgspec
 
 from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import NOT_FOUND, Ask, Found, Heard, Hop, Refused
-from rapport.overlay.hops import Failed, Hops, HopsSettings
+from rapport.overlay.hops import HopFailed, HopRetries, HopSettings
 from rapport.transport.base import Address, Now, Sender
 
 KINDS: dict[type[Hop], str] = {Ask: "ask", Found: "fnd", Refused: "ref"}
@@ -39,7 +39,7 @@ class Hopping:
         search = place.settings.search
         self._acknowledges = search.tries > 1
         remembered = place.settings.limits.remembered
-        self._hops = Hops(HopsSettings(tries=search.tries, remembered=remembered))
+        self._hops = HopRetries(HopSettings(tries=search.tries, remembered=remembered))
         self.silent: dict[Address, float] = {}
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class Hopping:
     def tick(self, now: Now) -> None:
         """Sends again what is due, and gives up what was sent often enough."""
         for step in self._hops.due(now):
-            if isinstance(step, Failed):
+            if isinstance(step, HopFailed):
                 self._place.counts["hops_failed"] += 1
                 self._fell_silent(step.to, now)
                 self.failed(_as_of_now(step.payload, now), step.to, now)

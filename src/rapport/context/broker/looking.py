@@ -13,8 +13,8 @@ from rapport.context.messages import Ask, Have, Probe
 from rapport.context.replication import worth_a_copy
 from rapport.context.table import QuestionKey, key_of
 from rapport.core.errors import Corrupt
-from rapport.overlay.bloom import BloomFilter, places
-from rapport.overlay.seen import Seen
+from rapport.overlay.bloom import BloomFilter, bit_positions
+from rapport.overlay.routing import SeenFilter
 from rapport.transport.base import Address, Now, Sender
 
 _DEEPEST = 1
@@ -53,7 +53,7 @@ class Looking:
     def __init__(self, place: Workplace, answering: Answering, recalling: Recalling) -> None:
         self._place, self._answering, self._recalling = place, answering, recalling
         self._waiting: dict[LookKey, tuple[Ask, float]] = {}
-        self._seen = Seen(place.settings.limits.remembered, _PROBES_KEPT_MS)
+        self._seen = SeenFilter(place.settings.limits.remembered, _PROBES_KEPT_MS)
         self._filters: dict[Address, BloomFilter] = {}
         self._filter, self._filter_until_ms = b"", 0.0
 
@@ -125,7 +125,7 @@ class Looking:
                 continue
             if shape != (kept.bits, kept.hashes):
                 shape = (kept.bits, kept.hashes)
-                at = places(text, *shape)
+                at = bit_positions(text, *shape)
             if kept.has(at):
                 return neighbour
         return None

@@ -26,14 +26,14 @@ from rapport.context.messages import (
     Welcome,
 )
 from rapport.overlay.membership_steps import (
-    Alone,
+    Isolated,
     JoinedNetwork,
-    Lost,
     MembershipStep,
     SendDeparted,
     SendJoin,
     SendPing,
 )
+from rapport.overlay.membership_steps import NeighbourLost as Lost
 from rapport.transport.base import Address, Now, Sender
 
 _MOST_CONTROLLERS = 64
@@ -132,7 +132,7 @@ class Neighbourhood:
                 case JoinedNetwork(neighbours=neighbours):
                     place.effects.append(NetworkJoined(neighbours))
                     self._tell_controllers(PROCESSED, "")
-                case Alone():
+                case Isolated():
                     place.effects.append(NotJoined(step.answered, step.needed))
                     why = f"{step.answered} brokers answered, {step.needed} are needed"
                     self._tell_controllers(NOT_FOUND, why)

@@ -11,7 +11,7 @@ from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import Heard, Outdated
 from rapport.context.table import QuestionKey
 from rapport.core.context_record import ContextRecord
-from rapport.overlay.seen import Seen
+from rapport.overlay.routing import SeenFilter
 from rapport.transport.base import Address, Now, Sender
 
 RECALLED = "out"
@@ -54,7 +54,7 @@ class Recalling:
         self._copies = 0
         self._open: set[tuple[int, Address]] = set()
         """Calls that were not acknowledged yet."""
-        self._void = Seen(_VOID_KEPT, _VOID_KEPT_MS)
+        self._void = SeenFilter(_VOID_KEPT, _VOID_KEPT_MS)
         """Records that were called back just now: older ones may still be on their way here."""
 
     def __len__(self) -> int:

@@ -10,8 +10,7 @@ import msgspec
 
 from rapport.context.table import TableLimits
 from rapport.core.errors import InvalidInput, nearest_names
-from rapport.overlay.membership_steps import MembershipSettings
-from rapport.overlay.ranges import MANY, check_ranges
+from rapport.overlay.membership_steps import MANY, MembershipSettings, check_ranges
 
 StrategyName = Literal["walk", "walkers", "flood", "normalized", "ring"]
 LookAhead = Literal["probe", "bloom", "off"]

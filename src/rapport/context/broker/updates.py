@@ -19,8 +19,7 @@ from rapport.context.messages import (
 )
 from rapport.context.table import Outcome, QuestionKey
 from rapport.core.context_record import ContextRecord
-from rapport.overlay.flooding import Flood
-from rapport.overlay.seen import Seen
+from rapport.overlay.routing import Flood, SeenFilter
 from rapport.transport.base import Address, Now, Sender
 
 _OUTDATED_KEPT_MS = 30_000.0
@@ -53,7 +52,7 @@ class Updates:
         self._keeping: dict[int, _Keeping] = {}
         self._versions: dict[RecordVersion, _Keeping] = {}
         self._tokens = 0
-        self._flood = Flood(Seen(_KEPT_AT_ONCE, _OUTDATED_KEPT_MS))
+        self._flood = Flood(SeenFilter(_KEPT_AT_ONCE, _OUTDATED_KEPT_MS))
 
     def __len__(self) -> int:
         """How many updates are on their way to disk."""

@@ -12,9 +12,7 @@ from rapport.context.broker.looking import Looking
 from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import Ask
 from rapport.context.search.strategies import FLOOD, NORMALIZED, WALK
-from rapport.overlay.flooding import Flood
-from rapport.overlay.seen import Seen
-from rapport.overlay.walk import next_hop
+from rapport.overlay.routing import Flood, SeenFilter, next_hop
 from rapport.transport.base import Address, Now, Sender
 
 HOP_LIMIT = "the walk reached its hop limit"
@@ -37,7 +35,7 @@ class Walking:
         self._place, self._hopping, self._answering = place, hopping, answering
         self._looking = looking
         looking.walk_on = self.step
-        seen = Seen(place.settings.limits.remembered, _FLOODS_KEPT_MS)
+        seen = SeenFilter(place.settings.limits.remembered, _FLOODS_KEPT_MS)
         self._flood = Flood(seen, place.chance)
 
     def asked(self, ask: Ask, sender: Sender, now: Now) -> None:

@@ -14,13 +14,13 @@ from rapport.context.codec import check_question
 from rapport.context.faults import refusal
 from rapport.context.messages import NOT_FOUND, Answer, Message, Question, Request
 from rapport.context.settings import ClientSettings
-from rapport.context.stations import Link, as_it_is
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import Corrupt
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
+from rapport.transport.station import EndpointWrapper, direct_link
 
 _MARGIN_MS, _MARGIN_SHARE = 100, 10
 _TIMES = 2
@@ -56,7 +56,7 @@ class ContextConsumer:
         clock: Clock | None = None,
         chance: Chance | None = None,
         settings: ClientSettings | None = None,
-        link: Link = as_it_is,
+        link: EndpointWrapper = direct_link,
     ) -> ContextConsumer:
         """A consumer that uses one of these brokers."""
         tie = await BrokerLink.open(

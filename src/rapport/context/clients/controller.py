@@ -12,7 +12,6 @@ from rapport.context.clients.link import BrokerLink
 from rapport.context.faults import ContextNotFound
 from rapport.context.messages import Command, Message, Status
 from rapport.context.settings import ClientSettings
-from rapport.context.stations import Link, as_it_is
 from rapport.context.status import BrokerStatus
 from rapport.core.errors import Corrupt, Unavailable
 from rapport.kernel.chance import Chance
@@ -20,6 +19,7 @@ from rapport.kernel.clock import Clock
 from rapport.transport.addresses import format_address, resolve
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
+from rapport.transport.station import EndpointWrapper, direct_link
 
 _WITHIN_MS = 10_000
 
@@ -38,7 +38,7 @@ class ContextController:
         clock: Clock | None = None,
         chance: Chance | None = None,
         settings: ClientSettings | None = None,
-        link: Link = as_it_is,
+        link: EndpointWrapper = direct_link,
     ) -> ContextController:
         """A controller for these brokers and others that are reached the same way."""
         tie = await BrokerLink.open(

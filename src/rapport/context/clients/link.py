@@ -20,16 +20,15 @@ from rapport.context.messages import (
     Status,
 )
 from rapport.context.settings import ClientSettings, check_sealed
-from rapport.context.stations import Link, as_it_is, open_station, own_side
+from rapport.context.stations import open_station, own_side
 from rapport.core.errors import Conflict, InvalidInput
-from rapport.kernel.alarm import Alarm, steady_ms
 from rapport.kernel.chance import Chance
-from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.clock import Clock, DueTimer, SystemClock, steady_ms
 from rapport.kernel.tasks import Tasks
 from rapport.transport.addresses import format_address, resolve
 from rapport.transport.base import Address, Sender
 from rapport.transport.keys import DatagramKeys
-from rapport.transport.station import Station
+from rapport.transport.station import EndpointWrapper, Station, direct_link
 
 _LEAST_RETRY_MS = 10.0
 
@@ -59,7 +58,7 @@ class BrokerLink:
         self._calls = Calls(settings.longest_retry_ms)
         self._makes: dict[int, Make] = {}
         self._ids = chance.getrandbits(44) << 18
-        self._alarm = Alarm(clock, self._next_due_ms, self._tick)
+        self._alarm = DueTimer(clock, self._next_due_ms, self._tick)
         self._tasks = Tasks(clock)
         self._is_closed = False
         self.on_change: list[Changed] = []
@@ -76,7 +75,7 @@ class BrokerLink:
         clock: Clock | None = None,
         chance: Chance | None = None,
         settings: ClientSettings | None = None,
-        link: Link = as_it_is,
+        link: EndpointWrapper = direct_link,
     ) -> BrokerLink:
         """Opens a socket on a free port and begins to measure the brokers.
 

@@ -15,7 +15,6 @@ from rapport.context.codec import check_record
 from rapport.context.faults import ContextNotFound
 from rapport.context.messages import Message, Put
 from rapport.context.settings import ClientSettings
-from rapport.context.stations import Link, as_it_is
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.kernel.chance import Chance
@@ -24,6 +23,7 @@ from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
+from rapport.transport.station import EndpointWrapper, direct_link
 
 Values = Mapping[str, Any]
 Measure = Callable[[], Values | Awaitable[Values]]
@@ -62,7 +62,7 @@ class ContextProvider:
         clock: Clock | None = None,
         chance: Chance | None = None,
         settings: ClientSettings | None = None,
-        link: Link = as_it_is,
+        link: EndpointWrapper = direct_link,
     ) -> ContextProvider:
         """A provider that uses one of these brokers. `name` is the provider of its records; left
         out, the owner of its keys.

@@ -18,7 +18,7 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.simulation import Scheduler
 from rapport.overlay.topology import Topology
 from rapport.transport.base import Address, Sender
-from rapport.transport.simulated import Link
+from rapport.transport.simulated import SimulatedLink
 
 BROKER: Final = "broker"
 _NEVER: Final = float("inf")
@@ -46,7 +46,7 @@ class SimulatedNetwork:
         topology: Topology[Any],
         settings: BrokerSettings,
         *,
-        link: Link | None = None,
+        link: SimulatedLink | None = None,
         seed: int = 1,
         through_codec: bool = False,
         scheduler: Scheduler | None = None,
@@ -59,7 +59,7 @@ class SimulatedNetwork:
         self.machines: list[BrokerMachine] = []
         self._outbox: list[Letter] = []
         """Shared by all machines: who just had its turn or a message has written here."""
-        self._link = link or Link(delay_ms=1.0)
+        self._link = link or SimulatedLink(delay_ms=1.0)
         self._settings = settings
         self._chance = Chance(seed)
         self._through_codec = through_codec

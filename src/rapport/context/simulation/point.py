@@ -29,7 +29,7 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.simulation import without_collector
 from rapport.overlay.membership_steps import MembershipSettings
 from rapport.overlay.topology import Topology, mesh, random_regular, ring, waxman
-from rapport.transport.simulated import Link
+from rapport.transport.simulated import SimulatedLink
 
 _FILTERS_EVERY_MS, _PINGS_EVERY_MS = 1_000.0, 30_000.0
 
@@ -133,7 +133,7 @@ def make_network(point: SearchPoint) -> SimulatedNetwork:
         ),
         limits=BrokerLimits(searches=100_000, within_ms=600_000),
     )
-    link = Link(delay_ms=point.delay_ms, loss=point.loss)
+    link = SimulatedLink(delay_ms=point.delay_ms, loss=point.loss)
     with without_collector():
         network = SimulatedNetwork(make_topology(point), settings, link=link, seed=point.seed)
         network.run(network.scheduler.time_ms + 1.5 * settings.membership.period_ms)

@@ -15,7 +15,7 @@ from rapport.context.v0.admission import Caller, Hosts
 from rapport.context.v0.outgoing import Outgoing
 from rapport.context.v0.settings import V0Settings
 from rapport.kernel.chance import Chance
-from rapport.overlay.liveness import Gone, Liveness
+from rapport.overlay.liveness import Liveness, LostNeighbour
 from rapport.overlay.membership_steps import SendPing
 from rapport.transport.base import Address, Now
 
@@ -114,7 +114,7 @@ class Neighbourhood:
         for step in self._liveness.tick(now):
             if isinstance(step, SendPing):
                 self._outgoing.send(m.Ping(now.wall_ms), step.to)
-            elif isinstance(step, Gone):
+            elif isinstance(step, LostNeighbour):
                 self._drop(step.address)
 
     def next_due_ms(self) -> float | None:

@@ -32,7 +32,7 @@ from rapport.context.v0.waiting import Waiting, WaitingRoom
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import TooLarge
 from rapport.kernel.chance import Chance
-from rapport.overlay.walk import next_hop, way_back
+from rapport.overlay.routing import next_hop, way_back
 from rapport.transport.base import Address, Now
 
 Found = Callable[[ContextRecord | None, Now], None]

@@ -34,8 +34,8 @@ from rapport.ensemble.messages import Outgoing, Published
 from rapport.ensemble.trace import Kind, TraceEvent, Tracing, address_text
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
-from rapport.overlay.hash_ring import place_of
-from rapport.overlay.seen import Seen
+from rapport.overlay.hash_ring import ring_position
+from rapport.overlay.routing import SeenFilter
 from rapport.transport.base import Address, Sender
 
 _SLOTS = 8
@@ -96,7 +96,7 @@ class GrouperMachine:
         self._node, self._address, self._chance, self._trace = node, address, chance, trace
         self._may_be_grouper = may_be_grouper
         self._acquaintances = Acquaintances(well_known, self.settings)
-        self._passed_on = Seen(_PASSED_ON, 4 * self.settings.period_ms)
+        self._passed_on = SeenFilter(_PASSED_ON, 4 * self.settings.period_ms)
         self._voice, self._began_ms = Voice(node, address), now.steady_ms
         self._announce_due_ms = now.steady_ms
         slot_ms = self.settings.period_ms / _SLOTS
@@ -276,7 +276,10 @@ class GrouperMachine:
 
     def _publish_tables(self, slot: int, now: Now) -> None:
         for group in self.register.groups():
-            if place_of(group) % _SLOTS == slot and self.others.publisher(group) == self._address:
+            if (
+                ring_position(group) % _SLOTS == slot
+                and self.others.publisher(group) == self._address
+            ):
                 self._publish_table(group, now)
 
     def _publish_table(self, group: str, now: Now) -> None:

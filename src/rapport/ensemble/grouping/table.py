@@ -13,7 +13,7 @@ import msgspec
 
 from rapport.core.event import MAX_NAME
 from rapport.ensemble.messages import Published
-from rapport.overlay.hash_ring import place_of
+from rapport.overlay.hash_ring import ring_position
 from rapport.transport.base import Address
 
 TABLE: Final = "GroupTable"
@@ -73,7 +73,7 @@ def component_of(grouper: Address) -> str:
 
 def table_component(grouper: Address, group: str, page: int) -> str:
     """The id of a part of a grouper's knowledge: each page has versions of its own."""
-    named = group if len(group) <= _LONGEST_NAMED else f"{place_of(group):x}"
+    named = group if len(group) <= _LONGEST_NAMED else f"{ring_position(group):x}"
     return f"{component_of(grouper)}/{named}/{page}"
 
 
@@ -114,7 +114,7 @@ def split(entries: Sequence[Entry], most: int) -> list[tuple[Entry, ...]]:
     """The entries in pages of `most` at most. A member stays on its page while the number of
     pages stays, so that a lost page makes no other one wrong.
     """
-    places = [place_of(f"{entry.host}\0{entry.port}") for entry in entries]
+    places = [ring_position(f"{entry.host}\0{entry.port}") for entry in entries]
     pages = 1
     while pages * most < len(entries):
         pages *= 2

@@ -20,7 +20,7 @@ from rapport.kernel.clock import Clock
 from rapport.transport.addresses import format_address, ip_of, is_loopback, resolve
 from rapport.transport.base import Address, Sender
 from rapport.transport.keys import DatagramKeys
-from rapport.transport.opening import open_station
+from rapport.transport.station import open_station
 from rapport.transport.udp import host_towards
 
 _TRIES = 4

@@ -1,7 +1,7 @@
 """What is asked of a running node beside gossip: how it is; and which kind of message bytes are.
 [EN-10]
 
-The first byte tells: 1 is gossip (`ensemble/codec.py`), 16 membership (`overlay/swim_messages.py`),
+The first byte tells: 1 is gossip (`ensemble/codec.py`), 16 membership (`overlay/swim_protocol.py`),
 17 control; 18 gossip that was said to all in range, from its own first byte on.
 """
 

@@ -9,9 +9,9 @@ from collections.abc import Container, Iterable
 
 import msgspec
 
-from rapport.core.durations import DurationCounts, Durations
 from rapport.core.event import Event
 from rapport.core.ids import content_id
+from rapport.core.times import DurationCounts, DurationHistogram
 from rapport.ensemble.messages import Headers, Message, Part, Published, Pull, PullParts
 
 GOSSIP_SUMMARY = "rapport.ensemble.summary"
@@ -65,7 +65,7 @@ class GossipFigures:
         self._node, self._since = node, wall_ms
         self._sent: Counter[type] = Counter()
         self._received: Counter[type] = Counter()
-        self._ages = Durations()
+        self._ages = DurationHistogram()
         self._first = 0
         self._created: dict[str, int] = {}
         """When the version held of a component was created; the last one renewed is last."""

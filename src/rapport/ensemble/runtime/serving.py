@@ -24,13 +24,12 @@ from rapport.ensemble.trace import Kind, Recorder
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, Now
 from rapport.overlay.swim import Swim
-from rapport.overlay.swim_messages import MAX_NAME
+from rapport.overlay.swim_protocol import MAX_NAME
 from rapport.transport.addresses import format_address, ip_of, resolve
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
-from rapport.transport.opening import Link, as_it_is, open_station
-from rapport.transport.station import Station
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.station import EndpointWrapper, Station, direct_link, open_station
+from rapport.transport.udp import MulticastGroup
 
 
 class EnsembleNode:
@@ -38,7 +37,7 @@ class EnsembleNode:
     threads.
     """
 
-    def __init__(self, shell: NodeShell, group: Group | None) -> None:
+    def __init__(self, shell: NodeShell, group: MulticastGroup | None) -> None:
         self.node, self.address = shell.machine.node, shell.station.address
         self.machine: NodeMachine = shell.machine
         self._shell, self._group = shell, group
@@ -54,7 +53,7 @@ class EnsembleNode:
         listen: Address,
         clock: Clock,
         chance: Chance,
-        group: Group | None = None,
+        group: MulticastGroup | None = None,
         join: Sequence[Address] = (),
         ip: bool | None = None,
         keys: DatagramKeys | None = None,
@@ -67,7 +66,7 @@ class EnsembleNode:
         on_withheld: ReportWithheld | None = None,
         recorder: Recorder | None = None,
         given_before: int = 0,
-        link: Link = as_it_is,
+        link: EndpointWrapper = direct_link,
     ) -> EnsembleNode:
         """A node that takes part at once.
 

@@ -9,8 +9,8 @@ import msgspec
 from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.grouping.settings import GroupingSettings
 from rapport.ensemble.model.host_settings import HostSettings
-from rapport.overlay.swim_settings import SwimSettings
-from rapport.transport import opening
+from rapport.overlay.swim_protocol import SwimSettings
+from rapport.transport import station
 from rapport.transport.base import Address
 
 
@@ -29,7 +29,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_sealed(addresses: Iterable[Address], *, has_keys: bool) -> None:
     """Raises InvalidInput for an address that others reach while nothing would be sealed."""
-    opening.check_sealed(
+    station.check_sealed(
         addresses,
         has_keys=has_keys,
         code="ensemble.no_keys",

@@ -31,11 +31,10 @@ from rapport.ensemble.runtime.figures import GossipFigures
 from rapport.ensemble.runtime.recording import Recording
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.ensemble.runtime.threads import Threads
-from rapport.kernel.alarm import Alarm
-from rapport.kernel.clock import Clock, Now
+from rapport.kernel.clock import Clock, DueTimer, Now
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
-from rapport.overlay import swim_messages
+from rapport.overlay import swim_protocol
 from rapport.overlay.swim import Swim
 from rapport.transport.addresses import format_address
 from rapport.transport.base import Address, Sender
@@ -77,7 +76,7 @@ class NodeShell:
         self.tell_status: Callable[[], str] = lambda: ""
         self.recording = recording
         self.figures = GossipFigures(machine.node, clock.now_ms())
-        self._alarm = Alarm(clock, self.next_due_ms, self._tick)
+        self._alarm = DueTimer(clock, self.next_due_ms, self._tick)
         self._published: list[Published] = []
         self.report_withheld: ReportWithheld = _log_withheld
         self._withheld: frozenset[str] = frozenset()
@@ -152,7 +151,7 @@ class NodeShell:
     def _take_membership(self, data: bytes, sender: Sender) -> None:
         if self.swim is not None:
             now = self.now()
-            self.swim.handle(swim_messages.decode(data), sender.address, now)
+            self.swim.handle(swim_protocol.decode(data), sender.address, now)
             self.settle(now)
 
     def _take_control(self, data: bytes, sender: Sender) -> None:
@@ -198,7 +197,7 @@ class NodeShell:
             outbox.clear()
         if self.swim is not None and self.swim.outbox:
             for message, to in self.swim.outbox:
-                self.station.send(SWIM_BYTE + swim_messages.encode(message), to)
+                self.station.send(SWIM_BYTE + swim_protocol.encode(message), to)
             self.swim.outbox.clear()
 
     def _encoded(self, message: Message) -> bytes:

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rapport.ensemble.model.calls import Call, Outcome, run_call
-from rapport.kernel.alarm import steady_ms
-from rapport.kernel.clock import Clock
+from rapport.kernel.clock import Clock, steady_ms
 
 Done = Callable[[Call, Outcome], None]
 

@@ -1,6 +1,6 @@
 """How fast word spreads among very many: push gossip in rounds, all nodes at once. [EN-11, EN-12]
 
-The same rule as `overlay.gossip.Rumours` without rounds running out, on arrays instead of machines.
+Push gossip in rounds on arrays instead of machines.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import get_type_hints as hints_of
 import msgspec
 
 from rapport.core.errors import InterpretationError, Problem
-from rapport.kernel.fields import suggest
+from rapport.kernel.config_fields import suggest
 from rapport.mediation.concepts import unit_type
 from rapport.mediation.declaring.type_forms import variant_of
 from rapport.mediation.model.types import (

@@ -12,7 +12,7 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, suggest
 from rapport.mediation.declaring.tree import CODES, fields_of, is_scalar
 from rapport.mediation.declaring.type_forms import TypeNames
 from rapport.mediation.model.conversions import (

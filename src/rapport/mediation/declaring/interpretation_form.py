@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InterpretationError, InvalidInput, Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import Section
 from rapport.mediation.declaring.mapping_forms import read_mappings, read_rules
 from rapport.mediation.declaring.tree import CODES, fields_of

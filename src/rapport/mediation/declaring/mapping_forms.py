@@ -8,7 +8,7 @@ from typing import Literal, cast
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.mediation.declaring.tree import entries, is_scalar
 from rapport.mediation.declaring.type_forms import TypeNames
 from rapport.mediation.model.finding import Scalar

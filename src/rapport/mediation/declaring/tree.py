@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from rapport.core.errors import Problem, excerpt_with_caret
-from rapport.kernel.fields import FaultCodes, Fields
+from rapport.kernel.config_fields import FaultCodes, Fields
 from rapport.kernel.toml import Section, TomlFile
 
 Kind = Literal["toml", "yaml", "xml"]

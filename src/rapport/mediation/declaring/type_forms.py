@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, cast, get_args
 
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, suggest
 from rapport.mediation.concepts import unit_type
 from rapport.mediation.declaring.tree import fields_of
 from rapport.mediation.model.patterns import is_type_name

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.kernel.fields import suggest
+from rapport.kernel.config_fields import suggest
 from rapport.mediation.concepts import unit_type
 from rapport.mediation.declaring.interpretation_form import UnitWish
 from rapport.mediation.model.interpretation import Interpretation, Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, suggest
 from rapport.mediation.declaring.conversion_forms import KINDS, OWN_KEYS
 from rapport.mediation.declaring.tree import CODES, fields_of
 from rapport.mediation.declaring.type_forms import TypeNames

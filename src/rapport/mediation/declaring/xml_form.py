@@ -15,7 +15,7 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.core.xml import XmlError, XmlNode, parse_xml
-from rapport.kernel.fields import suggest
+from rapport.kernel.config_fields import suggest
 from rapport.mediation.declaring.tree import Path, PlacedFile, Read, excerpt_at
 from rapport.mediation.declaring.xml_values import (
     element_places,

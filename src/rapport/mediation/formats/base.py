@@ -11,7 +11,7 @@ import msgspec
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.ids import content_id
-from rapport.kernel.fields import suggest
+from rapport.kernel.config_fields import suggest
 from rapport.mediation.rejection import Rejected
 
 MAX_DOCUMENTS = 10_000

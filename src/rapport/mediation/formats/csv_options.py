@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.mediation.formats.base import MAX_NAMES, bad_option, read_options
 from rapport.mediation.formats.payload import ENCODINGS
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 
 SNIFFED = "sniffed"
 _NAME = "csv"

@@ -21,7 +21,7 @@ from rapport.mediation.formats.homeassistant_memory import Announcements
 from rapport.mediation.formats.homeassistant_templates import NotThere, Template, read_template
 from rapport.mediation.formats.payload import decode_json, text_of
 from rapport.mediation.rejection import Rejected
-from rapport.units.numbers import parse_number
+from rapport.units.quantities import parse_number
 
 DEVICE, TOPIC_NAME = "device", "topic"
 _NOTHING = ("", "unknown", "unavailable", "None", "none", "null")

@@ -13,7 +13,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.mediation.rejection import Rejected
-from rapport.units.numbers import parse_number
+from rapport.units.quantities import parse_number
 
 _WHOLE = re.compile(r"\s*\{\{-?\s*(.*?)\s*-?\}\}\s*", re.DOTALL)
 _NAME = re.compile(r"value_json|value")

@@ -20,7 +20,7 @@ from rapport.core.xml import MAX_XML_PARTS, XmlError, XmlNode, parse_xml
 from rapport.mediation.formats.base import Document, bad_option, check_count, read_options
 from rapport.mediation.formats.payload import octets_of, ready_object, text_of
 from rapport.mediation.rejection import Rejected
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 
 TEXT = "#text"
 """Name of an element's own text where it has attributes or elements too."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 
 Kind = Literal["number", "text", "boolean", "list", "empty"]
 Path = tuple[str, ...]

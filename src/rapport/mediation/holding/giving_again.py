@@ -16,7 +16,7 @@ import msgspec
 
 from rapport.core.event import CAUSE, MAX_NAME, Event, StoredEvent, cause_text
 from rapport.core.ids import content_id
-from rapport.core.release import CORRECTS, RELEASED, BatchDone, unmarked
+from rapport.core.release import CORRECTS, RELEASED, ReleasedBatch, without_release_headers
 from rapport.core.signature import without_raw_signature
 from rapport.core.times import format_time
 from rapport.mediation.lane import EVENTS, GivesMeaning, SignReading
@@ -36,7 +36,7 @@ GONE = "rapport.mediation.gone"
 class Given(msgspec.Struct, kw_only=True):
     """What to append for some raw events, and the record of it."""
 
-    batch: BatchDone
+    batch: ReleasedBatch
     into: str
     """The channel that takes the readings."""
     raws: dict[int, Event] = {}
@@ -76,7 +76,7 @@ class GivingAgain:
         """The readings to append, with their marks, and what is still rejected; `held`: positions
         of those that are held back now.
         """
-        batch = BatchDone(
+        batch = ReleasedBatch(
             release=self._release, channel=self._channel, upto=raws[-1].position if raws else 0
         )
         events = {one.position: one.event for one in raws}
@@ -157,7 +157,7 @@ class GivingAgain:
             number += 1
 
     def _marked(self, reading: Event, stored: StoredEvent, marks: Mapping[str, str]) -> Event:
-        plain = unmarked(reading)
+        plain = without_release_headers(reading)
         headers = {
             **plain.headers,
             CAUSE: cause_text(*plain.causes(), self._release),

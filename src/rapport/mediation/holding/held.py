@@ -17,7 +17,7 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import BATCH_DONE, RELEASES, BatchDone
+from rapport.core.release import BATCH_RELEASED, RELEASES, ReleasedBatch
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.holding.quarantine import QUARANTINE, REJECTED_TYPE
 from rapport.mediation.holding.scratch import MOST_IN_MEMORY, Scratch
@@ -126,7 +126,7 @@ class HeldBack:
             while self._released_to < last:
                 batch = await self._releases.read_after(self._released_to, limit=_PAGE)
                 for stored in batch:
-                    if stored.position <= last and stored.event.type == BATCH_DONE:
+                    if stored.position <= last and stored.event.type == BATCH_RELEASED:
                         self._take_release(stored.event)
                         self._put_down()
                 self._released_to = min(batch[-1].position, last) if batch else last
@@ -199,7 +199,7 @@ class HeldBack:
         self._fresh[told.table, key] = _ENCODE(known)
 
     def _take_release(self, event: Event) -> None:
-        done: BatchDone = event.payload_as(BatchDone)
+        done: ReleasedBatch = event.payload_as(ReleasedBatch)
         source = done.channel.removeprefix(RAW_PREFIX)
         for position in done.released:
             held = self._take_out(_HELD, (done.channel, position))

@@ -16,7 +16,15 @@ from rapport.channel.channel import Channel, Channels, Subscription
 from rapport.core.errors import InvalidInput, RapportError, UnknownName, Unsupported
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.core.release import ASKED, BATCH_DONE, DONE, RELEASES, Asked, BatchDone, ReleaseDone
+from rapport.core.release import (
+    BATCH_RELEASED,
+    RELEASE_DONE,
+    RELEASE_REQUESTED,
+    RELEASES,
+    ReleasedBatch,
+    ReleaseDone,
+    ReleaseRequest,
+)
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX
@@ -67,7 +75,7 @@ class Releasing:
         self._subscription: Subscription | None = None
         self.held_back = HeldBack(channels)
 
-    async def ask(self, asked: Asked) -> str:
+    async def ask(self, asked: ReleaseRequest) -> str:
         """Has something released or mediated again; durable when it returns the release's id.
 
         Raises InvalidInput when nothing fits, UnknownName for an id or a source there is not.
@@ -77,7 +85,7 @@ class Releasing:
         event = make_event(
             source=SOURCE,
             id=release,
-            type=ASKED,
+            type=RELEASE_REQUESTED,
             subject=f"source/{asked.source}" if asked.source else "",
             time=self._clock.now_ms(),
             data=asked,
@@ -85,7 +93,7 @@ class Releasing:
         await self._channels.channel(RELEASES).append([event])
         return release
 
-    async def try_out(self, asked: Asked) -> Trial:
+    async def try_out(self, asked: ReleaseRequest) -> Trial:
         """What it would do; nothing is appended."""
         asked = await self._settled(asked)
         trial = Trial()
@@ -117,7 +125,7 @@ class Releasing:
             self._subscription = await self._channels.subscribe(RELEASES, READER)
         ended = 0
         for stored in await self._subscription.next_batch(timeout_ms=timeout_ms):
-            if stored.event.type == ASKED:
+            if stored.event.type == RELEASE_REQUESTED:
                 await self._carry_out(stored)
                 ended += 1
             await self._subscription.commit(stored.position)
@@ -125,7 +133,7 @@ class Releasing:
 
     # --- choosing ---
 
-    async def _settled(self, asked: Asked) -> Asked:
+    async def _settled(self, asked: ReleaseRequest) -> ReleaseRequest:
         """The same with how far it goes; raises when there is nothing to do."""
         if asked.what == "again":
             if not asked.source:
@@ -153,7 +161,7 @@ class Releasing:
             return settled
         raise self._refusal(settled)
 
-    def _refusal(self, asked: Asked) -> RapportError:
+    def _refusal(self, asked: ReleaseRequest) -> RapportError:
         for id in asked.ids:
             if self.held_back.one(id) is None:
                 return UnknownName("event that is held back", id)
@@ -164,7 +172,7 @@ class Releasing:
             "mediated again by: rapport mediate again",
         )
 
-    async def _chosen(self, asked: Asked) -> AsyncIterator[list[Held]]:
+    async def _chosen(self, asked: ReleaseRequest) -> AsyncIterator[list[Held]]:
         """Some at a time, by raw channel and position."""
         wanted = Wanted(
             source=asked.source, reason=asked.reason, since_ms=asked.since_ms, ids=asked.ids
@@ -173,7 +181,9 @@ class Releasing:
             if chosen := [one for one in page if _is_asked_for(one, asked)]:
                 yield chosen
 
-    async def _given(self, release: str, asked: Asked, progress: Progress) -> AsyncIterator[Given]:
+    async def _given(
+        self, release: str, asked: ReleaseRequest, progress: Progress
+    ) -> AsyncIterator[Given]:
         """What to append, batch by batch, for all that was asked and is not done yet."""
         await self.held_back.refresh()
         raws = RawEvents(self._channels)
@@ -212,7 +222,7 @@ class Releasing:
     # --- doing ---
 
     async def _carry_out(self, stored: StoredEvent) -> None:
-        asked: Asked = stored.event.payload_as(Asked)
+        asked: ReleaseRequest = stored.event.payload_as(ReleaseRequest)
         release = stored.event.id
         progress = await self._progress(release, stored.position)
         if progress.is_done:
@@ -220,7 +230,7 @@ class Releasing:
         async for given in self._given(release, asked, progress):
             await self._append(given)
             progress.take(given.batch)
-        event = _record(DONE, progress.total(release), release, self._clock.now_ms())
+        event = _record(RELEASE_DONE, progress.total(release), release, self._clock.now_ms())
         await self._channels.channel(RELEASES).append([event])
         _log.info("released", **msgspec.to_builtins(progress.total(release)))
 
@@ -233,7 +243,7 @@ class Releasing:
             await self._append_one_by_one(into, given)
         await self._append_rejections(given.rejections, batch)
         batch.through = self._channels.channel("events").last_position()
-        record = _record(BATCH_DONE, batch, batch.release, self._clock.now_ms())
+        record = _record(BATCH_RELEASED, batch, batch.release, self._clock.now_ms())
         await self._channels.channel(RELEASES).append([record])
 
     async def _append_one_by_one(self, into: Channel, given: Given) -> None:
@@ -245,7 +255,9 @@ class Releasing:
                 place = int(reading.headers[RAW_POSITION])
                 given.reject(place, error.code, error.message, error.hint)
 
-    async def _append_rejections(self, rejections: Sequence[Rejection], batch: BatchDone) -> None:
+    async def _append_rejections(
+        self, rejections: Sequence[Rejection], batch: ReleasedBatch
+    ) -> None:
         """Only new reasons are worth an event."""
         source, events = batch.channel.removeprefix(RAW_PREFIX), []
         for one in rejections:
@@ -264,26 +276,26 @@ class Releasing:
         while batch := await channel.read_after(position, limit=_PAGE):
             position = batch[-1].position
             for stored in batch:
-                if stored.event.type == BATCH_DONE:
-                    done: BatchDone = stored.event.payload_as(BatchDone)
+                if stored.event.type == BATCH_RELEASED:
+                    done: ReleasedBatch = stored.event.payload_as(ReleasedBatch)
                     if done.release == release:
                         progress.take(done)
-                elif stored.event.type == DONE:
+                elif stored.event.type == RELEASE_DONE:
                     ended: ReleaseDone = stored.event.payload_as(ReleaseDone)
                     progress.is_done |= ended.release == release
         return progress
 
 
-def _is_asked_for(one: Held, asked: Asked) -> bool:
+def _is_asked_for(one: Held, asked: ReleaseRequest) -> bool:
     return not one.is_reading and one.received < asked.until_ms and one.first <= asked.through
 
 
-def _record(type: str, data: BatchDone | ReleaseDone, release: str, now_ms: int) -> Event:
+def _record(type: str, data: ReleasedBatch | ReleaseDone, release: str, now_ms: int) -> Event:
     """The same record has the same id, so that writing it again after a crash changes nothing."""
     content = msgspec.json.encode(data).decode()
     return make_event(
         source=SOURCE,
-        id=content_id(type, release) if type == DONE else content_id(type, content),
+        id=content_id(type, release) if type == RELEASE_DONE else content_id(type, content),
         type=type,
         subject=f"release/{release}",
         time=now_ms,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from rapport.channel.channel import Channels
 from rapport.channel.finding.by_time import position_before
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import Asked, BatchDone, ReleaseDone
+from rapport.core.release import ReleasedBatch, ReleaseDone, ReleaseRequest
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.holding.giving_again import GONE
 from rapport.mediation.holding.held import Held
@@ -30,7 +30,7 @@ class Progress:
         self.is_done = False
         self._total = ReleaseDone(release="", notify=True)
 
-    def take(self, batch: BatchDone) -> None:
+    def take(self, batch: ReleasedBatch) -> None:
         places = (*batch.released, *batch.rejected)
         self.done[batch.channel] = max(self.done.get(batch.channel, 0), *places, 0)
         self.upto = max(self.upto, batch.upto)
@@ -38,7 +38,7 @@ class Progress:
         self._total.rejected += len(batch.rejected)
         self._total.corrected += len(batch.corrected)
         self._total.unchanged += batch.unchanged
-        self._total.take_in(batch)
+        self._total.merge(batch)
 
     def total(self, release: str) -> ReleaseDone:
         self._total.release = release
@@ -70,7 +70,7 @@ class RawEvents:
         if batch:
             yield batch[0].channel, await self._raw_events(batch[0].channel, batch)
 
-    async def again(self, asked: Asked, progress: Progress) -> AsyncIterator[RawBatch]:
+    async def again(self, asked: ReleaseRequest, progress: Progress) -> AsyncIterator[RawBatch]:
         """Those of a source that were received in a time, after what is done."""
         name = RAW_PREFIX + asked.source
         channel = self._channels.channel(name)

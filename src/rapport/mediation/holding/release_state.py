@@ -8,15 +8,15 @@ from rapport.channel.channel import Channels
 from rapport.core.errors import UnknownName
 from rapport.core.event import Event
 from rapport.core.release import (
-    ASKED,
-    BATCH_DONE,
-    DONE,
-    LOOKED,
+    BATCH_RELEASED,
+    REEVALUATED,
+    RELEASE_DONE,
+    RELEASE_REQUESTED,
     RELEASES,
-    Asked,
-    BatchDone,
-    Looked,
+    ReevaluationResult,
+    ReleasedBatch,
     ReleaseDone,
+    ReleaseRequest,
 )
 
 _PAGE = 1_000
@@ -26,22 +26,22 @@ class ReleaseState(msgspec.Struct, kw_only=True):
     """What was asked, what is done by now, and what the policies' second look found."""
 
     release: str
-    asked: Asked
+    asked: ReleaseRequest
     released: int = 0
     rejected: int = 0
     corrected: int = 0
     unchanged: int = 0
     is_done: bool = False
-    second_look: Looked | None = None
+    second_look: ReevaluationResult | None = None
 
 
 async def read_state(channels: Channels, release: str) -> ReleaseState:
     """The state of one release; raises UnknownName."""
     position = 0
     for name, stored in await channels.find_event(release):
-        if name == RELEASES and stored.event.type == ASKED:
+        if name == RELEASES and stored.event.type == RELEASE_REQUESTED:
             position = stored.position
-            state = ReleaseState(release=release, asked=stored.event.payload_as(Asked))
+            state = ReleaseState(release=release, asked=stored.event.payload_as(ReleaseRequest))
     if not position:
         raise UnknownName("release", release)
     channel = channels.channel(RELEASES)
@@ -54,14 +54,14 @@ async def read_state(channels: Channels, release: str) -> ReleaseState:
 
 
 def _take(state: ReleaseState, event: Event) -> None:
-    if event.type == BATCH_DONE:
-        batch: BatchDone = event.payload_as(BatchDone)
+    if event.type == BATCH_RELEASED:
+        batch: ReleasedBatch = event.payload_as(ReleasedBatch)
         state.released += len(batch.released)
         state.rejected += len(batch.rejected)
         state.corrected += len(batch.corrected)
         state.unchanged += batch.unchanged
-    elif event.type == DONE:
+    elif event.type == RELEASE_DONE:
         done: ReleaseDone = event.payload_as(ReleaseDone)
         state.is_done, state.released, state.rejected = True, done.released, done.rejected
-    elif event.type == LOOKED:
-        state.second_look = event.payload_as(Looked)
+    elif event.type == REEVALUATED:
+        state.second_look = event.payload_as(ReevaluationResult)

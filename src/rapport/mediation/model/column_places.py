@@ -23,8 +23,7 @@ from rapport.mediation.model.places import (
     ToPolar,
     ToRelative,
 )
-from rapport.units.coordinates import Array, directions
-from rapport.units.geodesy import PlanOrigin, from_plan_many, to_plan_many
+from rapport.units.coordinates import Array, PlanOrigin, directions, from_plan_many, to_plan_many
 from rapport.units.quantities import converter
 from rapport.units.timeformats import from_epoch_many
 

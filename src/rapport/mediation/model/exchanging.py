@@ -16,7 +16,7 @@ from rapport.mediation.model.reading_texts import whole_number
 from rapport.mediation.model.rejecting import SHOWN, finite, number, text
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.rejection import Rejected
-from rapport.units.numbers import parse_number
+from rapport.units.quantities import parse_number
 from rapport.units.timeformats import from_iso, from_pattern, to_iso
 
 Course = Sequence[Sequence[Any]]

@@ -44,7 +44,7 @@ from rapport.mediation.model.places import (
 from rapport.mediation.model.port_checks import bad, check_ports, check_unit, suggestion
 from rapport.mediation.model.shaping import is_of_kind
 from rapport.mediation.model.types import Types
-from rapport.units.geodesy import PlanOrigin
+from rapport.units.coordinates import PlanOrigin
 from rapport.units.quantities import converter
 from rapport.units.timeformats import zone_named
 

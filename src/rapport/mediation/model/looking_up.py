@@ -14,7 +14,7 @@ from rapport.mediation.model.rejecting import SHOWN, finite, text
 from rapport.mediation.model.shaping import is_of_kind
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.rejection import Rejected
-from rapport.units.numbers import parse_number
+from rapport.units.quantities import parse_number
 
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

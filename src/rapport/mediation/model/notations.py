@@ -9,7 +9,7 @@ import msgspec
 
 from rapport.mediation.model.ports import Port, PortKind
 from rapport.units.angles import AngleForm, Axis
-from rapport.units.numbers import DecimalMark
+from rapport.units.quantities import DecimalMark
 from rapport.units.timeformats import Fold
 
 ISO, EPOCH_SECONDS, EPOCH_MILLISECONDS = "iso8601", "epoch_s", "epoch_ms"

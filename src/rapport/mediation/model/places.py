@@ -141,7 +141,7 @@ class ToRelative(msgspec.Struct, frozen=True, tag="absolute-to-relative"):
 class ToPlan(msgspec.Struct, frozen=True, tag="lat-lon-to-plan"):
     """Latitude and longitude (WGS 84, degrees) to x and y on a plan that begins at the origin.
 
-    Error and range: `units/geodesy.py`. What is further away than the range is rejected.
+    Error and range: `units/coordinates.py`. What is further away than the range is rejected.
     """
 
     latitude: float

@@ -25,12 +25,14 @@ from rapport.mediation.model.rejecting import SHOWN, finite, number, text
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.rejection import Rejected
 from rapport.units.coordinates import (
+    PlanOrigin,
     absolute_to_relative,
     cartesian_to_polar,
+    from_plan,
     polar_to_cartesian,
     relative_to_absolute,
+    to_plan,
 )
-from rapport.units.geodesy import PlanOrigin, from_plan, to_plan
 from rapport.units.quantities import converter
 
 Position = tuple[float, float, float]

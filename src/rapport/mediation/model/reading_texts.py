@@ -21,7 +21,7 @@ from rapport.mediation.model.passing import Calculation
 from rapport.mediation.model.rejecting import SHOWN, finite, number, text
 from rapport.mediation.rejection import Rejected
 from rapport.units.angles import parse_angle, write_angle
-from rapport.units.numbers import parse_number
+from rapport.units.quantities import parse_number
 from rapport.units.timeformats import from_epoch, from_iso, from_pattern, to_iso, to_pattern
 
 _UNIT_MS = {EPOCH_SECONDS: 1_000.0, EPOCH_MILLISECONDS: 1.0}

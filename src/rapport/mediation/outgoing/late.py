@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rapport.core.errors import Unsupported
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import unmarked
+from rapport.core.release import without_release_headers
 from rapport.core.signature import without_raw_signature
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.in_force import InForce
@@ -95,7 +95,7 @@ class LateSpeech:
 
 
 def _at_root(event: Event, raw: StoredEvent) -> StoredEvent:
-    sealed = without_raw_signature(unmarked(event), raw.event)
+    sealed = without_raw_signature(without_release_headers(event), raw.event)
     return StoredEvent(raw.position, raw.received, sealed)
 
 

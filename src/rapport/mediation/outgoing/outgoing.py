@@ -20,7 +20,7 @@ from rapport.channel.query.own_terms import View
 from rapport.core.errors import InterpretationError, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock, SystemClock
-from rapport.kernel.ending import Ending, end_each
+from rapport.kernel.tasks import ClosableComponent, close_all
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.in_force import InForce
 from rapport.mediation.model.surroundings import SiteTables, Surroundings
@@ -163,9 +163,9 @@ class Outgoing:
 
     async def close(self) -> None:
         """Ends workers and threads; what functions of the site are asked meanwhile is rejected."""
-        await end_each(self._endings())
+        await close_all(self._endings())
 
-    def _endings(self) -> Iterator[Ending]:
+    def _endings(self) -> Iterator[ClosableComponent]:
         opened = [*self._opened.values(), *self._over.values()]
         self._opened, self._over = {}, {}
         for functions in opened:

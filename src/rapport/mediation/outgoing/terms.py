@@ -21,7 +21,7 @@ from rapport.core.terms import (
     Same,
     Term,
     Terms,
-    below,
+    subterm,
 )
 from rapport.mediation.concepts import KEY, TIME
 from rapport.mediation.model.conversions import Conversion, Gather, Scatter
@@ -114,12 +114,12 @@ def _reshaped(step: Object, term: Term, types: Types) -> Term:
     if whole is None or step.each:
         return Opaque(f"{step.path} is taken apart")
     for part in step.parts:
-        changed = _stepped(part.step, below(whole, part.attribute), types)
+        changed = _stepped(part.step, subterm(whole, part.attribute), types)
         whole = _with(whole, {part.attribute: changed})
     for shape, conversion in step.shape:
         whole = _with(whole, _shape(shape, conversion, whole, types))
     if step.only is not None:
-        whole = Members(whole.path, {name: below(whole, name) for name in step.only}, rest=False)
+        whole = Members(whole.path, {name: subterm(whole, name) for name in step.only}, rest=False)
     if step.tag != LEAVE:
         whole = _with(whole, {TAG: Constant(step.tag) if step.tag else ABSENT})
     return whole
@@ -135,7 +135,7 @@ def _shape(
     """The members that a change of shape sets or takes away."""
     match shape:
         case RenameAttribute(old, new):
-            return {old: ABSENT, new: below(whole, old)}
+            return {old: ABSENT, new: subterm(whole, old)}
         case DropAttribute(name):
             return {name: ABSENT}
         case CreateAttribute(name, _, value):
@@ -145,11 +145,11 @@ def _shape(
             taken: dict[str, Term] = dict.fromkeys(sources, ABSENT)
             return {
                 **taken,
-                target: _merged(conversion, [below(whole, one) for one in sources], types),
+                target: _merged(conversion, [subterm(whole, one) for one in sources], types),
             }
         case SplitAttribute(source, targets):
             assert conversion is not None
-            parts = _split(conversion, below(whole, source), len(targets), types)
+            parts = _split(conversion, subterm(whole, source), len(targets), types)
             return {source: ABSENT, **dict(zip(targets, parts, strict=True))}
 
 
@@ -163,7 +163,7 @@ def _merged(conversion: Conversion, sources: list[Term], types: Types) -> Term:
 
 def _split(conversion: Conversion, source: Term, parts: int, types: Types) -> list[Term]:
     if isinstance(conversion.how, Scatter):
-        return [below(source, name) for name in conversion.how.names]
+        return [subterm(source, name) for name in conversion.how.names]
     if parts == 1:
         return [converted(conversion, source, types)]
     return [Opaque(f"{conversion.name} splits an attribute")] * parts

@@ -12,14 +12,14 @@ from rapport.core.terms import (
     Cases,
     Constant,
     Linear,
-    Listed,
     Members,
     Opaque,
     Same,
     Scalar,
     Term,
-    below,
+    subterm,
 )
+from rapport.core.terms import Lookup as Listed
 from rapport.mediation.model.conversions import (
     Chain,
     Conversion,
@@ -159,12 +159,12 @@ def _renamed(
     if taken or len(set(new)) < len(new):
         return Opaque(f"the conversion {name} gives one name twice")
     changed: dict[str, Term] = dict.fromkeys(old, ABSENT)
-    changed |= {given: below(whole, former) for former, given in names}
+    changed |= {given: subterm(whole, former) for former, given in names}
     found = Members(whole.path, {**whole.members, **changed}, whole.rest)
     if not types.is_complex(conversion.result):
         return found
     promised = types.attributes(conversion.result)
-    return Members(whole.path, {each: below(found, each) for each in promised}, rest=False)
+    return Members(whole.path, {each: subterm(found, each) for each in promised}, rest=False)
 
 
 def _rejects(name: str) -> str:

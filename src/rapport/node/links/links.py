@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from rapport.channel.federation.declare import Link
-from rapport.core.web_addresses import without_password
-from rapport.kernel.ending import end_each
-from rapport.kernel.tasks import Tasks
+from rapport.core.urls import without_password
+from rapport.kernel.tasks import Tasks, close_all
 from rapport.node.links.link import LinkParts, RunningLink
 from rapport.node.links.status import ChannelStatus, LinkStatus
 
@@ -30,7 +29,7 @@ class Links:
     async def stop(self) -> None:
         """Ends; what is under way is asked for again at the next start."""
         links = [(f"links.{running.link.name}", running.close) for running in self._running]
-        await end_each([("links.tasks", self._tasks.stop), *links])
+        await close_all([("links.tasks", self._tasks.stop), *links])
 
     def status(self) -> list[LinkStatus]:
         """One row per link, direction and channel; a link that was not reached yet has one."""

@@ -14,7 +14,7 @@ from rapport.channel.federation.place import WAIT_MS, Received
 from rapport.core.codec import decode_cloudevent, to_cloudevent
 from rapport.core.errors import NotAllowed, RapportError, TooLarge, Unavailable
 from rapport.core.event import Event, Gap
-from rapport.core.web_addresses import without_password
+from rapport.core.urls import without_password
 
 T = TypeVar("T")
 

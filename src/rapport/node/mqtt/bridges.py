@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rapport.kernel.ending import end_each
+from rapport.kernel.tasks import close_all
 from rapport.node.links.status import ChannelStatus, LinkStatus
 from rapport.node.mqtt.bridge import RunningBridge
 
@@ -22,7 +22,7 @@ class Bridges:
 
     async def stop(self) -> None:
         """Ends; brokers keep what was not acknowledged."""
-        await end_each((f"mqtt.{one.bridge.name}", one.stop) for one in self._running)
+        await close_all((f"mqtt.{one.bridge.name}", one.stop) for one in self._running)
 
     def status(self) -> list[LinkStatus]:
         """One row per bridge and direction."""

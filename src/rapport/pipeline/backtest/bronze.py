@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rapport.channel.export.files import BRONZE, partition_name
-from rapport.core.corrections import Corrections
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import CORRECTS
+from rapport.core.release import CORRECTS, Corrections
 from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile, Piece
 from rapport.pipeline.history.footers import bad_file
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS

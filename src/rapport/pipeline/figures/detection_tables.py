@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rapport.core.detection import DETECTED, UNDECIDED
-from rapport.core.release import SECOND_LOOK
+from rapport.core.release import REEVALUATION
 from rapport.pipeline.figures.percentiles import percentiles
 from rapport.policy.engine.events import LATE_TYPE
 
@@ -21,7 +21,7 @@ SELECT id, min(kind) AS kind, min(policy) AS policy, min(time) AS time, min(rece
 FROM (
   SELECT id, if(type = '{DETECTED}', 'detected', 'undecided') AS kind,
          coalesce(said.policy, '') AS policy, time, received,
-         headers['{SECOND_LOOK}'] IS NOT NULL AS second_look, headers['cause'] AS causes,
+         headers['{REEVALUATION}'] IS NOT NULL AS second_look, headers['cause'] AS causes,
          said.silent AS silent
   FROM (SELECT *, from_json(data, 'policy STRING, silent ARRAY<STRING>') AS said
         FROM {{rows}} WHERE type IN ('{DETECTED}', '{UNDECIDED}'))

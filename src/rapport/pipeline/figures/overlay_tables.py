@@ -1,7 +1,7 @@
 """How knowledge spread and how fast brokers answered, in Spark SQL, from the summaries that nodes
 append once a minute. [PI-6]
 
-Their durations come as counts by steps (`core/durations.py`): a percentile is the step that it
+Their durations come as counts by steps (`core/times.py`): a percentile is the step that it
 falls into, at most a thirty-second below what was; the longest is exact.
 """
 

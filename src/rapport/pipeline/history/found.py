@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rapport.core.detection import Cause, Detection, Undecided, detection_order, each_once
+from rapport.core.detection import Cause, Detection, Undecided, detection_order, unique_undecided
 from rapport.core.errors import Problem, SiteError
 from rapport.pipeline.history.detection_columns import detections_from, joined
 from rapport.pipeline.history.feeds import GroupFacts
@@ -85,7 +85,7 @@ class HistoryFound(msgspec.Struct, frozen=True, kw_only=True):
 
     def undecided(self) -> list[Undecided]:
         """What silent sources left open, each once."""
-        return each_once(unpacked(self.told, Undecided))
+        return unique_undecided(unpacked(self.told, Undecided))
 
 
 def accepted(told: pa.Table) -> pa.Table:

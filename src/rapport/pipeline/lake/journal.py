@@ -20,7 +20,7 @@ import msgspec
 from rapport.channel.export.files import make_directory, replaced_file
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.ids import content_id
-from rapport.kernel.paths import sync_path
+from rapport.kernel.files import sync_path
 from rapport.pipeline.lake.locks import moving, working
 from rapport.pipeline.lake.places import WORK
 

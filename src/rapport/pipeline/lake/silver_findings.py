@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rapport.core.detection import DETECTED, UNDECIDED
 from rapport.core.errors import Problem
-from rapport.core.release import SECOND_LOOK
+from rapport.core.release import REEVALUATION
 from rapport.pipeline.lake.silver_rows import QUARANTINED_SCHEMA, header, quarantined_rows
 from rapport.policy.engine.events import ASIDE_TYPE, LATE_TYPE
 
@@ -86,7 +86,7 @@ def read_detections(rows: pa.RecordBatch) -> Findings:
     verdicts: list[Verdict] = []
     found: list[dict[str, Any]] = []
     unreadable = 0
-    second_looks = header(rows, SECOND_LOOK).to_pylist()
+    second_looks = header(rows, REEVALUATION).to_pylist()
     for row, second_look in zip(_plain(rows), second_looks, strict=True):
         try:
             if row["type"] == LATE_TYPE:

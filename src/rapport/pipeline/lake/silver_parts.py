@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from rapport.channel.export.files import ROW_GROUP, make_directory
 from rapport.core.errors import Problem
-from rapport.kernel.paths import temporary_path
+from rapport.kernel.files import atomic_replacement
 from rapport.pipeline.lake.bronze_files import FileFault, bronze_rows
 from rapport.pipeline.lake.places import DETECTED, QUARANTINED, day_numbers, file_name
 from rapport.pipeline.lake.silver_ids import (
@@ -150,12 +150,11 @@ def write_part(part: Part, rows: pa.Table) -> Part:
 
 def write_file(rows: pa.Table, path: Path) -> None:
     """Writes a prepared file, whole when it appears: Spark may have a task done twice at once."""
-    temporary = temporary_path(path)
     words = repeating_columns(rows.schema)
-    pq.write_table(
-        rows, temporary, compression="zstd", use_dictionary=words, row_group_size=ROW_GROUP
-    )
-    temporary.rename(path)
+    with atomic_replacement(path) as temporary:
+        pq.write_table(
+            rows, temporary, compression="zstd", use_dictionary=words, row_group_size=ROW_GROUP
+        )
 
 
 def repeating_columns(schema: pa.Schema) -> list[str]:

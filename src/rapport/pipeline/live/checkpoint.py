@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import Conflict, Corrupt, InvalidInput
-from rapport.kernel.paths import make_private_directory
+from rapport.kernel.files import make_private_directory
 from rapport.pipeline.live.bucket import FORM
 from rapport.policy.runners.local_state import SNAPSHOT
 

@@ -46,8 +46,7 @@ from rapport.pipeline.mediating.nodes import (
 from rapport.pipeline.mediating.outcomes import part_columns
 from rapport.pipeline.mediating.steps import InstantStep, PolarStep
 from rapport.units.coordinates import direction
-from rapport.units.numbers import DecimalMark
-from rapport.units.quantities import Affine
+from rapport.units.quantities import Affine, DecimalMark
 
 _NUMBER = re.compile(r"-?[0-9].*", re.DOTALL)
 MOST_ROWS = 200_000

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rapport.units.numbers import DecimalMark
-from rapport.units.quantities import Affine
+from rapport.units.quantities import Affine, DecimalMark
 from rapport.units.timeformats import Fold
 
 Path = tuple[str, ...]

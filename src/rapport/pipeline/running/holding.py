@@ -9,12 +9,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
 from rapport.core.errors import Conflict, StoreUnavailable
-from rapport.kernel.paths import make_private_directory, temporary_path
+from rapport.kernel.files import make_private_directory, write_atomically
 from rapport.site.pipeline import RunPlaces, RunStatus, is_held, read_status
 
 _TRIES, _BETWEEN_SECONDS = 10, 0.1
@@ -42,7 +41,7 @@ def only_one(places: RunPlaces) -> Iterator[None]:
 
 def say(places: RunPlaces, status: RunStatus) -> None:
     """Puts what the process says about itself where others read it: whole, or as it was before."""
-    write_whole(places.status, msgspec.json.encode(status))
+    write_atomically(places.status, msgspec.json.encode(status))
 
 
 def live_reached(places: RunPlaces) -> int:
@@ -59,7 +58,7 @@ def ask_to_stop(places: RunPlaces) -> bool:
     """
     try:
         make_private_directory(places.directory)
-        write_whole(places.stop, b"")
+        write_atomically(places.stop, b"")
     except OSError as error:
         raise _refused(places, error) from None
     return is_held(places.lock)
@@ -82,17 +81,6 @@ def wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
             return True
         never.wait(_BETWEEN_SECONDS)
     return is_so()
-
-
-def write_whole(path: Path, raw: bytes) -> None:
-    """The file with these bytes, never with a part of them."""
-    aside = temporary_path(path)
-    try:
-        aside.write_bytes(raw)
-        aside.replace(path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
 
 
 def _opened(places: RunPlaces) -> int:

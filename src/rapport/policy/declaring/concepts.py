@@ -11,7 +11,7 @@ import msgspec
 
 from rapport.core.errors import RapportError
 from rapport.core.schema import TYPE_NAMES
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import Section
 from rapport.policy.declaring.reading import IDENTITY, Attributes, Reading
 from rapport.policy.language.faults import did_you_mean

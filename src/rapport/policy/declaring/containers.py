@@ -4,7 +4,7 @@ levels, decided from the tables. [PO-1]
 
 from __future__ import annotations
 
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.policy.declaring.reading import Reading
 from rapport.policy.language.faults import did_you_mean
 from rapport.policy.ontology import Derivation, Enclosed, Enclosing, Link, Relationship

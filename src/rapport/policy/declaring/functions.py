@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapport.core.errors import RapportError
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.policy import measures
 from rapport.policy.declaring.reading import End, Reading
 from rapport.policy.declaring.relationships import may_import

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rapport.core.errors import Problem
 from rapport.core.schema import AttributeType
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import Section, TomlFile
 from rapport.policy.language.faults import did_you_mean
 from rapport.policy.language.tokens import is_name

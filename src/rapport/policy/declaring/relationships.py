@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from rapport.core.errors import RapportError
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.policy import relations
 from rapport.policy.declaring.reading import IDENTITY, End, Reading
 from rapport.policy.ontology import Derivation, Identity, Relationship

@@ -5,8 +5,7 @@ trusted in time. [PO-2]
 from __future__ import annotations
 
 from rapport.core.schema import PARTS, AttributeType
-from rapport.kernel.fields import Fields
-from rapport.kernel.zones import read_zone
+from rapport.kernel.config_fields import Fields, read_zone
 from rapport.policy.declaring.reading import Reading
 from rapport.policy.ontology import PushSource
 

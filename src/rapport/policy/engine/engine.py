@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import Problem
-from rapport.core.event import BareStored, StoredEvent
+from rapport.core.event import BareStoredEvent, StoredEvent
 from rapport.kernel.clock import Clock
-from rapport.kernel.conditions import Conditions
+from rapport.kernel.telemetry import DegradedConditions
 from rapport.policy.engine.counts import PolicyCounts
 from rapport.policy.engine.late_share import MOST_LATE, LateShare
 from rapport.policy.engine.on_spark import OnSpark
@@ -68,7 +68,7 @@ class PolicyEngine:
         upstream_is_idle: Callable[[], bool] | None = None,
         on_spark: OnSpark | None = None,
         act_within_ms: int = ACT_WITHIN_MS,
-        conditions: Conditions | None = None,
+        conditions: DegradedConditions | None = None,
     ) -> None:
         """Nothing is read before the first step.
 
@@ -269,7 +269,7 @@ class PolicyEngine:
                 self.busy_ns += self._clock.steady_ns() - began_ns
         return len(batch)
 
-    async def _take_step(self, batch: Sequence[StoredEvent | BareStored]) -> None:
+    async def _take_step(self, batch: Sequence[StoredEvent | BareStoredEvent]) -> None:
         if batch:
             history = self.counts.history
             await self._reading.take(batch, self.ontology, self.skew_ms)

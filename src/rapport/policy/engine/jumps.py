@@ -7,15 +7,15 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rapport.core.event import BareStored, StoredEvent
-from rapport.core.event_blocks import BlockEvents
+from rapport.core.event import BareStoredEvent, StoredEvent
+from rapport.core.event_columns import BlockEvents
 
 Times = npt.NDArray[np.int64]
 _NEVER = -(2**62)
 
 
 def first_jump(
-    batch: Sequence[StoredEvent | BareStored],
+    batch: Sequence[StoredEvent | BareStoredEvent],
     streams: Collection[str],
     latest: int,
     skew_ms: int,
@@ -39,20 +39,20 @@ def first_jump(
     return int(jumps[0]) if len(jumps) else len(batch)
 
 
-def _arrived(batch: Sequence[StoredEvent | BareStored]) -> Times:
+def _arrived(batch: Sequence[StoredEvent | BareStoredEvent]) -> Times:
     if isinstance(batch, BlockEvents):
         return batch.received
     return np.array([item.received for item in batch], np.int64)
 
 
-def _times(batch: Sequence[StoredEvent | BareStored]) -> Times:
+def _times(batch: Sequence[StoredEvent | BareStoredEvent]) -> Times:
     if isinstance(batch, BlockEvents):
         return batch.columns.times
     return np.array([min(max(item.event.time, _NEVER), -_NEVER) for item in batch], np.int64)
 
 
 def _is_of(
-    batch: Sequence[StoredEvent | BareStored], streams: Collection[str]
+    batch: Sequence[StoredEvent | BareStoredEvent], streams: Collection[str]
 ) -> npt.NDArray[np.bool_]:
     if isinstance(batch, BlockEvents):
         return np.full(len(batch), batch.columns.type in streams)

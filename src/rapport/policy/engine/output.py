@@ -10,9 +10,9 @@ from rapport.channel.channel import Channels
 from rapport.channel.stretches import events_between
 from rapport.core.detection import Cause, Detection, still_lasts_event
 from rapport.core.errors import Problem
-from rapport.core.event import BareStored, Event, StoredEvent, make_event
+from rapport.core.event import BareStoredEvent, Event, StoredEvent, make_event
 from rapport.core.ids import content_id
-from rapport.core.release import DONE, RELEASES, ReleaseDone
+from rapport.core.release import RELEASE_DONE, RELEASES, ReleaseDone
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.events import (
     RESET_TYPE,
@@ -80,15 +80,15 @@ class Output:
         """Asks in `releases` for the evaluation of imported readings."""
         event = make_event(
             source=self._name,
-            id=content_id(DONE, done.release, str(done.through)),
-            type=DONE,
+            id=content_id(RELEASE_DONE, done.release, str(done.through)),
+            type=RELEASE_DONE,
             subject=f"release/{done.release}",
             time=now_ms,
             data=done,
         )
         await self._channels.channel(RELEASES).append([event])
 
-    async def whole(self, batch: Sequence[StoredEvent | BareStored]) -> list[StoredEvent]:
+    async def whole(self, batch: Sequence[StoredEvent | BareStoredEvent]) -> list[StoredEvent]:
         """The events of `events` with their headers; read again where they came without."""
         whole = [item for item in batch if isinstance(item, StoredEvent)]
         if len(whole) == len(batch):

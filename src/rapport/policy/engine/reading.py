@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from rapport.core.detection import Cause, Detection
 from rapport.core.errors import Problem
-from rapport.core.event import BareStored, Event, StoredEvent
+from rapport.core.event import BareStoredEvent, Event, StoredEvent
 from rapport.core.ids import content_id
 from rapport.core.release import HISTORY, NOTIFY, ReleaseDone
 from rapport.core.times import format_time
@@ -38,7 +38,7 @@ from rapport.policy.ontology import Ontology
 from rapport.policy.readings import bare_readings, received_readings, split_events
 from rapport.policy.runners.base import END_OF_TIME
 
-Batch = Sequence[StoredEvent | BareStored]
+Batch = Sequence[StoredEvent | BareStoredEvent]
 BEAT_MS = 900
 """So much later than the newest reading, or the last beat, is the next one: about a second, which
 is how often a quiet engine looks."""
@@ -235,7 +235,7 @@ class Reading:
         received = bare_readings(batch, ontology, skew_ms)
         if received is None:
             whole = await self.output.whole(batch)
-            is_bare = any(isinstance(item, BareStored) for item in batch)
+            is_bare = any(isinstance(item, BareStoredEvent) for item in batch)
             self._whole_left = _WHOLE_BATCHES if is_bare else max(self._whole_left - 1, 0)
             ahead = [item for item in whole if item.event.time > item.received + skew_ms]
             usable = [item for item in whole if item.event.time <= item.received + skew_ms]

@@ -14,7 +14,7 @@ from rapport.core.detection import Detection
 from rapport.core.errors import PolicyError, UnknownName
 from rapport.core.release import HISTORY
 from rapport.core.times import format_time
-from rapport.kernel.own_thread import in_own_thread
+from rapport.kernel.threads import run_in_thread
 from rapport.policy.explaining.attempts import Span
 from rapport.policy.explaining.past import Past, read_past
 from rapport.policy.explaining.periods import BEGIN_OF_TIME, Period, running_near
@@ -134,7 +134,7 @@ class Asking:
             for tables in await self._tables_behind(detection):
                 given = (plan, self._ontology, tables.pull, readings, detection)
                 work = partial(why, *given, began=began)
-                found = await in_own_thread(work, name="why")
+                found = await run_in_thread(work, name="why")
                 found = msgspec.structs.replace(found, text=text, gaps=tuple(past.gaps))
                 if found.held is not None:
                     raws = RawValues(self._channels, past.events, self._may_read)
@@ -196,7 +196,7 @@ class Asking:
             began=began,
             late=past.late,
         )
-        answer = await in_own_thread(work, name="why-not")
+        answer = await run_in_thread(work, name="why-not")
         return answer if then is None else _without_untold(answer, then, past.reported)
 
     async def _past(

@@ -11,10 +11,18 @@ from typing import TypeVar
 from rapport.channel.channel import Channels
 from rapport.channel.stretches import pages_of
 from rapport.core.event import StoredEvent
-from rapport.core.release import BATCH_DONE, DONE, HISTORY, RELEASES, BatchDone, ReleaseDone, Span
+from rapport.core.release import (
+    BATCH_RELEASED,
+    HISTORY,
+    RELEASE_DONE,
+    RELEASES,
+    ReleasedBatch,
+    ReleaseDone,
+    TouchedReadings,
+)
 from rapport.policy.explaining.reach import Reach
 
-S = TypeVar("S", bound=Span)
+S = TypeVar("S", bound=TouchedReadings)
 _PAGE = 1_000
 _MOST = 500
 """Of one release; more readings of a few windows are rare."""
@@ -28,12 +36,12 @@ async def readings_given_again(
     released, and a reading of the imports.
     """
     found: dict[int, StoredEvent] = {}
-    for imported in await _touching(channels, kept, reach, DONE, ReleaseDone):
+    for imported in await _touching(channels, kept, reach, RELEASE_DONE, ReleaseDone):
         if imported.history:
             for one in await _imported(channels, imported, reach):
                 if one.event.type in streams:
                     found[one.position] = one
-    for done in await _touching(channels, kept, reach, BATCH_DONE, BatchDone):
+    for done in await _touching(channels, kept, reach, BATCH_RELEASED, ReleasedBatch):
         for id in islice(await _ids(channels, done), _MOST):
             for name, one in await channels.find_event(id):
                 if name == "events" and one.event.type in streams:
@@ -73,13 +81,13 @@ async def _touching(
     return found
 
 
-def _touches(done: Span, reach: Reach) -> bool:
+def _touches(done: TouchedReadings, reach: Reach) -> bool:
     if done.first_ms is None or done.last_ms is None:
         return False
     return done.first_ms <= reach.end and done.last_ms >= reach.start
 
 
-async def _ids(channels: Channels, done: BatchDone) -> list[str]:
+async def _ids(channels: Channels, done: ReleasedBatch) -> list[str]:
     """Those of the corrections, and of readings that have the ids of their raw events."""
     ids = list(done.corrected.values())
     channel = channels.channel(done.channel)

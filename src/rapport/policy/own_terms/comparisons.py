@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from rapport.core.errors import RapportError
-from rapport.core.terms import ABSENT, Linear, Same, Term, at
+from rapport.core.terms import ABSENT, Linear, Same, Term, term_at
 from rapport.policy import measures
 from rapport.policy.compiler.operands import Wrong, function_unit
 from rapport.policy.compiler.scope import IDENTITY
@@ -101,7 +101,7 @@ class ComparisonTerms:
         Unsayable and UnknownAttribute.
         """
         operand = AttributeOf(item.attribute, alias, item.place, item.place)
-        term = at(self._aliases[alias].whole, (item.attribute,))
+        term = term_at(self._aliases[alias].whole, (item.attribute,))
         if term == ABSENT:
             raise UnknownAttribute(operand)
         if item.unit:
@@ -125,7 +125,7 @@ class ComparisonTerms:
         own = self._aliases.get(operand.alias)
         if own is None or operand.attribute == IDENTITY:
             return None
-        term = at(own.whole, (operand.attribute,))
+        term = term_at(own.whole, (operand.attribute,))
         if term == ABSENT:
             raise UnknownAttribute(operand)
         return term

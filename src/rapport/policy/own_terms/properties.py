@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from rapport.core.boundaries import span_of
-from rapport.core.terms import Constant, Linear, Listed, Same, Scalar, Term
+from rapport.core.terms import Constant, Linear, Lookup, Same, Scalar, Term, float_range
 from rapport.policy.language.tree import Operator, Property
 
 _LARGEST = sys.float_info.max
@@ -35,7 +34,7 @@ def in_root(item: Property, term: Term) -> tuple[Property, ...]:
             return _named(item, path)
         case Linear():
             return _number(item, term)
-        case Listed():
+        case Lookup():
             return _listed(item, term)
         case Constant(value):
             return _constant(item, value)
@@ -59,7 +58,7 @@ def _number(item: Property, term: Linear) -> tuple[Property, ...]:
     assert not isinstance(item.value, str)
     if item.operator == "!=":
         return (_unequal(named, term, item.value),)
-    span = span_of(term, item.operator, item.value)
+    span = float_range(term, item.operator, item.value)
     if span is None:
         return (_with(named, ">", _LARGEST),)  # no number of root leads there
     if span.low is not None and span.low == span.high:
@@ -73,7 +72,7 @@ def _number(item: Property, term: Linear) -> tuple[Property, ...]:
 
 
 def _unequal(named: Property, term: Linear, value: float) -> Property:
-    span = span_of(term, "=", value)
+    span = float_range(term, "=", value)
     if span is None:
         return _with(named, ">=", -_LARGEST)  # any number, but there must be one
     if span.low is None or span.low != span.high:
@@ -82,7 +81,7 @@ def _unequal(named: Property, term: Linear, value: float) -> Property:
     return _with(named, "!=", span.low)
 
 
-def _listed(item: Property, term: Listed) -> tuple[Property, ...]:
+def _listed(item: Property, term: Lookup) -> tuple[Property, ...]:
     """Keys of the look-up: `=` with one of them, or `!=` with each that must not be."""
     (named,) = _named(item, term.path)
     if item.operator not in ("=", "!="):
@@ -120,7 +119,7 @@ def _constant(item: Property, value: Scalar) -> tuple[Property, ...]:
     raise Unsayable(f"is always {value!r} here, so this never holds", "mend or remove the policy")
 
 
-def _in_order(keys: Iterable[Scalar], term: Listed) -> list[Scalar]:
+def _in_order(keys: Iterable[Scalar], term: Lookup) -> list[Scalar]:
     wanted = set(keys)
     return [key for key, _ in term.entries if key in wanted]
 

@@ -2,7 +2,7 @@
 PO-3]
 
 A plan compares columns of root, so a threshold becomes the float of root at which the comparison in
-own terms turns, found exactly (`core/boundaries.py`): both runners and the judge agree to the last
+own terms turns, found exactly (`core/terms.py`): both runners and the judge agree to the last
 bit with a comparison of converted values. What properties cannot say is refused with its place.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.schema import PARTS
-from rapport.core.terms import Constant, Linear, Members, Path, Same, Term, at
+from rapport.core.terms import Constant, Linear, Members, Path, Same, Term, term_at
 from rapport.policy import relations
 from rapport.policy.compiler.draft import Rewritten
 from rapport.policy.language.faults import Faults, did_you_mean
@@ -267,14 +267,14 @@ def scale_of(whole: Term, attribute: str, parts: Sequence[str]) -> Fraction | No
     Fraction(1, 1)
     """
     place: Path = (attribute,)
-    found = [at(whole, place)]
+    found = [term_at(whole, place)]
     if isinstance(whole, Members):
         found = [term for term in whole.members.values() if _path_of(term) == place]
         found += [Same(place)] if whole.rest and attribute not in whole.members else []
     if len(found) != 1:
         return None
     single = len(parts) == 1
-    scales = {_factor(found[0] if single else at(found[0], (part,))) for part in parts}
+    scales = {_factor(found[0] if single else term_at(found[0], (part,))) for part in parts}
     return scales.pop() if len(scales) == 1 else None
 
 

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from rapport.core.corrections import Corrections
-from rapport.core.release import CORRECTS
+from rapport.core.release import CORRECTS, Corrections
 
 _LONGEST_LINE = 1 << 22
 _MARK = f'"{CORRECTS}"'.encode()

@@ -14,10 +14,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rapport.core.corrections import Corrections
 from rapport.core.detection import Detection, Undecided
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import CORRECTS, HISTORY
+from rapport.core.release import CORRECTS, HISTORY, Corrections
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, RunnerThen

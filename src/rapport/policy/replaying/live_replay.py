@@ -19,11 +19,11 @@ from rapport.core.detection import (
     Detection,
     Undecided,
     detection_order,
-    each_once,
+    unique_undecided,
 )
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import LATE, LOOKED, RELEASES, Looked
+from rapport.core.release import LATE, REEVALUATED, RELEASES, ReevaluationResult
 from rapport.kernel.clock import ManualClock
 from rapport.policy.engine.events import LATE_TYPE, TimeMoved, TimeReset
 from rapport.policy.engine.output import Output
@@ -117,7 +117,7 @@ class LiveReplay:
             late=output.late,
             problems=list(running.runner.failed().values()),
             events=events,
-            undecided=each_once(output.undecided),
+            undecided=unique_undecided(output.undecided),
             suppressed=running.runner.suppressed(),
             first=span.first,
             last=span.last,
@@ -209,7 +209,10 @@ class LiveReplay:
         while page := await self._channels.channel(RELEASES).read_after(position, limit=_PAGE):
             position = page[-1].position
             for stored in page:
-                if stored.event.type == LOOKED and stored.event.payload_as(Looked).policies:
+                if (
+                    stored.event.type == REEVALUATED
+                    and stored.event.payload_as(ReevaluationResult).policies
+                ):
                     return True
         return False
 

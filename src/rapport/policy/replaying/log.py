@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from rapport.channel.channel import Channels
 from rapport.channel.finding.by_time import BACKWARDS_MS, oldest, position_before
-from rapport.core.detection import Cause, detection_order, each_once
+from rapport.core.detection import Cause, detection_order, unique_undecided
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
-from rapport.core.release import DONE, RELEASES, ReleaseDone
+from rapport.core.release import RELEASE_DONE, RELEASES, ReleaseDone
 from rapport.policy.context_on_record import check_context_on_record
 from rapport.policy.explaining.attempts import Span as Asked
 from rapport.policy.explaining.reach import Reach, reach_of
@@ -159,7 +159,7 @@ class LogReplay:
             late=[],
             problems=[each for run in history.runs for each in run.runner.failed().values()],
             events=counted.events,
-            undecided=each_once(undecided),
+            undecided=unique_undecided(undecided),
             suppressed=suppressed,
             first=counted.first,
             last=counted.last,
@@ -191,7 +191,7 @@ class LogReplay:
         while page := await self._channels.channel(RELEASES).read_after(position, limit=_PAGE):
             position = page[-1].position
             for stored in page:
-                if stored.event.type == DONE:
+                if stored.event.type == RELEASE_DONE:
                     through = max(through, _through(stored, reach))
         return through
 

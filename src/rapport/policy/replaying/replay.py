@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from rapport.core.detection import Cause, Detection, Undecided, detection_order, each_once
+from rapport.core.detection import Cause, Detection, Undecided, detection_order, unique_undecided
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import Plan
@@ -155,7 +155,7 @@ def replay(
             problems=faults.problems,
             faulty=faults.by_reason(),
             events=made.events,
-            undecided=each_once(made.undecided),
+            undecided=unique_undecided(made.undecided),
             suppressed=made.suppressed,
             first=span.first,
             last=span.last,
@@ -183,7 +183,7 @@ def replay(
         problems=[*faults.problems, *runner.failed().values()],
         faulty=faults.by_reason(),
         events=run.events,
-        undecided=each_once(run.undecided),
+        undecided=unique_undecided(run.undecided),
         stopped=run.stopped,
         suppressed=runner.suppressed(),
         first=span.first,

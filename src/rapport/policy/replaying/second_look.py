@@ -19,7 +19,7 @@ import msgspec
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.core.release import HISTORY, LATE, NOTIFY, SECOND_LOOK, ReleaseDone
+from rapport.core.release import HISTORY, LATE, NOTIFY, REEVALUATION, ReleaseDone
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, SilentTerm
 from rapport.policy.replaying.history_run import PlanSpan
@@ -277,7 +277,7 @@ def key_of(detection: Detection, original_of: Mapping[str, str]) -> Key:
 
 def marks_of(done: ReleaseDone) -> dict[str, str]:
     """The headers of what is found after a release or an import: as of the past, or late."""
-    marks = {SECOND_LOOK: done.release}
+    marks = {REEVALUATION: done.release}
     if done.history:
         marks[HISTORY] = "true"
     if done.notify or not done.history:
@@ -318,7 +318,7 @@ def _judgement(kind: str, detection: Detection, source: str, release: str) -> Ev
             "bindings": dict(sorted(detection.bindings.items())),
             "release": release,
         },
-        headers={CAUSE: cause_text(id), SECOND_LOOK: release},
+        headers={CAUSE: cause_text(id), REEVALUATION: release},
     )
 
 

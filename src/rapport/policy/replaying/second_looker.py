@@ -21,7 +21,14 @@ from rapport.channel.finding.by_time import oldest, position_before
 from rapport.core.detection import Detection, Undecided
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.core.release import DONE, HISTORY, LOOKED, RELEASES, Looked, ReleaseDone
+from rapport.core.release import (
+    HISTORY,
+    REEVALUATED,
+    RELEASE_DONE,
+    RELEASES,
+    ReevaluationResult,
+    ReleaseDone,
+)
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.engine import PolicyEngine, Standing
@@ -72,16 +79,16 @@ class SecondLooker:
             self._subscription = await self._channels.subscribe(RELEASES, READER)
         looked = 0
         for stored in await self._subscription.next_batch(timeout_ms=timeout_ms):
-            if stored.event.type == DONE:
+            if stored.event.type == RELEASE_DONE:
                 await self.look(stored.event)
                 looked += 1
             await self._subscription.commit(stored.position)
         return looked
 
-    async def look(self, event: Event) -> Looked:
+    async def look(self, event: Event) -> ReevaluationResult:
         """The second look after one release, given by its last event."""
         done: ReleaseDone = event.payload_as(ReleaseDone)
-        looked = Looked(release=done.release)
+        looked = ReevaluationResult(release=done.release)
         if done.first_ms is not None:
             await self._until_taken(done.through)
             looked = await self._carry_out(done)
@@ -90,7 +97,7 @@ class SecondLooker:
             _log.info("looked again", **msgspec.to_builtins(looked))
         return looked
 
-    async def _carry_out(self, done: ReleaseDone) -> Looked:
+    async def _carry_out(self, done: ReleaseDone) -> ReevaluationResult:
         """Over the view that the readings belong to; where readings were imported for the time of
         a release, over both.
         """
@@ -105,7 +112,7 @@ class SecondLooker:
         added = {name: getattr(looked, name) + getattr(whole, name) for name in counts}
         return msgspec.structs.replace(looked, **added)
 
-    async def _look_at(self, done: ReleaseDone) -> Looked:
+    async def _look_at(self, done: ReleaseDone) -> ReevaluationResult:
         return await _Look(self._channels, self._engine, done, self._clock).carry_out()
 
     async def _until_taken(self, position: int) -> None:
@@ -130,12 +137,12 @@ class _Look:
         self._detections = channels.channel("detections")
         self._streams = streams_concerned(done.streams, engine.ontology.sources)
 
-    async def carry_out(self) -> Looked:
+    async def carry_out(self) -> ReevaluationResult:
         async with self._engine.turn:
             standing = await self._engine.standing()
         spans = await self._spans(standing)
         if not spans:
-            return Looked(release=self._done.release)
+            return ReevaluationResult(release=self._done.release)
         self._history = History(
             spans,
             self._engine.pull,
@@ -149,7 +156,7 @@ class _Look:
         finally:
             self._history.close()
 
-    async def _evaluate(self, spans: list[PlanSpan], standing: Standing) -> Looked:
+    async def _evaluate(self, spans: list[PlanSpan], standing: Standing) -> ReevaluationResult:
         since_ms = min(span.judged_from for span in spans)
         versions = {span.plan.policy: span.plan.version() for span in spans}
         self._known = Known(self._engine.name, versions, since_ms, with_imported=self._done.history)
@@ -208,7 +215,7 @@ class _Look:
             async with self._engine.turn:
                 until = (await self._engine.standing()).position
 
-    async def _finish(self) -> Looked:
+    async def _finish(self) -> ReevaluationResult:
         """What is left, with the engine standing still; then everything that follows."""
         standing = await self._engine.standing()
         while self._position < standing.position and await self._feed_page(standing.position):
@@ -308,8 +315,10 @@ class _Look:
                 self._known.take(stored.event)
             self._said_at = batch[-1].position
 
-    def _looked(self, spans: list[PlanSpan], findings: Findings, until_ms: int) -> Looked:
-        return Looked(
+    def _looked(
+        self, spans: list[PlanSpan], findings: Findings, until_ms: int
+    ) -> ReevaluationResult:
+        return ReevaluationResult(
             release=self._done.release,
             policies=sorted({span.plan.policy for span in spans}),
             first_ms=min((span.judged_from for span in spans), default=None),
@@ -334,11 +343,11 @@ def _still_runs(span: PlanSpan, standing: Standing) -> bool:
     return is_same and began == span.began
 
 
-def _looked_event(source: str, looked: Looked) -> Event:
+def _looked_event(source: str, looked: ReevaluationResult) -> Event:
     return make_event(
         source=source,
         id=content_id("second look", looked.release),
-        type=LOOKED,
+        type=REEVALUATED,
         subject=f"release/{looked.release}",
         time=looked.until_ms or 0,
         data=looked,

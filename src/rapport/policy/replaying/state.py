@@ -5,7 +5,6 @@ inputs. [UX-3]
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import msgspec
 from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import Conflict, Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.ids import content_id
-from rapport.kernel.paths import make_private_directory, sync_path
+from rapport.kernel.files import make_private_directory, write_atomically
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 
@@ -56,13 +55,7 @@ def save_state(directory: Path, state: ReplayState) -> None:
     """Puts the state in the place of an older one; a crash leaves the one or the other."""
     try:
         make_private_directory(directory)
-        fresh = directory / f"{_FILE}.new"
-        with fresh.open("wb") as file:
-            file.write(msgspec.msgpack.encode(state))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(directory / _FILE)
-        sync_path(directory)
+        write_atomically(directory / _FILE, msgspec.msgpack.encode(state))
     except OSError as error:
         raise StoreUnavailable(
             f"cannot keep the state of the replay in {directory}: {error.strerror}"

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rapport.core.detection import Cause, Detection, Undecided, each_once
+from rapport.core.detection import Cause, Detection, Undecided, unique_undecided
 from rapport.core.errors import Corrupt, DuplicateName, Problem, UnknownName
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
@@ -250,7 +250,7 @@ class LocalRunner:
     def take_undecided(self) -> list[Undecided]:
         """What would have been detected since the last call, had a source not been silent."""
         taken = self._running.take_undecided()
-        return each_once(taken) if len(taken) > 1 else taken
+        return unique_undecided(taken) if len(taken) > 1 else taken
 
     def snapshot(self) -> bytes:
         """All state: reorder buffer, watermark, operators."""

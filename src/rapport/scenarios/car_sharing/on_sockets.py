@@ -25,7 +25,7 @@ from rapport.scenarios.car_sharing.ensembles import ENSEMBLES
 from rapport.scenarios.car_sharing.simulated import HOST
 from rapport.scenarios.car_sharing.town import Town
 from rapport.transport.base import Address
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.udp import MulticastGroup
 
 LOOPBACK: Final[Address] = ("127.0.0.1", 0)
 _GROUP_HOST: Final = "239.77.4.13"
@@ -38,7 +38,7 @@ ON_IP: Final = GossipSettings(knowledge_ms=300, probability=0.4, fan_out=4)
 class Meeting(msgspec.Struct, frozen=True):
     """How nodes find each other: all in a multicast group, or through one that is there."""
 
-    group: Group | None = None
+    group: MulticastGroup | None = None
     join: tuple[Address, ...] = ()
     host: HostSettings = HOST
 
@@ -49,11 +49,11 @@ class Meeting(msgspec.Struct, frozen=True):
         return RuntimeSettings(gossip=gossip, host=self.host, threads=1)
 
 
-def free_group() -> Group:
+def free_group() -> MulticastGroup:
     """A multicast group of this machine that nobody else uses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(LOOPBACK)
-        return Group(_GROUP_HOST, probe.getsockname()[1])
+        return MulticastGroup(_GROUP_HOST, probe.getsockname()[1])
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from rapport.scenarios.car_sharing.cast import CastSettings, Part, draw_cast, ma
 from rapport.scenarios.car_sharing.on_sockets import Meeting, free_group, observing, opened_parts
 from rapport.scenarios.car_sharing.simulated import StreetWorld, StreetWorldSettings
 from rapport.scenarios.car_sharing.watching import Watcher
-from rapport.transport.udp_broadcast import Group
+from rapport.transport.udp import MulticastGroup
 from rapport.web.map.page import PICTURE_MS, serving_map
 from rapport.web.map.picture import Happening
 
@@ -49,7 +49,7 @@ class PlayOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Over how many the nodes are spread."""
     share: int = 0
     """Which of them this one is; others than 0 only play their parts."""
-    group: Group | None = None
+    group: MulticastGroup | None = None
 
     def __post_init__(self) -> None:
         is_good = self.minutes >= 0 and 0 < self.speed <= 100
@@ -157,7 +157,7 @@ async def on_sockets(
 
 @asynccontextmanager
 async def _other_process(
-    options: PlayOptions, share: int, group: Group | None
+    options: PlayOptions, share: int, group: MulticastGroup | None
 ) -> AsyncIterator[None]:
     """A process with its share of the parts, while the block runs."""
     assert group is not None

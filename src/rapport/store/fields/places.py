@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rapport.kernel.paths import sync_path
+from rapport.kernel.files import sync_path
 from rapport.store.fields.packing import SPOT, unpack_spots
 from rapport.store.fields.spots import SPOT_BYTES, Spot, Spots
 from rapport.store.segments.reading import disk_refused

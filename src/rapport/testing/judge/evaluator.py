@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from rapport.core.detection import Detection, Undecided, detection_order, each_once
+from rapport.core.detection import Detection, Undecided, detection_order, unique_undecided
 from rapport.core.errors import InvalidInput
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.ontology import Ontology
@@ -94,7 +94,7 @@ def judge(
     unique = {detection.id(): detection for detection in detections}
     ordered = sorted(unique.values(), key=detection_order)
     reported = _throttled(ordered, tree.once_per_ms)
-    return Verdict(reported, each_once(undecided), len(ordered) - len(reported))
+    return Verdict(reported, unique_undecided(undecided), len(ordered) - len(reported))
 
 
 def _throttled(detections: list[Detection], once_per: int | None) -> list[Detection]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from rapport.core.detection import Detection, Undecided, detection_order, each_once
+from rapport.core.detection import Detection, Undecided, detection_order, unique_undecided
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.schema import AttributeType
 from rapport.policy.compiler.compile import compile_policy
@@ -133,7 +133,7 @@ def verdict_of(
 ) -> Verdict:
     """What a runner found, as the evaluator would say it: in order, each once, without versions."""
     plain = {one.id(): one for one in (_unversioned(one) for one in found)}
-    doubts = each_once(msgspec.structs.replace(one, version="") for one in undecided)
+    doubts = unique_undecided(msgspec.structs.replace(one, version="") for one in undecided)
     return Verdict(sorted(plain.values(), key=detection_order), doubts, suppressed)
 
 

@@ -13,7 +13,7 @@ from litestar.params import FromPath, FromQuery
 
 from rapport.core.errors import UnknownName
 from rapport.core.json_objects import ObjectDecoder
-from rapport.core.release import Asked
+from rapport.core.release import ReleaseRequest
 from rapport.core.times import parse_time
 from rapport.mediation.holding.held import Wanted
 from rapport.mediation.holding.held_groups import held_groups
@@ -82,7 +82,7 @@ async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Resp
     """Has held events mediated by what is in force now; answers when that is certain to happen."""
     identity = allow_admin(request, node)
     wanted = _READ_RELEASE.decode(await request.body())
-    asked = Asked(
+    asked = ReleaseRequest(
         source=wanted.source,
         reason=wanted.reason,
         ids=wanted.ids,
@@ -106,7 +106,7 @@ async def again(request: Request[Any, Any, Any], node: NodeDependency) -> Respon
     """Has raw events of a source mediated again; readings that differ are corrected."""
     identity = allow_admin(request, node)
     wanted = _READ_AGAIN.decode(await request.body())
-    asked = Asked(
+    asked = ReleaseRequest(
         what="again",
         source=wanted.source,
         since_ms=wanted.since_ms,
@@ -123,7 +123,7 @@ async def reload(request: Request[Any, Any, Any], node: NodeDependency) -> Respo
     return _json(await node.meanings.reload())
 
 
-async def _ask(node: Node, asked: Asked, dry_run: bool) -> Response[bytes]:
+async def _ask(node: Node, asked: ReleaseRequest, dry_run: bool) -> Response[bytes]:
     if dry_run:
         return _json(await node.releasing.try_out(asked))
     return _json({"release": await node.releasing.ask(asked)})

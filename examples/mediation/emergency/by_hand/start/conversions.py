@@ -1,6 +1,6 @@
 """What all sides need to know: units, and the plan of the city."""
 
-from rapport.units.geodesy import PlanOrigin, from_plan, to_plan
+from rapport.units.coordinates import PlanOrigin, from_plan, to_plan
 
 METRES_PER_FOOT = 0.3048
 MILES_PER_HOUR = 1609.344 / 3600

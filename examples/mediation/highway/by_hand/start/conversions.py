@@ -3,7 +3,7 @@
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from rapport.units.geodesy import PlanOrigin, to_plan
+from rapport.units.coordinates import PlanOrigin, to_plan
 
 METRES_PER_FOOT = 0.3048
 METRES_PER_YARD = 0.9144

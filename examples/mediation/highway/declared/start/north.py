@@ -5,7 +5,7 @@ from typing import Annotated, NewType
 from zoneinfo import ZoneInfo
 
 from rapport.mediation.declaring.annotations import Unit, context, conv_function, maps_to
-from rapport.units.geodesy import PlanOrigin, to_plan
+from rapport.units.coordinates import PlanOrigin, to_plan
 
 from .root import Location, Time
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rapport.communication.adapters.files.file_messages import SeenFile, is_passed_over
 from rapport.core.errors import InvalidInput
+from rapport.kernel.files import sync_path, write_atomically
 
 DONE, BAD, WHY = "done", "bad", ".why"
 _MOST_LOOKED_AT = 100_000
@@ -21,27 +22,6 @@ _MOST_SAME_NAMES = 10_000
 _LONGEST_NAME = 255 - len(f".{WHY}.tmp")
 """Bytes of a name in a folder below: what is written next to it must fit, too."""
 _LONGEST_END = 20
-
-
-def write_atomically(directory: Path, name: str, content: bytes) -> None:
-    """The file is there whole, and durable, or not at all; one of that name is replaced."""
-    hidden = directory / f".{name}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    with os.fdopen(os.open(hidden, flags, 0o640), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(hidden, directory / name)
-    sync_directory(directory)
-
-
-def sync_directory(directory: Path) -> None:
-    """Makes renames in it durable."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def files_in(directory: Path) -> list[SeenFile]:
@@ -87,13 +67,13 @@ def move_aside(directory: Path, name: str, folder: str, why: str = "") -> None:
     below.mkdir(exist_ok=True)
     target = _free_name(below, name)
     if why:
-        write_atomically(below, f"{target}{WHY}", why.encode())
+        write_atomically(below / f"{target}{WHY}", why.encode(), mode=0o640)
     try:
         os.rename(directory / name, below / target)
     except FileNotFoundError:
         return
-    sync_directory(below)
-    sync_directory(directory)
+    sync_path(below)
+    sync_path(directory)
 
 
 def _free_name(directory: Path, name: str) -> str:

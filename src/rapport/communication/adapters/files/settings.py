@@ -33,7 +33,7 @@ import msgspec
 from rapport.communication.adapters.secrets import read_secret_field
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 
 AfterFetching = Literal["keep", "delete", "move"]
 AFTER_FETCHING: tuple[AfterFetching, ...] = ("keep", "delete", "move")

@@ -31,7 +31,7 @@ from rapport.communication.adapters.mail.settings import (
 from rapport.communication.adapters.mqtt.settings import MQTT_INPUT_KEYS, read_mqtt_input
 from rapport.communication.adapters.web.settings import WEBHOOK_INPUT_KEYS, read_webhook_input
 from rapport.core.errors import InvalidInput, Problem
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.config_fields import Fields, suggest
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import Section, TomlFile
 

@@ -43,7 +43,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.message import Message
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import end_firmly, first_of
+from rapport.kernel.tasks import cancel_until_done, first_of
 from rapport.kernel.telemetry import get_logger
 
 PULL_WITHIN_MS = 5 * 60_000
@@ -150,7 +150,7 @@ class PullInput:
         deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._within_ms))
         waits: set[asyncio.Future[Any]] = {pulling, deadline}
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        await end_firmly(deadline)
+        await cancel_until_done(deadline)
         await end_contained(pulling, held)
         if pulling.cancelled():
             raise Unavailable(

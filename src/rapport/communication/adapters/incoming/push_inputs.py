@@ -22,7 +22,7 @@ from rapport.core.errors import Conflict, RapportError, Unavailable
 from rapport.core.message import Message
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import Tasks, end_firmly
+from rapport.kernel.tasks import Tasks, cancel_until_done
 from rapport.kernel.telemetry import get_logger
 
 START_WITHIN_MS = STOP_WITHIN_MS = 30_000
@@ -167,5 +167,5 @@ async def within(
             raise TimeoutError(f"no answer within {format_duration(limit_ms)}")
         doing.result()
     finally:
-        await end_firmly(deadline)
+        await cancel_until_done(deadline)
         await end_contained(doing, held)

@@ -19,7 +19,7 @@ from typing import Literal, cast
 import msgspec
 
 from rapport.communication.adapters.secrets import read_secret_field
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 
 Encryption = Literal["tls", "starttls", "none"]
 """From the first byte, asked for before the login, or not at all (a server on this machine)."""

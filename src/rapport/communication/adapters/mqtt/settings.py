@@ -30,7 +30,7 @@ from rapport.channel.mqtt.topics import check_filter
 from rapport.communication.adapters.secrets import read_secret_field
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 
 MQTT_KEYS = ("broker", "user", "password", "client", "timeout", "most_bytes")
 MQTT_INPUT_KEYS = ("broker", "user", "password", "client", "topics")

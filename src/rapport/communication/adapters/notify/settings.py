@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.settings import read_secret
 
 LONGEST_TARGET = 100

@@ -15,7 +15,7 @@ from rapport.communication.adapters.outgoing.dispatch_settings import (
     DispatchSettings,
 )
 from rapport.core.errors import Problem
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
 
 SENDING = "sending"

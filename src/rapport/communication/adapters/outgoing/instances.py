@@ -17,7 +17,7 @@ from rapport.communication.adapters.base import Delivery, Failed, Outcome, Outpu
 from rapport.communication.adapters.contained import Contained, end_contained
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import end_firmly, first_of
+from rapport.kernel.tasks import cancel_until_done, first_of
 from rapport.kernel.telemetry import get_logger
 
 IDLE_MS = 10 * 60_000
@@ -136,7 +136,7 @@ class Instances:
             await asyncio.wait({closing, deadline}, return_when=asyncio.FIRST_COMPLETED)
             in_time = closing.done()
         finally:
-            await end_firmly(deadline)
+            await cancel_until_done(deadline)
             await end_contained(closing, held)
         why = closing.exception() if in_time and not closing.cancelled() else "it takes too long"
         if why is not None:

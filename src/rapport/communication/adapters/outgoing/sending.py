@@ -23,7 +23,7 @@ from rapport.communication.adapters.contained import Contained, end_contained
 from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import end_firmly
+from rapport.kernel.tasks import cancel_until_done
 from rapport.kernel.telemetry import get_logger
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class Sending:
             await asyncio.wait({sending, deadline}, return_when=asyncio.FIRST_COMPLETED)
             return sending.done()
         finally:
-            await end_firmly(deadline)
+            await cancel_until_done(deadline)
 
 
 def checked(outcome: object, adapter: str) -> Outcome:

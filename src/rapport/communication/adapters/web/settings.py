@@ -25,7 +25,7 @@ from rapport.communication.adapters.secrets import read_secret_field
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
 from rapport.core.times import format_duration
-from rapport.kernel.fields import Fields
+from rapport.kernel.config_fields import Fields
 
 WEBHOOK_INPUT_KEYS = ("secret", "fields", "defaults", "senders", "most_bytes")
 PAGE_KEYS = ("wait",)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rapport.core.detection import Detection, Undecided, detection_order, each_once
+from rapport.core.detection import Detection, Undecided, detection_order, unique_undecided
 from rapport.policy.plan import Plan
 from rapport.policy.runners.operators.doubt import make_doubt
 from rapport.policy.runners.operators.members import Members
@@ -76,7 +76,7 @@ class SharedReport:
     def take_undecided(self) -> list[Undecided]:
         """What was in doubt since the last call."""
         taken, self._undecided = self._undecided, []
-        return each_once(taken) if len(taken) > 1 else taken
+        return unique_undecided(taken) if len(taken) > 1 else taken
 
     @property
     def holds_back(self) -> bool:

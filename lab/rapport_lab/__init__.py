@@ -1,0 +1,1 @@
+"""Simulators, experiments and studies of Rapport. The product never imports this package."""

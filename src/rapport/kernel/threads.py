@@ -1,0 +1,80 @@
+"""Blocking work in daemon threads, and the CPUs that threads run on. [PO-2, CO-7]
+
+One interpreter runs one thread at a time. Pinned to one CPU, its threads find each other's objects
+in that CPU's caches; threads that work on large arrays use all CPUs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+async def run_in_thread(work: Callable[[], Result], *, name: str) -> Result:
+    """Runs `work` in a daemon thread and returns its result. A cancellation returns at once; the
+    work continues and its result is dropped.
+
+    `asyncio.to_thread` does not fit: a slow source would occupy the loop's threads and keep the
+    process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def deliver(result: Result | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result: Result | None = None
+        failed: BaseException | None = None
+        try:
+            result = work()
+        except Exception as error:
+            failed = error
+        try:
+            loop.call_soon_threadsafe(deliver, result, failed)
+        except RuntimeError:
+            return  # the loop is closed
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await done
+
+
+def allowed_cpus() -> list[int]:
+    """The CPUs this process may use; empty on systems without affinity."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+_ALL_CPUS = allowed_cpus()
+
+
+def allow_all_cpus() -> None:
+    """Lets this thread use all CPUs of the process, although a pinned thread started it."""
+    if _ALL_CPUS:
+        os.sched_setaffinity(0, _ALL_CPUS)
+
+
+@contextmanager
+def pinned_to_cpu(number: int) -> Iterator[None]:
+    """Pins this thread, and the threads and processes it starts meanwhile, to one of its CPUs,
+    counted from 0 modulo their number; does nothing on systems without affinity.
+    """
+    allowed = allowed_cpus()
+    if not allowed:
+        yield
+        return
+    os.sched_setaffinity(0, {allowed[number % len(allowed)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
