@@ -13,9 +13,34 @@ from rapport.cli.main import COMMANDS, run
 def test_every_command_can_be_loaded_and_explains_itself(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name, _path, _help in COMMANDS:
-        assert run([name, "--help"]) == 0
-        assert name in capsys.readouterr().out
+    for commands in COMMANDS.values():
+        for name, _path, _help in commands:
+            assert run([name, "--help"]) == 0
+            assert name in capsys.readouterr().out
+
+
+def test_help_groups_commands_by_task(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    groups = ["Start", "Sources", "Policies", "History", "People", "Operate", "Network"]
+    places = [shown.index(f"─ {group} ─") for group in groups]
+    assert places == sorted(places)
+    assert "interpretation " not in shown
+
+
+def test_former_names_work_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["messages", "--help"]) == 0
+    assert "rapport messages is now rapport ledger messages" in capsys.readouterr().err
+    assert run(["interpretation", "--help"]) == 0
+    assert "rapport interpretation is now rapport mediate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands(shell: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run(["completion", shell]) == 0
+    script = capfdbinary.readouterr().out
+    assert b"why-not" in script
+    assert b"as-live" in script
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def hint_of(capsys: Read, *words: str) -> str:
     ("words", "hint"),
     [
         (["explain", "nope"], "rapport read CHANNEL lists events with their ids"),
-        (["ledger", "--message", "nope"], "rapport messages lists them with their ids"),
+        (["ledger", "--message", "nope"], "rapport ledger messages lists them with their ids"),
         (["access", "verify", "nope"], "rapport read CHANNEL lists events with their ids"),
         (["read", "raw.raeders"], "did you mean 'raw.readers'?"),
         (["access", "check", "local", "publish"], "rapport access check local publish CHANNEL"),
@@ -120,7 +120,7 @@ def test_a_table_that_is_published_as_it_is_leads_to_import(site: Path, capsys: 
     "words",
     [
         ["ledger", "--since", "soon"],
-        ["messages", "--until", "soon"],
+        ["ledger", "messages", "--until", "soon"],
         ["mediate", "quarantine", "--since", "soon"],
         ["dead-letters", "list", "--since", "soon"],
         ["dead-letters", "forget", "--until", "soon"],
@@ -139,7 +139,7 @@ def test_times_are_told_in_all_their_forms(words: list[str], site: Path, capsys:
     [
         ["ledger", "--since", "2h"],
         ["mediate", "quarantine", "--since", "2h"],
-        ["messages", "--since", "2h", "--until", "now"],
+        ["ledger", "messages", "--since", "2h", "--until", "now"],
     ],
     ids=str,
 )

@@ -19,7 +19,7 @@ _NO_TOKEN = "access.not_authenticated"
 _UNKNOWN = ".unknown"
 _LISTED_BY = {
     "event.unknown": "rapport read CHANNEL lists events with their ids",
-    "message.unknown": "rapport messages lists them with their ids",
+    "message.unknown": "rapport ledger messages lists them with their ids",
     "channel.unknown": "rapport read lists the channels",
     "outbox.unknown": "name the directory that a program gave to its Publisher",
 }

@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 
 from rapport import __version__
 from rapport.cli.files import reading_hint
 from rapport.cli.streams import leave_unread, open_closed_streams, write_out
-from rapport.cli.terminal import show_error
+from rapport.cli.terminal import show_error, stderr
 from rapport.core.errors import (
     InterpretationError,
     InvalidInput,
@@ -39,108 +39,79 @@ app = App(
     help_on_error=False,
 )
 
-COMMANDS = (
-    ("init", "rapport.cli.running.init:init", "Make a new site directory to start from."),
-    (
-        "check",
-        "rapport.cli.running.check:check",
-        "Find every mistake in a site before anything runs.",
+COMMANDS = {
+    "Start": (
+        ("init", "running.init:init", "Make a new site directory to start from."),
+        ("check", "running.check:check", "Find every mistake in a site before anything runs."),
+        ("up", "running.up:up", "Run a node: endpoints, mediation, policies, deliveries."),
+        ("demo", "running.demo:app", "Play a scenario end to end: sensors, alarms, mails."),
     ),
-    ("up", "rapport.cli.running.up:up", "Run a node: doors, mediation, policies, deliveries."),
-    (
-        "reload",
-        "rapport.cli.running.reload:reload",
-        "Have a running node take its site's files anew.",
+    "Sources": (
+        ("import", "importing.command:import_file", "Import a file, or guess what it means."),
+        ("publish", "channels.publish:publish", "Send events to a running node."),
+        ("read", "channels.read:read", "Read a channel of a site."),
+        ("listen", "channels.listen:listen", "Print events of a channel as they come."),
+        ("mediate", "meaning.mediate:app", "Interpretations: show, change, quarantine, release."),
+        ("ontology", "meaning.ontology:app", "Concepts of a site: show, exchange as OWL."),
+        ("tables", "meaning.tables:app", "Tables: how fresh they are; refresh one now."),
+        ("outbox", "channels.outbox:app", "Events that a publisher has not delivered yet."),
     ),
-    ("demo", "rapport.cli.running.demo:app", "Play a scenario end to end: sensors, alarms, mails."),
-    ("publish", "rapport.cli.channels.publish:publish", "Send events to a running node."),
-    (
-        "import",
-        "rapport.cli.importing.command:import_file",
-        "Import a file, or guess what it means.",
+    "Policies": (
+        ("policy", "policies.policy:app", "Policies: show, format, deploy, review, load."),
+        ("explain", "explaining.explain:explain", "Show what a message or detection follows from."),
+        ("why-not", "explaining.why_not:why_not", "Show why a policy did not fire."),
+        ("load", "policies.load:load", "Show how busy policies keep a node; follow it."),
     ),
-    (
-        "access",
-        "rapport.cli.channels.access:app",
-        "Say who may do what: tokens, rights, keys, signatures.",
+    "History": (
+        ("replay", "replaying.replay:replay", "Run policies over recorded events."),
+        ("backtest", "backtesting.backtest:backtest", "Try a policy on history; compare versions."),
+        ("pipeline", "pipeline.commands:app", "History on Spark: export, report."),
     ),
-    ("links", "rapport.cli.channels.links:links", "Show the links to other nodes."),
-    ("push", "rapport.cli.channels.push:app", "Look at what a node pushes to others; end it."),
-    (
-        "outbox",
-        "rapport.cli.channels.outbox:app",
-        "Look at what a publisher left behind; deliver it.",
+    "People": (
+        ("peers", "people.peers:app", "People and groups: show, add, change, remove."),
+        ("send", "people.send:send", "Send a message to people; see who it reached."),
+        ("ledger", "people.ledger:app", "Show who was notified, how, when, and who answered."),
+        ("routing", "people.routing:app", "Rules for who else gets a message."),
+        ("info", "people.info:app", "What types of messages mean, how to answer them."),
     ),
-    ("read", "rapport.cli.channels.read:read", "Read a channel of a site."),
-    ("listen", "rapport.cli.channels.listen:listen", "Print events of a channel as they come."),
-    (
-        "channel",
-        "rapport.cli.channels.channel:app",
-        "Look after channels: place, readers, interceptors.",
+    "Operate": (
+        ("status", "running.service:status", "Show whether a site's node runs, and what is wrong."),
+        ("stop", "running.service:stop", "Stop a site's node on this machine."),
+        ("logs", "running.service:logs", "Show the log of a site's node."),
+        ("reload", "running.reload:reload", "Have a running node load its site's files again."),
+        ("channel", "channels.channel:app", "Channels: size, readers, interceptors, moving."),
+        ("dead-letters", "channels.dead_letters:app", "List, show, replay, forget dead letters."),
+        ("access", "channels.access:app", "Tokens, rights, keys, signatures."),
+        ("doctor", "running.doctor:doctor", "Show what this installation can do."),
+        ("completion", "running.completion:completion", "Print a script that completes commands."),
     ),
-    (
-        "dead-letters",
-        "rapport.cli.channels.dead_letters:app",
-        "List, show, replay, forget dead letters.",
+    "Network": (
+        ("links", "channels.links:links", "Show the links to other nodes."),
+        ("push", "channels.push:app", "Events that a node pushes to others: show, end."),
+        ("context", "context.commands:app", "Present state of things: request, provide; brokers."),
+        ("ensemble", "ensemble.commands:app", "Run components that form groups and gossip."),
     ),
-    ("replay", "rapport.cli.replaying.replay:replay", "Run policies over recorded events."),
-    (
-        "backtest",
-        "rapport.cli.backtesting.backtest:backtest",
-        "Run a policy over history; compare versions.",
-    ),
-    (
-        "explain",
-        "rapport.cli.explaining.explain:explain",
-        "Show what a message or detection follows from.",
-    ),
-    ("why-not", "rapport.cli.explaining.why_not:why_not", "Show why a policy did not fire."),
-    (
-        "peers",
-        "rapport.cli.people.peers:app",
-        "Look at who can be reached; add, change, remove people.",
-    ),
-    ("send", "rapport.cli.people.send:send", "Send a message to people; see who it reached."),
-    (
-        "ledger",
-        "rapport.cli.people.ledger:ledger",
-        "Show who was told, how, when, and who answered.",
-    ),
-    ("messages", "rapport.cli.people.messages:messages", "Find messages that were handled."),
-    (
-        "info",
-        "rapport.cli.people.info:app",
-        "Tell what types of messages mean, how to answer them.",
-    ),
-    ("routing", "rapport.cli.people.routing:app", "Say who else gets a message."),
-    (
-        "mediate",
-        "rapport.cli.meaning.mediate:app",
-        "Look at interpretations and what is held back.",
-    ),
-    (
-        "interpretation",
-        "rapport.cli.meaning.interpretation:app",
-        "Look at interpretations; change them.",
-    ),
-    ("policy", "rapport.cli.policies.policy:app", "Look at policies as the compiler sees them."),
-    ("ontology", "rapport.cli.meaning.ontology:app", "Look at what a site speaks of; exchange it."),
-    ("tables", "rapport.cli.meaning.tables:app", "Look at how fresh tables are; ask a source now."),
-    ("context", "rapport.cli.context.commands:app", "Ask and tell what is true now; run brokers."),
-    (
-        "ensemble",
-        "rapport.cli.ensemble.commands:app",
-        "Run components that form groups and gossip.",
-    ),
-    ("load", "rapport.cli.policies.load:load", "Show how busy policies keep a node; follow it."),
-    ("pipeline", "rapport.cli.pipeline.commands:app", "History on Spark: export, report."),
-    ("doctor", "rapport.cli.running.doctor:doctor", "Tell what this installation can do."),
-)
+}  # fmt: skip
+"""Name, place in `rapport.cli` and help of every command, by group."""
+RENAMED = {
+    "interpretation": ("meaning.interpretation:app", "mediate"),
+    "messages": ("people.messages:messages", "ledger messages"),
+}
+"""Commands of before, which work for one more release, and what they are part of now."""
 
-for _name, _path, _help in COMMANDS:
-    app.command(_path, name=_name, help=_help)
+_groups = {name: Group(name, sort_key=number) for number, name in enumerate(COMMANDS)}
+for _group, _commands in COMMANDS.items():
+    for _name, _path, _help in _commands:
+        app.command(f"rapport.cli.{_path}", name=_name, help=_help, group=_groups[_group])
+for _name, (_path, _instead) in RENAMED.items():
+    app.command(f"rapport.cli.{_path}", name=_name, help=f"Now: rapport {_instead}.", show=False)
 if find_spec("benchmarks"):  # of a checkout; the package does not hold them
-    app.command("benchmarks.command:bench", name="bench", help="Measure this machine.")
+    app.command(
+        "benchmarks.command:bench",
+        name="bench",
+        help="Measure this machine.",
+        group=_groups["Operate"],
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -169,6 +140,7 @@ def _carried_out(arguments: list[str] | None) -> int:
     """The exit code of one command; its errors are shown. Raises BrokenPipeError when the reader of
     what it says left.
     """
+    _hint_at_new_name(sys.argv[1:] if arguments is None else arguments)
     try:
         result = app(
             arguments, exit_on_error=False, print_error=False, result_action="return_value"
@@ -191,6 +163,16 @@ def _carried_out(arguments: list[str] | None) -> int:
         return _shown(_refused(error), PROBLEMS)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _hint_at_new_name(arguments: list[str]) -> None:
+    former = (
+        " ".join(arguments[:2]) if arguments[1:2] == ["reload"] else arguments[:1] and arguments[0]
+    )
+    now = {name: instead for name, (_path, instead) in RENAMED.items()}
+    now |= {"mediate reload": "reload", "policy reload": "reload"}
+    if former in now:
+        stderr().print(f"hint: rapport {former} is now rapport {now[former]}", highlight=False)
 
 
 def _shown(error: RapportError, code: int, *, listing: str = "") -> int:

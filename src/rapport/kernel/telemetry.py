@@ -1,4 +1,4 @@
-"""Structured logs on stderr without secrets, and the conditions that degrade a node. [UX-5]
+"""Structured logs without secrets, and the conditions that degrade a node. [UX-5]
 
 A part of the node that notices a fault begins a condition, and ends it when the fault is gone.
 `/readyz`, the overview, the page and the metrics show all current conditions.
@@ -7,8 +7,10 @@ A part of the node that notices a fault begins a condition, and ends it when the
 from __future__ import annotations
 
 import logging
+import logging.handlers
 import sys
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +19,11 @@ import structlog
 from rapport.kernel.clock import Clock
 
 _SECRET_WORDS = ("password", "secret", "token", "authorization", "credential", "api_key")
+
+
+LOG_FILE = "node.log"
+"""Name of a node's log file in its data directory."""
+_LOG_FILE_BYTES, _OLD_LOG_FILES = 5_000_000, 3
 
 
 def _to_stderr(*_arguments: Any) -> structlog.PrintLogger:
@@ -46,15 +53,45 @@ def get_logger(name: str) -> Any:
     return structlog.get_logger(name)
 
 
-def configure_logs(*, level: str = "INFO", json: bool = False) -> None:
-    """One line per log entry on stderr; JSON for machines, coloured only on a terminal."""
+def configure_logs(
+    *, level: str = "INFO", json: bool = False, directory: Path | None = None
+) -> None:
+    """One line per log entry on stderr; JSON for machines, coloured only on a terminal. With
+    `directory` also as JSON lines in its LOG_FILE, which is rotated by size.
+    """
     for_machines = (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())
+    renderers = for_machines if json else (_for_people(),)
+    if directory is not None:
+        renderers = (_LogFile(directory / LOG_FILE), *renderers)
     structlog.configure(
-        processors=_processors(*for_machines) if json else _processors(_for_people()),
+        processors=_processors(*renderers),
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level)),
         logger_factory=_to_stderr,
         cache_logger_on_first_use=False,
     )
+
+
+class _Handler(logging.handlers.RotatingFileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A full disk loses entries of the file; stderr has them."""
+
+
+class _LogFile:
+    """Writes each entry to a file as well."""
+
+    def __init__(self, path: Path) -> None:
+        self._handler = _Handler(
+            path, maxBytes=_LOG_FILE_BYTES, backupCount=_OLD_LOG_FILES, encoding="utf-8", delay=True
+        )
+        self._render = structlog.processors.JSONRenderer()
+
+    def __call__(
+        self, logger: Any, method: str, entry: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        kept = structlog.processors.format_exc_info(logger, method, {**entry})
+        line = self._render(logger, method, kept)
+        self._handler.handle(logging.makeLogRecord({"msg": line}))
+        return entry
 
 
 def logs_are_json() -> bool:

@@ -1,4 +1,4 @@
-"""`rapport interpretation`: on a site without a node, and through a running one.
+"""`rapport mediate`: on a site without a node, and through a running one.
 
 [ME-6, ME-7, ME-12]
 """

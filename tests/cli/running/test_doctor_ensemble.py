@@ -1,4 +1,4 @@
-"""`rapport doctor` asks the ensemble nodes that a site names, and `rapport interpretation shared`
+"""`rapport doctor` asks the ensemble nodes that a site names, and `rapport mediate shared`
 lists what they share. [EN-10, ME-12, UX-3]
 """
 

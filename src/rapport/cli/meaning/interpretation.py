@@ -1,4 +1,4 @@
-"""`rapport interpretation`: look at interpretations, check changes, make them. [ME-6, ME-7, ME-12]
+"""`rapport mediate`: look at interpretations, check changes, make them. [ME-6, ME-7, ME-12]
 
 Goes through the running node; where none runs, the site's files and log are used directly.
 """

@@ -22,7 +22,20 @@ if TYPE_CHECKING:
     from rapport.channel.backends.readonly import ReadOnlyChannels
     from rapport.mediation.holding.held_groups import HeldGroup
 
-app = App(name="mediate", help="Look at interpretations and what is held back; release it.")
+app = App(name="mediate", help="Interpretations: show, change, quarantine, release.")
+_OF_INTERPRETATIONS = (
+    ("list", "list_all", "List interpretations in force with parents and versions."),
+    ("describe", "show", "Show one interpretation as JSON: its own and inherited rules."),
+    ("check", "check", "Show what a change would do; nothing is changed."),
+    ("declare", "declare", "Declare interpretations; all of the file or none."),
+    ("augment", "augment", "Add to interpretations; those below inherit it."),
+    ("replace", "replace", "Replace a type of the canonical model, with conversions both ways."),
+    ("remove", "remove", "Remove an interpretation that nothing uses."),
+    ("history", "history", "List all changes, oldest first."),
+    ("shared", "shared", "List interpretations that nodes share by gossip."),
+)
+for _name, _function, _help in _OF_INTERPRETATIONS:
+    app.command(f"rapport.cli.meaning.interpretation:{_function}", name=_name, help=_help)
 
 SourceOption = Annotated[str, Parameter(help="Only what this source sent.")]
 ReasonOption = Annotated[str, Parameter(help="Only what is held back for this reason.")]
@@ -119,7 +132,7 @@ def again(
     _tell(carry_out(where, asked, dry_run=dry_run))
 
 
-@app.command
+@app.command(show=False)  # rapport reload does it
 def reload(
     *,
     where: Where = HERE,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode
 
 import msgspec
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from rapport.cli.moments import moment
 from rapport.cli.remote import Remote
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 _MOST = 100_000
 
+app = App(name="ledger", help="Show who was notified, how, when, and who answered.")
+app.command("rapport.cli.people.messages:messages", name="messages", help="Find messages.")
 
+
+@app.default
 def ledger(
     *,
     person: Annotated[str, Parameter(name=["--person", "--peer"], help="Only this person.")] = "",
@@ -40,7 +44,7 @@ def ledger(
     csv: Annotated[bool, Parameter(negative="", help="As CSV, for a spreadsheet.")] = False,
     where: Where = HERE,
 ) -> int:
-    """Show who was told, how, when, and who answered."""
+    """Show who was notified, how, when, and who answered."""
     from rapport.communication.history.ledger import Question
     from rapport.communication.history.message import known_state
 

@@ -1,4 +1,4 @@
-"""`rapport messages`: the messages that were handled, by criteria. [CO-13, UX-3]
+"""`rapport ledger messages`: the messages that were handled, by criteria. [CO-13, UX-3]
 
 Reads the log beside a running node or without one; with `--url` it asks another node, which has an
 index and is faster for a long log.

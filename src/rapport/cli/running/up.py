@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from rapport.cli.running.service import NodeProcess
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import show_problem, stderr
 from rapport.core.errors import RapportError, Unavailable
 from rapport.kernel.clock import SystemClock
+from rapport.kernel.files import make_private_directory
 from rapport.kernel.settings import load_settings
 from rapport.kernel.telemetry import configure_logs
 from rapport.kernel.threads import pinned_to_cpu
@@ -64,6 +66,8 @@ def up(
     flags = {"host": host, "port": port, "data": data}
     settings = load_settings(loaded.file.section("node"), flags=flags)
     token = read_node_token(settings.token_file, loaded.directory)
+    make_private_directory(loaded.data_directory)
+    configure_logs(json=log_json, directory=loaded.data_directory)
     with nullcontext() if processor is None else pinned_to_cpu(processor):
         uvloop.run(_serve(loaded, settings, token))
 
@@ -81,6 +85,8 @@ async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
         async with serving(node, token=token) as url:
             await node.start()
             _settle()
+            process = NodeProcess(os.getpid(), url)
+            await asyncio.to_thread(process.write, loaded.data_directory)
             stderr().print(f"rapport is up: {url}  (stop with Ctrl-C)", soft_wrap=True)
             await stop.wait()
     except Unavailable as error:

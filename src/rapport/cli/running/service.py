@@ -1,0 +1,226 @@
+"""`rapport status`, `stop` and `logs`: the node of a site on this machine. [UX-3, UX-5]
+
+A running node leaves two files with its data: `node.json` with its process and address, and
+`node.log` with its log as JSON lines.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from cyclopts import Parameter
+
+from rapport.cli.remote import Remote, expected_identity
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import stdout, write_json
+from rapport.cli.where import HERE, Where
+from rapport.core.errors import Conflict, Unavailable
+from rapport.kernel.clock import SystemClock
+from rapport.kernel.files import write_atomically
+from rapport.kernel.settings import NodeSettings, load_settings
+from rapport.kernel.telemetry import LOG_FILE
+from rapport.kernel.toml import TomlFile
+
+PROCESS_FILE = "node.json"
+_STOP_SECONDS, _LOOK_SECONDS = 60.0, 0.1
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+Level = Literal["debug", "info", "warning", "error", "critical"]
+JsonOption = Annotated[bool, Parameter(help="As JSON.", negative="")]
+
+
+class NodeProcess(msgspec.Struct, frozen=True):
+    """A running node, as it describes itself to commands on its machine."""
+
+    pid: int
+    url: str
+
+    def write(self, data: Path) -> None:
+        """Stores it with the node's data."""
+        write_atomically(data / PROCESS_FILE, msgspec.json.encode(self))
+
+    @staticmethod
+    def read(data: Path) -> NodeProcess | None:
+        """The process that wrote it, whether it runs or not; None if there is no readable file."""
+        try:
+            return msgspec.json.decode((data / PROCESS_FILE).read_bytes(), type=NodeProcess)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a process with this number runs."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return not _is_zombie(self.pid)
+
+
+def status(*, json: JsonOption = False, where: Where = HERE) -> int:
+    """Show whether the site's node runs, and what is wrong with it; 0 if it is ready."""
+    remote = _remote(where)
+    try:
+        identity, state = remote.identity(), _readiness(remote)
+    except Unavailable as error:
+        if error.code != "node.unreachable":
+            raise
+        identity, state = None, {"status": "not running", "reasons": [error.message]}
+    if json:
+        write_json({"url": remote.url, "site": identity and identity.site, **state})
+    else:
+        site = f" of site {identity.site}" if identity else ""
+        _print(f"{state['status']}: the node{site} at {remote.url}")
+        for reason in state["reasons"]:
+            _print(f"  {reason}")
+    return 0 if state["status"] == "ready" else 1
+
+
+def stop(*, site: SiteOption = None) -> None:
+    """Stop the site's node on this machine; returns when it has ended."""
+    directory = site_directory(site)
+    file, settings = _settings(directory)
+    process = NodeProcess.read(directory / settings.data)
+    if process is None or not process.is_alive:
+        raise Unavailable(
+            f"no node of {directory} runs on this machine",
+            code="node.not_running",
+            hint="rapport status looks for it at its address",
+        )
+    # A process number is given anew after a restart of the machine: the node itself must answer.
+    expected = expected_identity(directory, file, settings)
+    if not expected.is_same(Remote(process.url).identity()):
+        raise Conflict(
+            f"process {process.pid} is not the node of {directory}", code="node.other_site"
+        )
+    os.kill(process.pid, signal.SIGTERM)
+    clock = SystemClock()
+    deadline_ns = clock.steady_ns() + int(_STOP_SECONDS * 1e9)
+    while process.is_alive:
+        if clock.steady_ns() > deadline_ns:
+            raise Unavailable(
+                f"the node has not ended after {_STOP_SECONDS:.0f} s; it may still be delivering",
+                code="node.still_running",
+                hint=f"rapport logs says why; kill -9 {process.pid} loses nothing acknowledged",
+            )
+        time.sleep(_LOOK_SECONDS)
+    _print("stopped")
+
+
+def logs(
+    *,
+    last: Annotated[int, Parameter(help="So many of the newest entries.")] = 50,
+    level: Annotated[Level, Parameter(help="This level and those above it.")] = "info",
+    follow: Annotated[bool, Parameter(alias="-f", help="Go on as they come.", negative="")] = False,
+    json: JsonOption = False,
+    site: SiteOption = None,
+) -> None:
+    """Show the log of the site's node on this machine."""
+    directory = site_directory(site)
+    _file, settings = _settings(directory)
+    path = directory / settings.data / LOG_FILE
+    if not path.exists():
+        raise Unavailable(
+            f"there is no log at {path}",
+            code="node.no_log",
+            hint="rapport up writes it; a node in a container logs to stderr",
+        )
+    wanted = _LEVELS[_LEVELS.index(level) :]
+    older = path.with_name(f"{LOG_FILE}.1")
+    lines = [*(_lines(older) if older.exists() else ()), *_lines(path)]
+    shown = [line for line in lines if _level(line) in wanted]
+    for line in shown[len(shown) - min(last, len(shown)) :]:
+        _show(line, as_json=json)
+    if follow:
+        for line in _new_lines(path):
+            if _level(line) in wanted:
+                _show(line, as_json=json)
+
+
+def _remote(where: Where) -> Remote:
+    """The node at --url, else the one that runs here, whatever its port, else at the site's."""
+    if where.url is None and (where.directory / "site.toml").exists():
+        _file, settings = _settings(where.directory)
+        process = NodeProcess.read(where.directory / settings.data)
+        if process is not None and process.is_alive:
+            return Remote.of_site(where.directory, process.url, where.token_file)
+    return where.remote()
+
+
+def _settings(directory: Path) -> tuple[TomlFile, NodeSettings]:
+    file = TomlFile.load(directory / "site.toml")
+    return file, load_settings(file.section("node"), flags={})
+
+
+def _readiness(remote: Remote) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = remote.get("/readyz")
+    except Unavailable as error:
+        if error.code != "node.not_ready":
+            raise
+        found = {"status": "not ready", "reasons": [error.message]}
+    return found
+
+
+def _is_zombie(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return False
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [_entry(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _new_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Entries that are written from now on; a file that was rotated is read from its start."""
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        place, text = file.tell(), b""
+    while True:
+        time.sleep(_LOOK_SECONDS)
+        with suppress(OSError), path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < place:
+                place, text = 0, b""
+            file.seek(place)
+            text += file.read()
+            place = file.tell()
+        whole, _, text = text.rpartition(b"\n")
+        yield from (_entry(line) for line in whole.decode("utf-8", "replace").splitlines())
+
+
+def _entry(line: str) -> dict[str, Any]:
+    with suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(line, type=dict[str, Any])
+    return {"event": line}  # cut by a crash
+
+
+def _level(entry: dict[str, Any]) -> str:
+    return str(entry.get("level", "info"))
+
+
+def _show(entry: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        write_json(entry)
+        return
+    rest = {
+        key: value for key, value in entry.items() if key not in ("timestamp", "level", "event")
+    }
+    trace = rest.pop("exception", "")
+    values = " ".join(f"{key}={value}" for key, value in rest.items())
+    begins = f"{entry.get('timestamp', '')} {_level(entry):8} {entry.get('event', '')}"
+    _print(f"{begins}  {values}".rstrip())
+    if trace:
+        _print(str(trace))
+
+
+def _print(line: str) -> None:
+    stdout().print(line, highlight=False, markup=False, soft_wrap=True)
