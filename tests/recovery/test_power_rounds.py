@@ -24,8 +24,8 @@ from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
-from rapport.store.history import MemoryHistory
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.history_index import MemoryHistory
+from rapport.store.segment_store import SegmentLogStore
 from rapport.testing.faults.disk import ForgetfulDisk
 from rapport.testing.faults.forgetful_records import ForgetfulRecords
 from rapport.testing.faults.rounds import check_once, few_or_many

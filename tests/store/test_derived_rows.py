@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rapport.store.derived_rows import IN_MEMORY, DerivedRows, Shape, Where
+from rapport.store.derived_rows import IN_MEMORY, DerivedRows, RowCondition, TableShape
 
 SHAPES = {
-    "things": Shape(("name", "colour", "size"), ("name",), (("colour", "size"), ("size",))),
-    "places": Shape(("name", "place"), ("name", "place")),
+    "things": TableShape(("name", "colour", "size"), ("name",), (("colour", "size"), ("size",))),
+    "places": TableShape(("name", "place"), ("name", "place")),
 }
 
 
@@ -26,12 +26,12 @@ def test_rows_are_found_by_key_by_column_and_in_order(rows: DerivedRows) -> None
     assert sorted(rows.by_key("places", [["t1"]])) == [("t1", "a"), ("t1", "b")]
     assert rows.by_key("places", [["t1", "b"]]) == [("t1", "b")]
     assert rows.by_key("places", []) == []
-    red = [Where(("colour",), "=", ("red",))]
+    red = [RowCondition(("colour",), "=", ("red",))]
     assert [row[0] for row in rows.find("things", red, newest_by=("size",), limit=2)] == [
         "t5",
         "t3",
     ]
-    later = [*red, Where(("size", "name"), "<", (3, "t3"))]
+    later = [*red, RowCondition(("size", "name"), "<", (3, "t3"))]
     assert [row[0] for row in rows.find("things", later, newest_by=("size",), limit=9)] == ["t1"]
     assert rows.counts("things", [], "colour") == {"blue": 3, "red": 3}
 
@@ -66,7 +66,7 @@ def test_two_processes_share_a_file_and_another_shape_begins_anew(tmp_path: Path
     assert not other.take_in("log", 0, 1, {"things": [("a", "blue", 1)]})
     one.close()
     other.close()
-    changed = {"things": Shape(("name", "size"), ("name",)), "places": SHAPES["places"]}
+    changed = {"things": TableShape(("name", "size"), ("name",)), "places": SHAPES["places"]}
     anew = DerivedRows(tmp_path / "rows", changed)
     assert (anew.fed("log"), anew.find("things", newest_by=("size",), limit=9)) == (0, [])
     anew.close()
@@ -81,7 +81,7 @@ def test_a_damaged_file_is_put_aside(tmp_path: Path) -> None:
 
 
 def test_a_question_along_an_index_sorts_nothing(rows: DerivedRows) -> None:
-    red = [Where(("colour",), "=", ("red",))]
+    red = [RowCondition(("colour",), "=", ("red",))]
     (plan,) = rows.plan("things", red, newest_by=("size",))
     assert "things_order_0" in plan
     (plan,) = rows.plan("things", [], newest_by=("size",))

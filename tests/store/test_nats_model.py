@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from rapport.store import nats_stream as nats_log
 from rapport.store.memory import MemoryLogStore
-from rapport.store.nats import log as nats_log
-from rapport.store.nats.groups import GROUP_HEADER, GroupMark
-from rapport.store.nats.store import NatsLogStore
+from rapport.store.nats_groups import GROUP_HEADER, GroupMark
+from rapport.store.nats_store import NatsLogStore
 from rapport.testing.servers.nats import _shared_server
 
 pytestmark = pytest.mark.slow

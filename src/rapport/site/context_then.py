@@ -16,10 +16,15 @@ from rapport.policy.explaining.verdict import Known, Note
 from rapport.policy.explaining.wording import Wording
 from rapport.policy.ontology import Ontology
 from rapport.policy.runners.base import PullData
-from rapport.tables.context import field_text, question_of, rows_of_context
-from rapport.tables.context_found import FOUND_CHANNEL, ContextFound
+from rapport.tables.context_source import (
+    FOUND_CHANNEL,
+    ContextAnswer,
+    context_query,
+    field_text,
+    rows_of_context,
+)
 from rapport.tables.declaration import TableDeclaration
-from rapport.tables.row_file import RowFile
+from rapport.tables.rows import RowFile
 from rapport.tables.tables import Tables
 
 _AT_ONCE = 10_000
@@ -30,15 +35,15 @@ Place = tuple[str, str]
 """A table and an entity's id."""
 
 
-class Told(dict[Place, ContextFound]):
+class Told(dict[Place, ContextAnswer]):
     """The last answer about each entity, and beside it the last record there was."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.records: dict[Place, ContextFound] = {}
+        self.records: dict[Place, ContextAnswer] = {}
         self.events: dict[Place, str] = {}
 
-    def take(self, found: ContextFound, event: str) -> None:
+    def take(self, found: ContextAnswer, event: str) -> None:
         """A later answer."""
         place = found.table, found.id
         self[place], self.events[place] = found, event
@@ -90,9 +95,9 @@ async def read_told(channels: Channels, asked: set[Place], time: int) -> Told:
         back *= _WIDER
 
 
-def _found_in(event: Event) -> ContextFound | None:
+def _found_in(event: Event) -> ContextAnswer | None:
     try:
-        return ContextFound.from_event(event)
+        return ContextAnswer.from_event(event)
     except InvalidInput:
         return None  # written by a version that said more
 
@@ -127,7 +132,7 @@ class ContextThen:
         ]
 
     def _rows(self, declared: TableDeclaration) -> RowFile:
-        question = question_of(declared, self._tables.asked_for(declared))
+        question = context_query(declared, self._tables.asked_for(declared))
         rows = [
             question.row(one, found.values)
             for one in question.ids
@@ -135,7 +140,7 @@ class ContextThen:
         ]
         return rows_of_context(question, declared.shown, rows)
 
-    def _valid(self, table: str, identity: str) -> ContextFound | None:
+    def _valid(self, table: str, identity: str) -> ContextAnswer | None:
         """A record stays true for as long as its provider said, whoever was not found since."""
         found = self._told.records.get((table, identity))
         return found if found is not None and found.is_valid_at(self._time) else None
@@ -163,7 +168,7 @@ class ContextThen:
             event=self._told.events[place],
         )
 
-    def _said(self, declared: TableDeclaration, identity: str, found: ContextFound) -> str:
+    def _said(self, declared: TableDeclaration, identity: str, found: ContextAnswer) -> str:
         values = (
             f"{attribute} of {identity} = {self._shown(declared, attribute, found.values)}"
             for attribute in declared.columns
@@ -200,12 +205,12 @@ class ContextThen:
             yield Note(kind="context", text=f"{text}{len(lost)}: {named}", time=self._time)
 
 
-def _provided(declared: TableDeclaration, found: ContextFound) -> str:
+def _provided(declared: TableDeclaration, found: ContextAnswer) -> str:
     until = format_time(found.valid_until)
     return f"context {declared.context!r}: provided by {found.provider}, valid until {until}"
 
 
-def _far(found: ContextFound) -> str:
+def _far(found: ContextAnswer) -> str:
     if not found.hops:
         return "known to the node's own broker"
     hops = "1 hop" if found.hops == 1 else f"{found.hops} hops"

@@ -2,16 +2,26 @@
 
 Both are synchronous: they are called from the channel's writer thread or from short calls of
 low-rate code. "Returned" means durable, for every back end that claims to be persistent.
+
+Changes that happen only while other records still say what they said: fences for several
+processes on one record store. [CH-13, CO-17]
+
+What may be a record, checked before any back end is asked, so all refuse alike. [CH-13]
+
+Logs beside a channel's, in the same store: for what all processes that share it must agree on.
+[CH-13]
+
+They are no channels: stores do not list them. Their names hold a slash, which no channel's does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, cast, runtime_checkable
 
 import msgspec
 
-from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
+from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable, Unsupported
 
 READ_BYTES = 32 * 1024 * 1024
 """A reading ends with the block that brings it to so many bytes: how many records fit into memory
@@ -123,7 +133,7 @@ class PiecedLogStore(LogStore, Protocol):
         """Whether any block can go, not only whole pieces; then these may be of any size."""
 
 
-class Overtaken(StoreUnavailable):
+class AppendConflict(StoreUnavailable):
     """Another process appended first; nothing was appended. Read on and try again."""
 
     code = "store.overtaken"
@@ -165,7 +175,7 @@ class MovableLogStore(LogStore, Protocol):
         """Forgets a log and all it holds; not being there is no error."""
 
 
-def check_places(log: str, last: int, blocks: Sequence[Block]) -> None:
+def check_contiguous(log: str, last: int, blocks: Sequence[Block]) -> None:
     """Raises InvalidInput unless the blocks stand one after the other, the first after `last`."""
     for block in blocks:
         if block.first != last + 1:
@@ -217,3 +227,110 @@ class RecordStore(Protocol):
 
     def close(self) -> None:
         """Ends; a second call is no error."""
+
+
+class Guard(msgspec.Struct, frozen=True):
+    """What a record must say for a change to happen; None = it must not be there."""
+
+    table: str
+    key: str
+    expected: bytes | None
+
+
+class GuardFailed(StoreUnavailable):
+    """A guarded record says something else: nothing was changed. Look again before trying again."""
+
+    code = "store.guard_failed"
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__(
+            f"the record {guard.key!r} of {guard.table} was changed by another process",
+            code=self.code,
+            hint="read it again; what was to be changed may be another's now",
+        )
+        self.guard = guard
+
+
+class GuardedRecordStore(RecordStore, Protocol):
+    """A RecordStore that several processes may share."""
+
+    def apply_guarded(self, changes: Sequence[Change], guards: Sequence[Guard]) -> None:
+        """All changes if every guard holds at that moment, else none and GuardFailed; durable when
+        it returns. One transaction: no change of a guarded record comes in between.
+
+        After a broken connection it may be done twice; the second time fails when the first one
+        changed a guarded record, so who changes one looks at it after a failure.
+        """
+
+
+class _Keeping(Protocol):
+    def get(self, table: str, key: str) -> bytes | None: ...
+    def put(self, table: str, key: str, value: bytes) -> None: ...
+
+
+def as_guarded(records: RecordStore) -> GuardedRecordStore:
+    """The store as one with guards; raises Unsupported when it has none."""
+    if not hasattr(records, "apply_guarded"):
+        raise Unsupported("changing records under a guard", type(records).__name__)
+    return cast(GuardedRecordStore, records)
+
+
+def check_guards(guards: Iterable[Guard], get: Callable[[str, str], bytes | None]) -> None:
+    """Raises GuardFailed for the first record that says something else."""
+    for guard in guards:
+        if get(guard.table, guard.key) != guard.expected:
+            raise GuardFailed(guard)
+
+
+def put_if_absent(records: _Keeping, table: str, key: str, value: bytes) -> bytes:
+    """What a record says, `value` when there was none: of several processes that try at the same
+    time one is first, and all get its value.
+    """
+    kept = records.get(table, key)
+    if kept is not None:
+        return kept
+    if not hasattr(records, "apply_guarded"):
+        records.put(table, key, value)
+        return value
+    try:
+        cast(GuardedRecordStore, records).apply_guarded(
+            [Put(table, key, value)], [Guard(table, key, None)]
+        )
+    except GuardFailed:
+        kept = records.get(table, key)
+    return value if kept is None else kept
+
+
+def check_changes(changes: Sequence[Change]) -> None:
+    """Raises InvalidInput for a key that is no text or a value that is no bytes."""
+    for change in changes:
+        try:
+            f"{change.table}{change.key}".encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                f"{change.key[:60]!r} cannot be a key: {error.reason}", code="store.bad_key"
+            ) from None
+        if not isinstance(change.key, str) or not isinstance(change.table, str):
+            raise InvalidInput(f"{change.key!r} is no text", code="store.bad_key")
+        if isinstance(change, Put) and not isinstance(change.value, bytes):
+            raise InvalidInput(
+                f"the value of {change.key[:60]!r} is no bytes", code="store.bad_record"
+            )
+
+
+_TAKEN = "taken/"
+
+
+def take_log(channel: str) -> str:
+    """The log of what was taken from a channel."""
+    return f"{_TAKEN}{channel}"
+
+
+def is_side_log(log: str) -> bool:
+    """Whether a log only stands beside a channel's."""
+    return log.startswith(_TAKEN)
+
+
+def owning_channel(log: str) -> str:
+    """The channel whose store a log is in: its own, or the one it stands beside."""
+    return log.removeprefix(_TAKEN)

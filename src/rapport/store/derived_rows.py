@@ -15,18 +15,17 @@ from typing import Any, Literal
 import msgspec
 
 from rapport.core.ids import content_id
-from rapport.store.beginning_anew import open_or_begin_anew
-from rapport.store.sqlite import SqliteFile
+from rapport.store.sqlite import SqliteFile, open_or_recreate
 
 IN_MEMORY = Path(":memory:")
 _FED = "CREATE TABLE IF NOT EXISTS fed (log TEXT PRIMARY KEY, position INTEGER NOT NULL);"
 _VERSION_BITS = 31
 
-Row = tuple[Any, ...]
+DerivedRow = tuple[Any, ...]
 Comparison = Literal["=", "<", "<=", ">", ">="]
 
 
-class Shape(msgspec.Struct, frozen=True):
+class TableShape(msgspec.Struct, frozen=True):
     """One table: its columns in order, those that are its key, and the orders it is asked in.
 
     Each of `orders` is an index: a question whose equal columns begin one of them, and whose order
@@ -38,7 +37,7 @@ class Shape(msgspec.Struct, frozen=True):
     orders: tuple[tuple[str, ...], ...] = ()
 
 
-class Where(msgspec.Struct, frozen=True):
+class RowCondition(msgspec.Struct, frozen=True):
     """One condition of a question; columns together are compared in order."""
 
     columns: tuple[str, ...]
@@ -49,11 +48,11 @@ class Where(msgspec.Struct, frozen=True):
 class DerivedRows:
     """Tables of one log. Names of tables and columns are the program's, values anybody's."""
 
-    def __init__(self, path: Path, shapes: Mapping[str, Shape]) -> None:
+    def __init__(self, path: Path, shapes: Mapping[str, TableShape]) -> None:
         """Opens or makes them; another version's, or a damaged file's, begin anew."""
         self._shapes = dict(shapes)
         self._version = int(content_id(repr(sorted(shapes.items()))), 16) % (1 << _VERSION_BITS)
-        self._database = open_or_begin_anew(self._open, path)
+        self._database = open_or_recreate(self._open, path)
 
     def fed(self, log: str) -> int:
         """The position up to which the log was taken in."""
@@ -66,8 +65,8 @@ class DerivedRows:
         log: str,
         before: int,
         through: int,
-        writes: Mapping[str, Sequence[Row]],
-        gone: Mapping[str, Sequence[Row]] | None = None,
+        writes: Mapping[str, Sequence[DerivedRow]],
+        gone: Mapping[str, Sequence[DerivedRow]] | None = None,
     ) -> bool:
         """Writes whole rows, by table, takes off those with the keys `gone`, and notes that the log
         is taken in `through` a position; False, and nothing written, when it was not `before` that
@@ -86,7 +85,7 @@ class DerivedRows:
             connection.execute("INSERT OR REPLACE INTO fed VALUES (?, ?)", (log, through))
         return True
 
-    def by_key(self, table: str, keys: Sequence[Sequence[str]]) -> list[Row]:
+    def by_key(self, table: str, keys: Sequence[Sequence[str]]) -> list[DerivedRow]:
         """The rows with these keys; a key that is shorter than the table's finds all that begin
         with it. All keys are of one length.
         """
@@ -105,24 +104,26 @@ class DerivedRows:
     def find(
         self,
         table: str,
-        where: Sequence[Where] = (),
+        where: Sequence[RowCondition] = (),
         *,
         newest_by: Sequence[str],
         limit: int,
-    ) -> list[Row]:
+    ) -> list[DerivedRow]:
         """The rows that fit, greatest first by `newest_by`."""
         text, values = self._question(table, where, newest_by)
         with self._database.use() as connection:
             return connection.execute(text, (*values, limit)).fetchall()
 
-    def plan(self, table: str, where: Sequence[Where], *, newest_by: Sequence[str]) -> list[str]:
+    def plan(
+        self, table: str, where: Sequence[RowCondition], *, newest_by: Sequence[str]
+    ) -> list[str]:
         """How `find` would look, in SQLite's words; for tests of what a question costs."""
         text, values = self._question(table, where, newest_by)
         with self._database.use() as connection:
             rows = connection.execute(f"EXPLAIN QUERY PLAN {text}", (*values, 1)).fetchall()
         return [str(row[3]) for row in rows]
 
-    def counts(self, table: str, where: Sequence[Where], by: str) -> dict[str, int]:
+    def counts(self, table: str, where: Sequence[RowCondition], by: str) -> dict[str, int]:
         """How many rows fit, by the values of a column; looks at all of them."""
         condition, values = _condition(where)
         text = f"SELECT {by}, count(*) FROM {table}{condition} GROUP BY {by}"
@@ -152,7 +153,7 @@ class DerivedRows:
         self._database.close()
 
     def _question(
-        self, table: str, where: Sequence[Where], newest_by: Sequence[str]
+        self, table: str, where: Sequence[RowCondition], newest_by: Sequence[str]
     ) -> tuple[str, list[Any]]:
         condition, values = _condition(where)
         order = ", ".join(f"{column} DESC" for column in newest_by)
@@ -172,7 +173,7 @@ class DerivedRows:
         return database
 
 
-def _condition(where: Sequence[Where]) -> tuple[str, list[Any]]:
+def _condition(where: Sequence[RowCondition]) -> tuple[str, list[Any]]:
     parts, values = [], list[Any]()
     for each in where:
         marks = ", ".join("?" for _ in each.values)
@@ -181,7 +182,7 @@ def _condition(where: Sequence[Where]) -> tuple[str, list[Any]]:
     return (f" WHERE {' AND '.join(parts)}" if parts else ""), values
 
 
-def _statements(table: str, shape: Shape) -> list[str]:
+def _statements(table: str, shape: TableShape) -> list[str]:
     key = ", ".join(shape.key)
     made = [f"CREATE TABLE {table} ({', '.join(shape.columns)}, PRIMARY KEY ({key})) WITHOUT ROWID"]
     for number, order in enumerate(shape.orders):

@@ -226,3 +226,17 @@ def replace_whole(files: Files, path: Path, data: bytes) -> None:
         file.close()
     files.rename(fresh, path)
     files.sync_directory(path.parent)
+
+
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+def disk_error(what: str, error: OSError) -> StoreUnavailable:
+    """The error for a disk that said no."""
+    return StoreUnavailable(
+        f"{what}: {error.strerror or error}",
+        code="store.disk_full" if error.errno in _FULL else "store.disk_failed",
+        hint="free some space, then try again"
+        if error.errno in _FULL
+        else "look at the disk and the file's rights; nothing of this append is kept",
+    )

@@ -7,9 +7,17 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
-from rapport.store.base import READ_BYTES, Block, Change, LogPiece, Put, check_places
-from rapport.store.guarding import Guard, check_guards
-from rapport.store.records import check_changes
+from rapport.store.base import (
+    READ_BYTES,
+    Block,
+    Change,
+    Guard,
+    LogPiece,
+    Put,
+    check_changes,
+    check_contiguous,
+    check_guards,
+)
 
 
 class MemoryLogStore:
@@ -116,7 +124,7 @@ class MemoryLogStore:
 
     def restore(self, log: str, blocks: Sequence[Block]) -> None:
         """See MovableLogStore."""
-        check_places(log, self._last.get(log, 0), blocks)
+        check_contiguous(log, self._last.get(log, 0), blocks)
         for block in blocks:
             self.append(log, [(block.count, block.body)], block.received)
 

@@ -2,6 +2,9 @@
 
 WAL with `synchronous=FULL`: a change is on disk when the call returns. One connection behind a
 lock, so any thread may call. sqlite3's own exceptions end here.
+
+Indexes that can be made again from the log: a damaged one is put aside, not trusted and not
+asked to be repaired by hand. [CH-13]
 """
 
 from __future__ import annotations
@@ -9,15 +12,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rapport.core.errors import Corrupt, InvalidInput, RapportError, StoreUnavailable
-from rapport.store.base import Change, Delete, Put
-from rapport.store.guarding import Guard, check_guards
-from rapport.store.records import check_changes
+from rapport.kernel.telemetry import get_logger
+from rapport.store.base import Change, Delete, Guard, Put, check_changes, check_guards
+from rapport.store.files import disk_error
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
@@ -180,3 +184,30 @@ def _translate(error: sqlite3.Error, path: str) -> RapportError:
     if isinstance(error, (sqlite3.InterfaceError, sqlite3.ProgrammingError)):
         return InvalidInput(f"a record cannot be kept: {error}", code="store.bad_record")
     return StoreUnavailable(f"{path}: {error}", code="store.unavailable")
+
+
+_log = get_logger(__name__)
+T = TypeVar("T")
+
+DAMAGED_ENDING = ".damaged"
+_PARTS = ("", "-wal", "-shm")
+
+
+def open_or_recreate(make: Callable[[Path], T], path: Path) -> T:
+    """What `make` opens at a path; when the file there is no index, a new one beside it.
+
+    The damaged file is kept as `<name>.damaged`, in place of an earlier one. Raises
+    StoreUnavailable.
+    """
+    try:
+        return make(path)
+    except Corrupt as error:
+        _log.warning("index begins anew", path=str(path), why=error.message)
+    try:
+        for part in _PARTS:
+            file = path.with_name(f"{path.name}{part}")
+            if file.exists():
+                file.replace(file.with_name(f"{file.name}{DAMAGED_ENDING}"))
+    except OSError as error:
+        raise disk_error(f"cannot put {path} aside", error) from error
+    return make(path)

@@ -1,4 +1,6 @@
-"""Pull data, loaded: instances of concepts for policies, look-ups for mediation. [PO-2]
+"""What tables hold at one time, and what is prepared to take its place. [PO-2]
+
+Pull data, loaded: instances of concepts for policies, look-ups for mediation. [PO-2]
 
 Each change of a concept's instances is a version with the time from which it holds, so that a
 back-test can join the roster of that time. What was read is never changed, only replaced as a
@@ -9,28 +11,133 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
+
+import msgspec
 
 from rapport.core.errors import Problem, SiteError, UnknownName
 from rapport.core.ids import content_id
-from rapport.tables.asking import ask
-from rapport.tables.context import ContextSource, only_fitting
+from rapport.tables.context_source import ContextSource, drop_unusable_values
 from rapport.tables.declaration import Concepts, PairDeclaration, TableDeclaration
-from rapport.tables.freshness import Freshness
-from rapport.tables.held import (
-    Changed,
-    Deriving,
-    Held,
-    Prepared,
-    digest_of,
-    digests_by_concept,
-    prepare,
+from rapport.tables.instances import Instances, join_fewest
+from rapport.tables.loaded_table import (
+    KeyedRows,
+    LoadedTable,
+    Pairs,
+    load_table,
+    read_pairs,
+    reload_table,
 )
-from rapport.tables.instances import Instances
-from rapport.tables.kept_rows import KeptRows, Stale, comes_from_elsewhere, is_no_answer
-from rapport.tables.loaded import LoadedTable, Lookup, load_again, load_table
-from rapport.tables.pairs import Pairs
-from rapport.tables.row_file import RowFile
-from rapport.tables.values import empty_column
+from rapport.tables.row_cache import RowCache, StaleRows, is_cached, is_unreachable
+from rapport.tables.rows import RowFile, empty_column
+from rapport.tables.sources import read_source
+
+
+class TablesChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What a switch changed, by name, and the time from which it holds."""
+
+    tables: tuple[str, ...]
+    concepts: tuple[str, ...]
+    functions: tuple[str, ...]
+    time: int
+
+
+class PreparedTables(msgspec.Struct, frozen=True, kw_only=True):
+    """All tables as they will be; `revision` is that of the tables it was prepared from."""
+
+    revision: int
+    loaded: dict[str, LoadedTable]
+    instances: dict[str, Instances]
+    """Of the concepts whose rows changed."""
+    pairs: dict[str, Pairs]
+    """Of the functions whose rows changed."""
+
+
+class DerivedColumns(Protocol):
+    """Adds columns that follow from those of the tables; the site's ontology knows which."""
+
+    def gives(self, concept: str, attribute: str) -> bool:
+        """Whether it adds this column."""
+
+    def version(self) -> str:
+        """Changes when other columns would be added; empty when there are none."""
+
+    def complete(self, instances: Instances, instances_of: Callable[[str], Instances]) -> Instances:
+        """The instances with the columns that are added to them."""
+
+
+class TableState:
+    """What tables hold; two objects share it after one took the other over."""
+
+    def __init__(
+        self, concepts: Concepts, needed: Concepts, pairs: Sequence[PairDeclaration]
+    ) -> None:
+        self.concepts, self.needed = concepts, needed
+        self.functions = {declared.function: declared for declared in pairs}
+        self.loaded: dict[str, LoadedTable] = {}
+        self.pairs: dict[str, Pairs] = {}
+        self.versions: dict[str, list[tuple[int, Instances]]] = {}
+        self.stale: dict[str, StaleRows] = {}
+        """Tables that began with rows that were kept, until their source answers."""
+        self.asked: dict[str, tuple[TableDeclaration, Freshness]] = {}
+        """What came of asking each source; who asks keeps it here, beside the rows it is about."""
+        self.revision = 0
+
+    def repeats(self, table: str) -> bool:
+        """Whether rows of a table may have the same key, as pairs do."""
+        return any(declared.table == table for declared in self.functions.values())
+
+
+def prepare(held: TableState, read: Sequence[LoadedTable]) -> PreparedTables:
+    """Tables with these in the place of, or besides, those of now: the fewest are chosen anew,
+    joined, and pairs collected. Raises SiteError. In any thread: what is held is only looked at.
+    """
+    revision, loaded = held.revision, {**held.loaded}
+    loaded |= {table.declared.name: table for table in read}
+    concepts = {table.declared.concept for table in read} & held.concepts.keys()
+    return PreparedTables(
+        revision=revision,
+        loaded=loaded,
+        instances={concept: _joined(concept, loaded, held) for concept in sorted(concepts)},
+        pairs=_pairs(held, loaded, {table.declared.name for table in read}),
+    )
+
+
+def _pairs(
+    held: TableState, loaded: Mapping[str, LoadedTable], names: set[str]
+) -> dict[str, Pairs]:
+    """Of the functions that look something up in tables of these names."""
+    found: dict[str, Pairs] = {}
+    problems: list[Problem] = []
+    for declared in held.functions.values():
+        if declared.table in names or declared.function not in held.pairs:
+            try:
+                found[declared.function] = read_pairs(declared, loaded)
+            except SiteError as error:
+                problems += error.problems
+    if problems:
+        raise SiteError(problems)
+    return found
+
+
+def _joined(concept: str, loaded: Mapping[str, LoadedTable], held: TableState) -> Instances:
+    typed = [one.typed for one in loaded.values() if one.typed is not None]
+    own = [table for table in typed if table.concept == concept]
+    return join_fewest(concept, own, held.concepts[concept], frozenset(held.needed[concept]))
+
+
+def digest_of(held: TableState, name: str) -> str:
+    return held.loaded[name].digest if name in held.loaded else ""
+
+
+def digests_by_concept(held: TableState) -> dict[str, list[str]]:
+    """What the instances of each concept are made of."""
+    found: dict[str, list[str]] = {}
+    for one in held.loaded.values():
+        if one.declared.concept:
+            found.setdefault(one.declared.concept, []).append(one.digest)
+    return found
+
 
 BEGINNING_OF_TIME = -(2**62)
 _MOST_VERSIONS = 32
@@ -53,11 +160,11 @@ class Tables:
         context: ContextSource | None = None,
     ) -> None:
         """See `load`."""
-        self._held = Held(concepts, concepts if needed is None else needed, pairs)
+        self._held = TableState(concepts, concepts if needed is None else needed, pairs)
         self._directory, self._context = directory or Path(), context
-        self.deriving: Deriving | None = None
+        self.deriving: DerivedColumns | None = None
         """Completes all instances that are asked for."""
-        self.changed: list[Callable[[Changed], None]] = []
+        self.changed: list[Callable[[TablesChange], None]] = []
         """Called after every switch, in the order in which they were added."""
 
     @staticmethod
@@ -69,7 +176,7 @@ class Tables:
         needed: Concepts | None = None,
         pairs: Sequence[PairDeclaration] = (),
         context: ContextSource | None = None,
-        kept: KeptRows | None = None,
+        kept: RowCache | None = None,
     ) -> Tables:
         """Reads every table; raises SiteError with the faults of all files. 100,000 rows take under
         a second.
@@ -155,7 +262,7 @@ class Tables:
         found = self._lookup(table)
         return list(zip(*(found.column(name) for name in columns), strict=True))
 
-    def _lookup(self, table: str) -> Lookup:
+    def _lookup(self, table: str) -> KeyedRows:
         found = self._held.loaded.get(table)
         if found is None:
             raise UnknownName("table", table, list(self._held.loaded))
@@ -190,7 +297,7 @@ class Tables:
         return content_id(*parts, *([derived] if derived else []))
 
     @property
-    def stale(self) -> Mapping[str, Stale]:
+    def stale(self) -> Mapping[str, StaleRows]:
         """Tables whose source did not answer when they were loaded; they have rows of before."""
         return self._held.stale
 
@@ -211,7 +318,9 @@ class Tables:
     def read(self, declared: TableDeclaration) -> LoadedTable:
         """Asks a source that is new; raises SiteError. Blocking, in any thread."""
         held = self._held
-        answer = ask(declared, self._directory, context=self._context, ids=self.asked_for(declared))
+        answer = read_source(
+            declared, self._directory, context=self._context, ids=self.asked_for(declared)
+        )
         assert answer.file is not None, "without a tag there is always an answer"
         file = self._fitting(declared, answer.file)
         repeating = held.repeats(declared.name)
@@ -231,17 +340,17 @@ class Tables:
     def _fitting(self, declared: TableDeclaration, file: RowFile) -> RowFile:
         if declared.kind != "context":
             return file
-        return only_fitting(declared, file, self._held.concepts)
+        return drop_unusable_values(declared, file, self._held.concepts)
 
-    def _read_or_kept(self, declared: TableDeclaration, kept: KeptRows | None) -> LoadedTable:
+    def _read_or_kept(self, declared: TableDeclaration, kept: RowCache | None) -> LoadedTable:
         try:
             return self.read(declared)
         except SiteError as error:
-            found = kept.find(declared) if kept and comes_from_elsewhere(declared) else None
-            if found is None or not is_no_answer(error.problems):
+            found = kept.find(declared) if kept and is_cached(declared) else None
+            if found is None or not is_unreachable(error.problems):
                 raise
             file, read_ms = found
-            self._held.stale[declared.name] = Stale(error.problems[0], read_ms)
+            self._held.stale[declared.name] = StaleRows(error.problems[0], read_ms)
             repeating = self._held.repeats(declared.name)
             return load_table(declared, file, self._held.concepts, repeating=repeating)
 
@@ -255,7 +364,7 @@ class Tables:
         if former is None:
             raise UnknownName("table", name, list(held.loaded))
         declared = former.declared
-        answer = ask(
+        answer = read_source(
             declared,
             self._directory,
             tag=former.tag,
@@ -328,15 +437,15 @@ class Tables:
             return None
         held = self._held
         repeating = held.repeats(former.declared.name)
-        return load_again(former, file, held.concepts, repeating=repeating, tag=tag)
+        return reload_table(former, file, held.concepts, repeating=repeating, tag=tag)
 
-    def prepared(self, read: Sequence[LoadedTable]) -> Prepared:
+    def prepared(self, read: Sequence[LoadedTable]) -> PreparedTables:
         """Tables with these in the place of, or besides, those of now: the fewest are chosen anew,
         joined, and pairs collected. Raises SiteError. In any thread.
         """
         return prepare(self._held, read)
 
-    def switch(self, prepared: Prepared, valid_from_ms: int) -> bool:
+    def switch(self, prepared: PreparedTables, valid_from_ms: int) -> bool:
         """Puts in force what was prepared, in one step; False, and nothing done, when the tables
         changed since then."""
         held = self._held
@@ -384,8 +493,53 @@ class Tables:
         functions: Sequence[str] | Mapping[str, object],
         time: int,
     ) -> None:
-        changed = Changed(
+        changed = TablesChange(
             tables=tuple(tables), concepts=tuple(concepts), functions=tuple(functions), time=time
         )
         for told in self.changed:
             told(changed)
+
+
+FIRST_PAUSE_MS = 1_000
+
+
+LONGEST_PAUSE_MS = 5 * 60_000
+
+
+class Freshness(msgspec.Struct, frozen=True, kw_only=True):
+    """One table that is asked again when its lifetime is over. Times are of a steady clock."""
+
+    lifetime_ms: int
+    read_ms: int
+    due_ms: int
+    changes: int = 0
+    failures: int = 0
+    error: Problem | None = None
+
+    def succeeded(self, now_ms: int, *, changed: bool) -> Freshness:
+        """The source gave its rows, or said that they are the same."""
+        return Freshness(
+            lifetime_ms=self.lifetime_ms,
+            read_ms=now_ms,
+            due_ms=now_ms + self.lifetime_ms,
+            changes=self.changes + changed,
+        )
+
+    def failed(self, now_ms: int, error: Problem, *, chance: float) -> Freshness:
+        """It did not; asked again after a pause that doubles, up to five minutes or the lifetime.
+
+        `chance` in [0, 1) spreads the pause, so that nodes do not all ask at once.
+        """
+        longest = min(LONGEST_PAUSE_MS, max(self.lifetime_ms, FIRST_PAUSE_MS))
+        pause = min(FIRST_PAUSE_MS << min(self.failures, 20), longest)
+        return msgspec.structs.replace(
+            self,
+            failures=self.failures + 1,
+            error=error,
+            due_ms=now_ms + pause * 3 // 4 + int(chance * pause / 2),
+        )
+
+
+def fresh(lifetime_ms: int, now_ms: int) -> Freshness:
+    """A table that was read just now."""
+    return Freshness(lifetime_ms=lifetime_ms, read_ms=now_ms, due_ms=now_ms + lifetime_ms)

@@ -22,8 +22,7 @@ from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event
 from rapport.core.packed_events import PackedEvents
 from rapport.core.usual_events import as_sound
-from rapport.store.base import Change, Delete, Put, RecordStore
-from rapport.store.records import check_changes
+from rapport.store.base import Change, Delete, Put, RecordStore, check_changes
 
 TABLE = "communication"
 OUTBOX = "outbox"

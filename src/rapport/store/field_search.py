@@ -1,0 +1,465 @@
+"""Looking into several stretches of a field index with one statement. [CH-4]
+
+A statement of its own for every stretch costs more than the look itself, where a stretch holds few
+matches or none.
+
+Values that many events of a stretch have, as one bit per position. [CH-4]
+
+Where two fields are asked for together, the rarer one is walked along and the other one is asked
+about at each position. A descent of the index for that costs ten times what a bit does. Bits are
+made once, when a stretch is complete, and say nothing that the entries do not say too.
+
+Looking positions up in a field index, one stretch of the log at a time. [CH-4]
+
+Entries are kept by field, then stretch of the log, then value: so a range of values costs no more
+than one stretch before the first positions come out in order, feeding touches only the newest
+stretch however long the log is, and what is let go leaves in one piece.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeGuard
+
+import msgspec
+import numpy as np
+
+from rapport.store.field_keys import AllOf, Key, Lookup, Range, RangeLookup
+
+MOST_AT_ONCE = 64
+_GROWTH = 8
+_ACROSS = (
+    "SELECT json_group_array(position) FROM (SELECT position FROM json_each(?) AS wanted "
+    "CROSS JOIN entries WHERE field = ? AND stretch = wanted.value "
+    "AND entries.value BETWEEN ? AND ? AND position > ? LIMIT ?)"
+)
+_LOWEST_NUMBER, _HIGHEST_NUMBER = -(2**63), 2**63 - 1
+_LOWEST_TEXT, _BEYOND_TEXTS = "", b""  # blobs stand behind all texts
+_DECODE = msgspec.json.Decoder(list[int]).decode
+
+
+def batch_size(looked: int, found: int, wanted: int) -> int:
+    """How many stretches to look into next, when `looked` of them held `found` positions.
+
+    >>> at_once(0, 0, 100), at_once(1, 0, 100), at_once(2, 50, 100), at_once(2, 150, 100)
+    (1, 8, 2, 1)
+    """
+    if found == 0:
+        return min(max(looked * _GROWTH, 1), MOST_AT_ONCE)
+    return min(max(-(-(wanted - found) * looked // found), 1), MOST_AT_ONCE)
+
+
+class PartitionGroups:
+    """The stretches from `first` to `last` in groups; whoever looks says what it `found` so far."""
+
+    def __init__(self, first: int, last: int, wanted: int) -> None:
+        self._first, self._next, self._last, self._wanted = first, first, last, wanted
+        self.found = 0
+
+    def __iter__(self) -> Iterator[range]:
+        while self._next <= self._last:
+            count = batch_size(self._next - self._first, self.found, self._wanted)
+            group = range(self._next, min(self._next + count, self._last + 1))
+            self._next = group.stop
+            yield group
+
+    def one_by_one(self, group: range) -> range:
+        """The first stretch of a group that holds too much; the others come again."""
+        self._next = group.start + 1
+        return group[:1]
+
+
+def ends_of(wanted: Range, text: bool) -> tuple[object, object]:
+    """The least and the greatest that a value in a range can be."""
+    low: object = wanted.low
+    high: object = wanted.high
+    if low is None:
+        low = _LOWEST_TEXT if text else _LOWEST_NUMBER
+    if high is None:
+        high = _BEYOND_TEXTS if text else _HIGHEST_NUMBER
+    return low, high
+
+
+def positions_in_partitions(
+    connection: sqlite3.Connection,
+    field: int,
+    ends: tuple[object, object],
+    stretches: Sequence[int],
+    *,
+    after: int,
+    limit: int,
+) -> list[int]:
+    """Positions in stretches, after a position, whose value lies between two keys, in no order;
+    `limit` of them when there are so many or more.
+    """
+    asked = (msgspec.json.encode(list(stretches)).decode(), field, *ends, after, limit)
+    (rows,) = connection.execute(_ACROSS, asked).fetchone()
+    return _DECODE(rows)
+
+
+PARTITION_BITS = 17
+PARTITION_SIZE = 1 << PARTITION_BITS
+"""Positions per stretch."""
+DENSE = PARTITION_SIZE // 32
+"""Events of a stretch that have a dense value, at least; so bits need a fifth of the room of their
+entries at most.
+"""
+DENSE_SCHEMA = """
+CREATE TABLE IF NOT EXISTS dense (
+  field INTEGER NOT NULL, stretch INTEGER NOT NULL, value, bits BLOB NOT NULL,
+  PRIMARY KEY (field, stretch, value)
+) WITHOUT ROWID;
+"""
+_MASK = PARTITION_SIZE - 1
+_DENSE_VALUES = (
+    "SELECT value FROM entries WHERE field = ? AND stretch = ? GROUP BY value HAVING count(*) >= ?"
+)
+_PLACES = (
+    f"SELECT json_group_array(position & {_MASK}) FROM entries "
+    "WHERE field = ? AND stretch = ? AND value = ?"
+)
+_BITS = "SELECT bits FROM dense WHERE field = ? AND stretch = ? AND value = ?"
+
+
+def keep_dense(connection: sqlite3.Connection, field: int, stretches: Iterable[int]) -> None:
+    """Makes the bits of complete stretches. Cost: one pass over the entries of each."""
+    for stretch in stretches:
+        for (value,) in connection.execute(_DENSE_VALUES, (field, stretch, DENSE)).fetchall():
+            (places,) = connection.execute(_PLACES, (field, stretch, value)).fetchone()
+            row = (field, stretch, value, _packed(_DECODE(places)))
+            connection.execute("INSERT OR REPLACE INTO dense VALUES (?, ?, ?, ?)", row)
+
+
+def drop_dense(connection: sqlite3.Connection, field: int, *, through: int | None = None) -> None:
+    """Drops the bits of a field, those of stretches up to `through` when it is given."""
+    last = through if through is not None else 1 << 62
+    connection.execute("DELETE FROM dense WHERE field = ? AND stretch <= ?", (field, last))
+
+
+def completed_partitions(before: int, reached: int, pieces: Iterable[tuple[int, int]]) -> list[int]:
+    """The stretches that hold something and end when a field that was fed up to `before` is fed up
+    to `reached`; `pieces` are the (first, last) positions that were fed now.
+
+    >>> completed(5, STRETCH + 7, [(6, STRETCH + 7)])
+    [0]
+    """
+    touched = {(before + 1) >> PARTITION_BITS}
+    for first, last in pieces:
+        touched.update(range(first >> PARTITION_BITS, (last >> PARTITION_BITS) + 1))
+    return sorted(stretch for stretch in touched if stretch < (reached + 1) >> PARTITION_BITS)
+
+
+def find_bits(
+    connection: sqlite3.Connection, stretch: int, keys: Sequence[tuple[int, Key]]
+) -> bytes | None:
+    """Where in a stretch all of these fields have these values; None when one is not dense there,
+    or the stretch is not complete.
+    """
+    found: bytes | None = None
+    for field, value in keys:
+        row = connection.execute(_BITS, (field, stretch, value)).fetchone()
+        if row is None:
+            return None
+        found = row[0] if found is None else _bits_and(found, row[0])
+    return found
+
+
+def positions_with_bit(bits: bytes, positions: Sequence[int]) -> list[int]:
+    """Those positions of a stretch whose bit is set."""
+    places = np.array(positions, np.int64)
+    eights = np.frombuffer(bits, np.uint8)[(places & _MASK) >> 3]
+    found: list[int] = places[(eights >> (places & 7).astype(np.uint8) & 1) == 1].tolist()
+    return found
+
+
+def positions_with_both_bits(one: bytes, other: bytes, stretch: int, after: int) -> list[int]:
+    """All positions of a stretch, after a position, with both bits set, in order."""
+    bits = np.frombuffer(_bits_and(one, other), np.uint8)
+    places = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+    places += stretch << PARTITION_BITS
+    found: list[int] = places[places.searchsorted(after, "right") :].tolist()
+    return found
+
+
+def _packed(places: Sequence[int]) -> bytes:
+    flags = np.zeros(PARTITION_SIZE, np.uint8)
+    flags[places] = 1
+    return np.packbits(flags, bitorder="little").tobytes()
+
+
+def _bits_and(one: bytes, other: bytes) -> bytes:
+    return (np.frombuffer(one, np.uint8) & np.frombuffer(other, np.uint8)).tobytes()
+
+
+UNORDERED_LIMIT = 2_048
+"""A range of values with more positions than this in one stretch is not worth looking up."""
+_MOST_STRETCHES = 256
+
+_POINT = (
+    "SELECT position FROM entries WHERE field = ? AND stretch = ? AND value = ? AND position > ? "
+    "ORDER BY position LIMIT ?"
+)
+_POINTS = f"SELECT json_group_array(position) FROM ({_POINT})"
+"""The same as one text, in any order: for hundreds of them that is twice as fast."""
+
+_LEAD = (
+    "SELECT position FROM entries AS lead "
+    "WHERE field = ? AND stretch = ? AND value = ? AND position > ?"
+)
+_ALSO = (
+    " AND EXISTS (SELECT 1 FROM entries WHERE field = ? AND stretch = lead.stretch AND value = ? "
+    "AND position = lead.position)"
+)
+_FEW, _AT_ONCE = 16, 512
+_PROBE = f"""
+SELECT wanted.value FROM json_each(:positions) AS wanted WHERE EXISTS (
+  SELECT 1 FROM entries WHERE field = :field AND stretch = wanted.value >> {PARTITION_BITS}
+  AND value = :key AND position = wanted.value
+)
+"""
+
+
+class Candidates(msgspec.Struct):
+    """Every position after the one asked from up to `through` that can match is in `positions`; or,
+    when `positions` is None, the index cannot say: everything up to `through` is to be read.
+    """
+
+    positions: list[int] | None
+    through: int
+    exact: bool = True
+    """Whether only such positions are among them at which the keys fulfil the whole lookup."""
+
+
+def last_of_partition(position: int) -> int:
+    """The last position of the stretch that holds one."""
+    return ((position >> PARTITION_BITS) + 1) * PARTITION_SIZE - 1
+
+
+FieldOf = Callable[[str], tuple[int, int, int] | None]
+"""From a path to the field's number, the last position before it begins and the last it knows."""
+
+
+class Search(msgspec.Struct, frozen=True):
+    """One search in one log; `limit` positions are asked for at a time."""
+
+    connection: sqlite3.Connection
+    field_of: FieldOf
+    limit: int
+
+    def run(self, lookup: Lookup, after: int, until: int) -> Candidates:
+        """Candidates after a position, until there are `limit` or `until` is reached. Cost: at most
+        256 stretches.
+        """
+        found: list[int] = []
+        through, until, exact = after, min(until, after + _MOST_STRETCHES * PARTITION_SIZE), True
+        while through < until and len(found) < self.limit:
+            part = self._look(lookup, through, until)
+            if part.positions is None:
+                return part if through == after else Candidates(found, through, exact)
+            found += part.positions
+            through, exact = part.through, exact and part.exact
+        return Candidates(found, through, exact)
+
+    def _look(self, lookup: Lookup, after: int, end: int) -> Candidates:
+        if isinstance(lookup, RangeLookup):
+            return self._within(lookup, after, end)
+        if isinstance(lookup, AllOf):
+            return self._both(lookup, after, end)
+        return _union([self._look(part, after, end) for part in lookup.parts], end)
+
+    def _both(self, lookup: AllOf, after: int, end: int) -> Candidates:
+        at_points = [part for part in lookup.parts if self._is_point(part, after)]
+        if len(at_points) < 2:
+            parts = [self._look(part, after, end) for part in lookup.parts]
+            return self._thinned(
+                lookup, _intersection(parts, end), parts
+            )  # may have left a part out
+        parts = [self._at_points(at_points, after, end)]
+        if len(at_points) == len(lookup.parts):
+            return parts[0]
+        parts += [self._look(part, after, end) for part in lookup.parts if part not in at_points]
+        return _intersection(parts, end)
+
+    def _is_point(self, lookup: Lookup, after: int) -> TypeGuard[RangeLookup]:
+        if not isinstance(lookup, RangeLookup):
+            return False
+        field = self.field_of(lookup.path)
+        is_known = field is not None and field[1] <= after < field[2]
+        return is_known and len(lookup.ranges) == 1 and lookup.ranges[0].is_point
+
+    def _at_points(self, parts: Sequence[RangeLookup], after: int, end: int) -> Candidates:
+        """Where several fields have one value each: walks along the rarest, one statement."""
+        keys: list[tuple[int, Key]] = []
+        for part in parts:
+            number, _begins, fed = self.field_of(part.path) or (0, 0, 0)
+            low = part.ranges[0].low
+            assert low is not None  # a point has ends
+            keys.append((number, low))
+            end = min(end, fed)
+        stretch = (after + 1) >> PARTITION_BITS
+        keys.sort(key=lambda key: self._reach(key, stretch, after), reverse=True)
+        statement = f"{_LEAD}{_ALSO * (len(keys) - 1)} ORDER BY position LIMIT ?"
+        others = [part for key in keys[1:] for part in key]
+
+        def look(stretch: int, left: int) -> list[int]:
+            bits = find_bits(self.connection, stretch, keys[1:])
+            if bits is not None:
+                return self._walk(keys[0], stretch, bits, after, left)[:left]
+            asked = (keys[0][0], stretch, keys[0][1], after, *others, left)
+            return [row[0] for row in self.connection.execute(statement, asked)]
+
+        return self._in_order(look, after, end)
+
+    def _walk(
+        self, lead: tuple[int, Key], stretch: int, bits: bytes, after: int, left: int
+    ) -> list[int]:
+        """Positions of a key in a stretch whose bits are set; `left` of them or more when there
+        are so many.
+        """
+        own = find_bits(self.connection, stretch, [lead])
+        if own is not None:
+            return positions_with_both_bits(own, bits, stretch, after)
+        found: list[int] = []
+        batch_size = max(_AT_ONCE, left)
+        while len(found) < left:
+            asked = (lead[0], stretch, lead[1], after, batch_size)
+            (rows,) = self.connection.execute(_POINTS, asked).fetchone()
+            walked = sorted(_DECODE(rows))
+            found += positions_with_bit(bits, walked)
+            if len(walked) < batch_size:
+                break
+            after = walked[-1]
+        return found
+
+    def _at_point(self, field: int, key: Key | None, after: int, end: int) -> Candidates:
+        """Positions of one value, until there are enough."""
+        found: list[int] = []
+        groups = PartitionGroups((after + 1) >> PARTITION_BITS, end >> PARTITION_BITS, self.limit)
+        for group in groups:
+            left = self.limit - len(found)
+            part: list[int] = []
+            if len(group) > 1:
+                part = self._across(field, (key, key), group, after)
+                group = groups.one_by_one(group) if len(part) > UNORDERED_LIMIT else group
+            if len(group) == 1:
+                asked = (field, group[0], key, after, left)
+                part = [row[0] for row in self.connection.execute(_POINT, asked)]
+            found += sorted(part)
+            groups.found = len(found)
+            if len(part) >= left:
+                return Candidates(*_cut(found[: self.limit], min(end, found[self.limit - 1])))
+        return Candidates(*_cut(found, end))
+
+    def _across(
+        self, field: int, ends: tuple[object, object], stretches: range, after: int
+    ) -> list[int]:
+        """One more than UNORDERED_LIMIT of them when there are too many."""
+        return positions_in_partitions(
+            self.connection, field, ends, stretches, after=after, limit=UNORDERED_LIMIT + 1
+        )
+
+    def _in_order(self, look: Callable[[int, int], list[int]], after: int, end: int) -> Candidates:
+        """Positions that each stretch gives in order, until there are enough."""
+        found: list[int] = []
+        for stretch in range((after + 1) >> PARTITION_BITS, (end >> PARTITION_BITS) + 1):
+            left = self.limit - len(found)
+            part = look(stretch, left)
+            found += part
+            if len(part) == left:
+                end = min(end, found[-1])
+                break
+        return Candidates([place for place in found if place <= end], end)
+
+    def _reach(self, key: tuple[int, Key], stretch: int, after: int) -> int:
+        """How far the next few positions of a key reach: farther for a rarer one."""
+        asked = (key[0], stretch, key[1], after, _FEW)
+        rows = self.connection.execute(_POINT, asked).fetchall()
+        return rows[-1][0] if len(rows) == _FEW else (stretch + 2 << PARTITION_BITS) - len(rows)
+
+    def _thinned(self, lookup: AllOf, led: Candidates, parts: list[Candidates]) -> Candidates:
+        """Without the positions that a part denies which does not reach as far: asking the index
+        about a position costs a tenth of reading the event.
+        """
+        for part, reached in zip(lookup.parts, parts, strict=True):
+            is_short = reached.positions is not None and reached.through < led.through
+            if is_short and led.positions and isinstance(part, RangeLookup):
+                led = Candidates(self._probed(part, led), led.through, exact=False)
+        return led
+
+    def _probed(self, lookup: RangeLookup, led: Candidates) -> list[int] | None:
+        field = self.field_of(lookup.path)
+        is_point = len(lookup.ranges) == 1 and lookup.ranges[0].is_point
+        if not is_point or field is None or led.through > field[2]:
+            return led.positions
+        asked = {
+            "positions": msgspec.json.encode(led.positions).decode(),
+            "field": field[0],
+            "key": lookup.ranges[0].low,
+        }
+        return [row[0] for row in self.connection.execute(_PROBE, asked)]
+
+    def _within(self, lookup: RangeLookup, after: int, end: int) -> Candidates:
+        field = self.field_of(lookup.path)
+        if field is None or after < field[1] or after >= field[2]:
+            return Candidates(None, min(end, last_of_partition(after + 1)))
+        number, _begins, fed = field
+        end = min(end, fed)
+        parts = []
+        for wanted in lookup.ranges:
+            if wanted.is_point:
+                parts.append(self._at_point(number, wanted.low, after, end))
+            else:
+                parts.append(self._among(number, wanted, lookup.text, after, end))
+        return parts[0] if len(parts) == 1 else _union(parts, end)
+
+    def _among(self, field: int, wanted: Range, text: bool, after: int, end: int) -> Candidates:
+        """Positions of a range of values, whole stretches at a time."""
+        found: list[int] = []
+        ends = ends_of(wanted, text)
+        groups = PartitionGroups((after + 1) >> PARTITION_BITS, end >> PARTITION_BITS, self.limit)
+        for group in groups:
+            rows = self._across(field, ends, group, after)
+            if len(rows) > UNORDERED_LIMIT and len(group) > 1:
+                group = groups.one_by_one(group)
+                rows = self._across(field, ends, group, after)
+            last = min(last_of_partition(group[-1] << PARTITION_BITS), end)
+            if len(rows) > UNORDERED_LIMIT:
+                before = (group[0] << PARTITION_BITS) - 1
+                return Candidates(found, before) if before > after else Candidates(None, last)
+            found += sorted({place for place in rows if place <= end})
+            groups.found = len(found)
+            if len(found) >= self.limit:
+                return Candidates(found, last)
+        return Candidates(found, end)
+
+
+def _cut(found: list[int], end: int) -> tuple[list[int], int]:
+    """What lies up to an end, and the end."""
+    return [place for place in found if place <= end], end
+
+
+def _intersection(parts: list[Candidates], end: int) -> Candidates:
+    """What reaches farthest leads; others that reach as far thin it out."""
+    known = [part for part in parts if part.positions is not None]
+    if not known:
+        return Candidates(None, min((part.through for part in parts), default=end))
+    through = max(part.through for part in known)
+    sets = [part.positions for part in known if part.through == through]
+    shortest = min((found for found in sets if found is not None), key=len)
+    chosen = set(shortest).intersection(*(found for found in sets if found is not None))
+    return Candidates(sorted(chosen), through, exact=False)
+
+
+def _union(parts: Iterable[Candidates], end: int) -> Candidates:
+    found: set[int] = set()
+    through, is_known, exact = end, True, True
+    for part in parts:
+        through, exact = min(through, part.through), exact and part.exact
+        if part.positions is None:
+            is_known = False
+        else:
+            found.update(part.positions)
+    if not is_known:
+        return Candidates(None, through)
+    return Candidates(sorted(place for place in found if place <= through), through, exact)

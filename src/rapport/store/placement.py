@@ -1,0 +1,260 @@
+"""Logs spread over several stores: each log lives in one of them, by a placement that is kept.
+[CH-13]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Protocol, cast
+
+from rapport.core.errors import Corrupt, StoreUnavailable
+from rapport.kernel.telemetry import get_logger
+from rapport.store.base import (
+    Block,
+    DamagedLogs,
+    LimitedPieces,
+    LogPiece,
+    LogStore,
+    PiecedLogStore,
+    RecordStore,
+    owning_channel,
+)
+from rapport.store.event_locations import EventLocation
+from rapport.store.gaps import MISSING
+from rapport.store.segment_files import LocatedBlock
+
+_log = get_logger(__name__)
+
+PLACEMENTS = "placements"
+"""Table of the record store: log -> name of the store that holds it."""
+EMBEDDED = "embedded"
+
+ChooseStore = Callable[[str], str]
+"""The store that a new log goes to."""
+
+
+class LogReader(Protocol):
+    """The reading half of a LogStore."""
+
+    def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
+        """See LogStore."""
+
+    def last_position(self, log: str) -> int:
+        """See LogStore."""
+
+    def first_position(self, log: str) -> int:
+        """See LogStore."""
+
+    def logs(self) -> list[str]:
+        """See LogStore."""
+
+    def close(self) -> None:
+        """See LogStore."""
+
+
+def read_placements(records: RecordStore) -> dict[str, str]:
+    """Every log that has been placed, with the name of its store."""
+    placed: dict[str, str] = {}
+    after = ""
+    while page := records.find(PLACEMENTS, after=after):
+        placed |= {log: store.decode() for log, store in page}
+        after = page[-1][0]
+    return placed
+
+
+class Placements:
+    """Where each log lives. What is placed stays, whatever the site says later: only a move
+    changes it.
+    """
+
+    def __init__(self, records: RecordStore, choose: ChooseStore) -> None:
+        self._records, self._choose = records, choose
+        self._placed = read_placements(records)
+
+    def adopt(self, store: str, logs: Sequence[str]) -> None:
+        """Logs that were there before placements were kept stay where they are."""
+        for log in logs:
+            if log not in self._placed and self._choose(log) != store:
+                self._place(log, store)
+
+    def tell_differences(self) -> None:
+        """Warns of every log that is kept elsewhere than the site now says."""
+        for log, store in sorted(self._placed.items()):
+            wanted = self._choose(log)
+            if wanted != store:
+                _log.warning(
+                    "channel stays where it is",
+                    channel=log,
+                    kept_in=store,
+                    site_says=wanted,
+                    command=f"rapport channel move {log} --to {wanted}",
+                )
+
+    def of(self, log: str) -> str:
+        """The store of a log; for a new one, where it will go."""
+        return self._placed.get(log) or self._choose(log)
+
+    def settle(self, log: str) -> str:
+        """The store of a log that is about to be written; kept from now on."""
+        return self._placed.get(log) or self._place(log, self._choose(log))
+
+    def _place(self, log: str, store: str) -> str:
+        self._records.put(PLACEMENTS, log, store.encode())
+        self._placed[log] = store
+        return store
+
+
+class RoutedLogReader:
+    """A LogReader over several."""
+
+    def __init__(self, stores: Mapping[str, LogReader], place_of: ChooseStore) -> None:
+        self._stores, self._place_of = dict(stores), place_of
+
+    def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
+        """See LogStore."""
+        return self._store(log).read_after(log, position, max_records=max_records)
+
+    def last_position(self, log: str) -> int:
+        """See LogStore."""
+        return self._store(log).last_position(log)
+
+    def first_position(self, log: str) -> int:
+        """See LogStore."""
+        return self._store(log).first_position(log)
+
+    def gap_reason(self, log: str, position: int) -> str:
+        """Why a position that should be there cannot be read; see LogGaps."""
+        explain = getattr(self._store(log), "gap_reason", None)
+        return MISSING if explain is None else str(explain(log, position))
+
+    def logs(self) -> list[str]:
+        """See LogStore; a copy left behind by a move is not one."""
+        return sorted(
+            log
+            for name, store in self._stores.items()
+            for log in store.logs()
+            if self._place_of(log) == name
+        )
+
+    def close(self) -> None:
+        """See LogStore; each, even when another one fails."""
+        with ExitStack() as closing:
+            for store in self._stores.values():
+                closing.callback(store.close)
+
+    def _store(self, log: str) -> LogReader:
+        return self._named(self._place_of(owning_channel(log)), log)
+
+    def _named(self, name: str, log: str) -> LogReader:
+        store = self._stores.get(name)
+        if store is None:
+            raise StoreUnavailable(
+                f"channel {log!r} is kept in {name}, which this site does not use",
+                code="store.not_configured",
+                hint=f'say where it is: [channels] {name} = "env:RAPPORT_{name.upper()}"',
+            )
+        return store
+
+
+class RoutedLogStore(RoutedLogReader):
+    """A SharedLogStore over several LogStores. One that only this process writes is asked in the
+    same way: nobody can overtake there.
+    """
+
+    def __init__(self, stores: Mapping[str, LogStore], placements: Placements) -> None:
+        super().__init__(stores, placements.of)
+        self._placements = placements
+
+    def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
+        """See LogStore."""
+        return self._to_write(log).append(log, blocks, received)
+
+    def append_after(
+        self, log: str, after: int, blocks: Sequence[tuple[int, bytes]], received: int
+    ) -> list[Block]:
+        """See SharedLogStore."""
+        store: Any = self._to_write(log)
+        if hasattr(store, "append_after"):
+            return cast(list[Block], store.append_after(log, after, blocks, received))
+        return cast(list[Block], store.append(log, blocks, received))
+
+    def watch(self, grown: Callable[[str, int], None]) -> None:
+        """See SharedLogStore; of logs that only this process writes nothing needs telling."""
+        for name, store in self._stores.items():
+            if hasattr(store, "watch"):
+                store.watch(self._only_of(name, grown))
+
+    def trim(self, log: str, before: int) -> None:
+        """See LogStore."""
+        cast(LogStore, self._store(log)).trim(log, before)
+
+    def pieces(self, log: str, limit: int) -> list[LogPiece]:
+        """See PiecedLogStore."""
+        return self._pieced(log).pieces(log, limit)
+
+    def trims_blocks(self, log: str) -> bool:
+        """See PiecedLogStore."""
+        return self._pieced(log).trims_blocks(log)
+
+    def kept_bytes(self, log: str) -> int:
+        """See PiecedLogStore."""
+        return self._pieced(log).kept_bytes(log)
+
+    def close_piece(self, log: str) -> None:
+        """See PiecedLogStore."""
+        self._pieced(log).close_piece(log)
+
+    def limit_pieces(self, limit_of: Callable[[str], int]) -> None:
+        """See LimitedPieces."""
+        for store in self._stores.values():
+            if isinstance(store, LimitedPieces):
+                store.limit_pieces(limit_of)
+
+    def find_damage(self) -> list[Corrupt]:
+        """See DamagedLogs."""
+        stores = [store for store in self._stores.values() if isinstance(store, DamagedLogs)]
+        return [fault for store in stores for fault in store.find_damage()]
+
+    def closed_end(self, log: str) -> int:
+        """See PiecedLogStore."""
+        return self._pieced(log).closed_end(log)
+
+    def read_placed(
+        self, log: str, position: int, *, max_records: int = 10_000
+    ) -> list[LocatedBlock]:
+        """See PlacedLogs; blocks of a store that does not tell where they stand have no segment."""
+        store: Any = self._store(log)
+        if hasattr(store, "read_placed"):
+            placed: list[LocatedBlock] = store.read_placed(log, position, max_records=max_records)
+            return placed
+        blocks = store.read_after(log, position, max_records=max_records)
+        return [LocatedBlock(block, 0, 0) for block in blocks]
+
+    def read_spots(self, log: str, spots: Sequence[EventLocation]) -> list[bytes | None]:
+        """See PlacedLogs."""
+        store: Any = self._store(log)
+        if not hasattr(store, "read_spots"):
+            return [None] * len(spots)
+        return cast(list[bytes | None], store.read_spots(log, spots))
+
+    def place_of(self, log: str) -> str:
+        """The name of the store that holds a log, or will."""
+        return self._place_of(owning_channel(log))
+
+    def store_of(self, log: str) -> LogStore:
+        """The store that holds a log, for what only that one can do."""
+        return cast(LogStore, self._store(log))
+
+    def _to_write(self, log: str) -> LogStore:
+        return cast(LogStore, self._named(self._placements.settle(owning_channel(log)), log))
+
+    def _pieced(self, log: str) -> PiecedLogStore:
+        return cast(PiecedLogStore, self._store(log))
+
+    def _only_of(self, name: str, grown: Callable[[str, int], None]) -> Callable[[str, int], None]:
+        def tell(log: str, last: int) -> None:
+            if self._place_of(owning_channel(log)) == name:
+                grown(log, last)
+
+        return tell
