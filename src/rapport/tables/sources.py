@@ -41,7 +41,7 @@ from rapport.tables.rows import (
     unusable_table,
 )
 from rapport.tables.sql_source import read_query, secret_or_plain
-from rapport.tables.xml_source import read_xml
+from rapport.tables.xml_source import read_xml_file
 
 _SECRET_WORDS = ("authorization", "cookie", "token", "secret", "password", "key")
 
@@ -402,7 +402,7 @@ def read_source(
     if declared.kind == "xml":
         path, namespaces = directory / declared.xml, declared.namespaces
         return SourceRows(
-            read_xml(path, declared.xpath, declared.fields, name=name, namespaces=namespaces)
+            read_xml_file(path, declared.xpath, declared.fields, name=name, namespaces=namespaces)
         )
     if declared.kind == "url":
         return _fetched(declared, directory, tag)
