@@ -21,7 +21,7 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path) -> DerivedRows:
 
 def test_rows_are_found_by_key_by_column_and_in_order(rows: DerivedRows) -> None:
     things = [(f"t{n}", "red" if n % 2 else "blue", n) for n in range(6)]
-    assert rows.take_in("log", 0, 6, {"things": things, "places": [("t1", "a"), ("t1", "b")]})
+    assert rows.ingest("log", 0, 6, {"things": things, "places": [("t1", "a"), ("t1", "b")]})
     assert rows.by_key("things", [["t3"], ["missing"]]) == [("t3", "red", 3)]
     assert sorted(rows.by_key("places", [["t1"]])) == [("t1", "a"), ("t1", "b")]
     assert rows.by_key("places", [["t1", "b"]]) == [("t1", "b")]
@@ -37,16 +37,16 @@ def test_rows_are_found_by_key_by_column_and_in_order(rows: DerivedRows) -> None
 
 
 def test_who_was_overtaken_writes_nothing(rows: DerivedRows) -> None:
-    assert rows.take_in("log", 0, 3, {"things": [("a", "red", 1)]})
-    assert not rows.take_in("log", 0, 5, {"things": [("a", "blue", 1), ("b", "blue", 2)]})
+    assert rows.ingest("log", 0, 3, {"things": [("a", "red", 1)]})
+    assert not rows.ingest("log", 0, 5, {"things": [("a", "blue", 1), ("b", "blue", 2)]})
     assert rows.fed("log") == 3
     assert rows.find("things", newest_by=("size",), limit=9) == [("a", "red", 1)]
-    assert rows.take_in("log", 3, 5, {}, {"things": [("a",)]})
+    assert rows.ingest("log", 3, 5, {}, {"things": [("a",)]})
     assert rows.find("things", newest_by=("size",), limit=9) == []
 
 
 def test_pruning_takes_what_stands_beside_with_it(rows: DerivedRows) -> None:
-    rows.take_in(
+    rows.ingest(
         "log",
         0,
         2,
@@ -55,15 +55,15 @@ def test_pruning_takes_what_stands_beside_with_it(rows: DerivedRows) -> None:
     rows.prune("things", "size", 5, beside=("places",))
     assert rows.find("things", newest_by=("size",), limit=9) == [("b", "red", 7)]
     assert rows.by_key("places", [["a"]]) == []
-    rows.begin_anew("log")
+    rows.reset("log")
     assert (rows.fed("log"), rows.counts("things", [], "colour")) == (0, {})
 
 
 def test_two_processes_share_a_file_and_another_shape_begins_anew(tmp_path: Path) -> None:
     one, other = DerivedRows(tmp_path / "rows", SHAPES), DerivedRows(tmp_path / "rows", SHAPES)
-    assert one.take_in("log", 0, 1, {"things": [("a", "red", 1)]})
+    assert one.ingest("log", 0, 1, {"things": [("a", "red", 1)]})
     assert other.fed("log") == 1
-    assert not other.take_in("log", 0, 1, {"things": [("a", "blue", 1)]})
+    assert not other.ingest("log", 0, 1, {"things": [("a", "blue", 1)]})
     one.close()
     other.close()
     changed = {"things": TableShape(("name", "size"), ("name",)), "places": SHAPES["places"]}

@@ -131,7 +131,7 @@ def test_the_rarer_part_of_both_leads(index: SqliteFieldIndex) -> None:
     assert find(index, lookup, limit=10) == ([1_501], 2_000)
 
 
-def test_a_search_goes_on_over_stretches(index: SqliteFieldIndex) -> None:
+def test_a_search_goes_on_over_partitions(index: SqliteFieldIndex) -> None:
     places = (1, PARTITION_SIZE - 1, PARTITION_SIZE, PARTITION_SIZE + 1, 3 * PARTITION_SIZE)
     for place in places:
         feed(index, "type", ["a"], first=place)
@@ -147,7 +147,7 @@ def test_a_search_goes_on_over_stretches(index: SqliteFieldIndex) -> None:
     ]
 
 
-def test_pruning_drops_whole_stretches_and_says_what_it_no_longer_knows(
+def test_pruning_drops_whole_partitions_and_says_what_it_no_longer_knows(
     index: SqliteFieldIndex,
 ) -> None:
     for place in (1, PARTITION_SIZE, 2 * PARTITION_SIZE, 3 * PARTITION_SIZE):

@@ -1,4 +1,4 @@
-"""Several stretches looked into at once: the same positions as one after the other."""
+"""Several partitions looked into at once: the same positions as one after the other."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rapport.store.field_index import Column, SqliteFieldIndex
 from rapport.store.field_keys import Range, RangeLookup
 from rapport.store.field_search import MOST_AT_ONCE, PARTITION_SIZE, PartitionGroups, batch_size
 
-STRETCHES = 90
+PARTITIONS = 90
 PLACES = st.dictionaries(
-    st.tuples(st.integers(0, STRETCHES - 1), st.integers(1, 6)).map(
+    st.tuples(st.integers(0, PARTITIONS - 1), st.integers(1, 6)).map(
         lambda place: place[0] * PARTITION_SIZE + place[1]
     ),
     st.integers(10, 14),
@@ -34,11 +34,11 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteFieldIndex
 @given(
     keys=PLACES,
     ends=st.tuples(st.integers(10, 14), st.integers(10, 14)),
-    after=st.integers(0, 3).map(lambda stretch: stretch * PARTITION_SIZE + 3),
-    until=st.integers(5, STRETCHES).map(lambda stretch: stretch * PARTITION_SIZE + 2),
+    after=st.integers(0, 3).map(lambda partition: partition * PARTITION_SIZE + 3),
+    until=st.integers(5, PARTITIONS).map(lambda partition: partition * PARTITION_SIZE + 2),
     limit=st.integers(1, 20),
 )
-def test_a_search_over_stretches_finds_what_looking_at_every_position_finds(
+def test_a_search_over_partitions_finds_what_looking_at_every_position_finds(
     index: SqliteFieldIndex,
     keys: dict[int, int],
     ends: tuple[int, int],
@@ -49,7 +49,7 @@ def test_a_search_over_stretches_finds_what_looking_at_every_position_finds(
     index.declare("log", ("x",))
     index.forget("log")
     column = Column("x", 1, (), more=sorted(keys.items()))
-    index.feed("log", (column,), (), {"x": (STRETCHES + 1) * PARTITION_SIZE})
+    index.feed("log", (column,), (), {"x": (PARTITIONS + 1) * PARTITION_SIZE})
     low, high = min(ends), max(ends)
     found = index.search(
         "log", RangeLookup("x", (Range(low, high),), False), after=after, until=until, limit=limit
@@ -63,13 +63,13 @@ def test_a_search_over_stretches_finds_what_looking_at_every_position_finds(
     assert len(found.positions) >= min(limit, len(expected))
 
 
-def test_too_many_matches_in_a_group_are_asked_for_one_stretch_at_a_time(tmp_path: Path) -> None:
+def test_too_many_matches_in_a_group_are_asked_for_one_partition_at_a_time(tmp_path: Path) -> None:
     index = SqliteFieldIndex(tmp_path / "fields.sqlite")
     index.declare("log", ("x",))
-    for stretch in range(2, 8):
+    for partition in range(2, 8):
         index.feed(
             "log",
-            (Column("x", stretch * PARTITION_SIZE, [7] * 1_000),),
+            (Column("x", partition * PARTITION_SIZE, [7] * 1_000),),
             (),
             {"x": 9 * PARTITION_SIZE},
         )
@@ -86,7 +86,7 @@ def test_too_many_matches_in_a_group_are_asked_for_one_stretch_at_a_time(tmp_pat
         assert found.positions[1_499] == 3 * PARTITION_SIZE + 499
 
 
-def test_groups_leave_no_stretch_out() -> None:
+def test_groups_leave_no_partition_out() -> None:
     groups = PartitionGroups(3, 200, 50)
     seen: list[int] = []
     for number, group in enumerate(groups):

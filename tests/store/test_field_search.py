@@ -1,4 +1,4 @@
-"""Dense values: bits say what the entries say, come when a stretch is complete, and go with it."""
+"""Dense values: bits say what the entries say, come when a partition is complete, and go with it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def feed_until(index: SqliteFieldIndex, last: int, *, first: int = 1) -> None:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index whose first stretch is complete and whose second one is not."""
+    """An index whose first partition is complete and whose second one is not."""
     path = tmp_path_factory.mktemp("dense") / "fields.sqlite"
     index = SqliteFieldIndex(path)
     index.declare("log", ("type", "data.x", "data.y"))
@@ -66,7 +66,7 @@ def dense_rows(path: Path) -> list[tuple[int, int, Key]]:
         connection.close()
 
 
-def test_only_values_of_many_events_have_bits_and_only_in_complete_stretches(path: Path) -> None:
+def test_only_values_of_many_events_have_bits_and_only_in_complete_partitions(path: Path) -> None:
     assert sorted(dense_rows(path)) == [(1, 0, "a"), (2, 0, 7), (3, 0, 9)]
 
 
@@ -110,7 +110,7 @@ def test_a_walk_goes_on_until_there_are_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bits_go_with_their_stretch_and_with_their_field(tmp_path: Path) -> None:
+def test_bits_go_with_their_partition_and_with_their_field(tmp_path: Path) -> None:
     path = tmp_path / "f"
     index = SqliteFieldIndex(path)
     index.declare("log", ("type", "data.x", "data.y"))
@@ -128,7 +128,7 @@ def test_bits_go_with_their_stretch_and_with_their_field(tmp_path: Path) -> None
         made.close()
 
 
-def test_a_leap_over_many_stretches_costs_nothing() -> None:
+def test_a_leap_over_many_partitions_costs_nothing() -> None:
     assert completed_partitions(0, 10**15, []) == [0]
     assert completed_partitions(0, 10**15, [(10**15 - 5, 10**15)]) == [0]
     assert completed_partitions(5, PARTITION_SIZE - 2, [(6, PARTITION_SIZE - 2)]) == []
@@ -146,27 +146,27 @@ def test_a_leap_over_many_stretches_costs_nothing() -> None:
     st.data(),
 )
 def test_bits_say_what_the_entries_say(
-    one: set[int], other: set[int], stretch: int, data: st.DataObject
+    one: set[int], other: set[int], partition: int, data: st.DataObject
 ) -> None:
-    base = stretch * PARTITION_SIZE
+    base = partition * PARTITION_SIZE
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE entries (field, stretch, value, position)")
     connection.execute("CREATE TABLE dense (field, stretch, value, bits)")
     crowd = set(range(0, DENSE * 2, 2))
     rows: list[tuple[int, int, Key, int]] = []
-    rows += [(1, stretch, "v", base + place) for place in one | crowd]
-    rows += [(2, stretch, 5, base + place) for place in other | crowd]
+    rows += [(1, partition, "v", base + place) for place in one | crowd]
+    rows += [(2, partition, 5, base + place) for place in other | crowd]
     connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?)", rows)
-    keep_dense(connection, 1, [stretch])
-    keep_dense(connection, 2, [stretch])
-    first = find_bits(connection, stretch, [(1, "v")])
-    second = find_bits(connection, stretch, [(2, 5)])
+    keep_dense(connection, 1, [partition])
+    keep_dense(connection, 2, [partition])
+    first = find_bits(connection, partition, [(1, "v")])
+    second = find_bits(connection, partition, [(2, 5)])
     assert first is not None
     assert second is not None
-    assert find_bits(connection, stretch, [(1, "v"), (2, 6)]) is None
+    assert find_bits(connection, partition, [(1, "v"), (2, 6)]) is None
     after = base + data.draw(st.sampled_from(sorted(one))) - 1
     both = sorted(base + place for place in (one | crowd) & (other | crowd))
-    assert positions_with_both_bits(first, second, stretch, after) == [
+    assert positions_with_both_bits(first, second, partition, after) == [
         place for place in both if place > after
     ]
     some = [base + place for place in range(0, PARTITION_SIZE, 97)]

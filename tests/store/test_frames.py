@@ -7,10 +7,10 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.store.base import MAX_BODY_BYTES
 from rapport.store.frames import (
     HEADER_BYTES,
     MAGIC,
-    MAX_BODY_BYTES,
     Damage,
     Frame,
     body_is_sound,

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import Corrupt, InvalidInput
+from rapport.store.base import place_blocks
 from rapport.store.nats_groups import (
     GROUP_HEADER,
     GroupAssembler,
@@ -15,7 +16,6 @@ from rapport.store.nats_groups import (
     decode_token,
     encode_group,
     encode_token,
-    place_blocks,
     read_mark,
 )
 from rapport.store.nats_stream import PositionIndex, guess

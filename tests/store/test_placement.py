@@ -74,7 +74,7 @@ def test_what_is_placed_stays_whatever_is_wanted_later_and_the_command_is_named(
     with capture_logs() as told:
         log, stores = routed(records)
         log._placements.adopt("embedded", ["f2", "e1"])
-        log._placements.tell_differences()
+        log._placements.log_differences()
     assert {entry["command"] for entry in told} == {
         "rapport channel move f1 --to far",
         "rapport channel move f2 --to far",

@@ -15,9 +15,8 @@ from rapport.channel.query.kinds import make_query
 from rapport.core.codec import encode_block
 from rapport.core.event import Event, StoredEvent
 from rapport.store import postgres_search as postgres_matching
-from rapport.store.field_keys import number_key
+from rapport.store.field_keys import PARTITION_BITS, number_key, number_of_key
 from rapport.store.postgres_log import PostgresLogStore
-from rapport.store.postgres_search import PARTITION_BITS, number_of_key
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,8 @@ import pytest
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.kernel.chance import Chance
-from rapport.store.frames import HEADER_BYTES, MAX_BODY_BYTES
+from rapport.store.base import MAX_BODY_BYTES
+from rapport.store.frames import HEADER_BYTES
 from rapport.store.segment_files import decode_log_name, encode_log_name
 from rapport.store.segment_store import SegmentLogStore
 from rapport.testing.faults.disk import ForgetfulDisk

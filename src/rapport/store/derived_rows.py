@@ -1,9 +1,9 @@
-"""Tables that are made from a log: rows found by key and by column, kept with how far the log was
-read. [CH-4, CO-10]
+"""Tables derived from a log: rows found by key and by column, with the position read so far.
+[CH-4, CO-10]
 
-In a SQLite file of its own, or in memory. Rows and the position they rest on change together, so
-they may be late, never wrong; the file can be deleted at any time and is made again. Several
-processes may feed it: who was overtaken is told so and looks again.
+They stand in a SQLite file of their own, or in memory. Rows and position change in one transaction,
+so rows may be late but never wrong; the file can be deleted at any time and is rebuilt. Several
+processes may feed it: `ingest` returns False to one that was overtaken.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Comparison = Literal["=", "<", "<=", ">", ">="]
 
 
 class TableShape(msgspec.Struct, frozen=True):
-    """One table: its columns in order, those that are its key, and the orders it is asked in.
+    """One table: its columns in order, those of its key, and its indexes.
 
-    Each of `orders` is an index: a question whose equal columns begin one of them, and whose order
-    goes on with it, costs what it finds.
+    Each of `orders` is an index: a query whose equal columns begin one of them, and whose order
+    continues it, costs only the rows it finds.
     """
 
     columns: tuple[str, ...]
@@ -38,7 +38,7 @@ class TableShape(msgspec.Struct, frozen=True):
 
 
 class RowCondition(msgspec.Struct, frozen=True):
-    """One condition of a question; columns together are compared in order."""
+    """One condition of a query; several columns are compared as a tuple."""
 
     columns: tuple[str, ...]
     is_: Comparison
@@ -46,21 +46,21 @@ class RowCondition(msgspec.Struct, frozen=True):
 
 
 class DerivedRows:
-    """Tables of one log. Names of tables and columns are the program's, values anybody's."""
+    """Tables of one log. Names of tables and columns come from the program, values from anybody."""
 
     def __init__(self, path: Path, shapes: Mapping[str, TableShape]) -> None:
-        """Opens or makes them; another version's, or a damaged file's, begin anew."""
+        """Opens or creates them; tables of another version, or a damaged file, are recreated."""
         self._shapes = dict(shapes)
         self._version = int(content_id(repr(sorted(shapes.items()))), 16) % (1 << _VERSION_BITS)
         self._database = open_or_recreate(self._open, path)
 
     def fed(self, log: str) -> int:
-        """The position up to which the log was taken in."""
+        """The position up to which the log was read."""
         with self._database.use() as connection:
             row = connection.execute("SELECT position FROM fed WHERE log = ?", (log,)).fetchone()
         return 0 if row is None else int(row[0])
 
-    def take_in(
+    def ingest(
         self,
         log: str,
         before: int,
@@ -68,9 +68,8 @@ class DerivedRows:
         writes: Mapping[str, Sequence[DerivedRow]],
         gone: Mapping[str, Sequence[DerivedRow]] | None = None,
     ) -> bool:
-        """Writes whole rows, by table, takes off those with the keys `gone`, and notes that the log
-        is taken in `through` a position; False, and nothing written, when it was not `before` that
-        it was taken in up to.
+        """Writes whole rows by table, deletes those with the keys `gone`, and records that the log
+        is read `through` a position; False, and nothing written, unless it was read up to `before`.
         """
         with self._database.change() as connection:
             row = connection.execute("SELECT position FROM fed WHERE log = ?", (log,)).fetchone()
@@ -86,8 +85,8 @@ class DerivedRows:
         return True
 
     def by_key(self, table: str, keys: Sequence[Sequence[str]]) -> list[DerivedRow]:
-        """The rows with these keys; a key that is shorter than the table's finds all that begin
-        with it. All keys are of one length.
+        """The rows with these keys; a key shorter than the table's finds all rows whose key begins
+        with it. All keys have one length.
         """
         if not keys:
             return []
@@ -109,30 +108,30 @@ class DerivedRows:
         newest_by: Sequence[str],
         limit: int,
     ) -> list[DerivedRow]:
-        """The rows that fit, greatest first by `newest_by`."""
-        text, values = self._question(table, where, newest_by)
+        """The matching rows, greatest first by `newest_by`."""
+        text, values = self._query(table, where, newest_by)
         with self._database.use() as connection:
             return connection.execute(text, (*values, limit)).fetchall()
 
     def plan(
         self, table: str, where: Sequence[RowCondition], *, newest_by: Sequence[str]
     ) -> list[str]:
-        """How `find` would look, in SQLite's words; for tests of what a question costs."""
-        text, values = self._question(table, where, newest_by)
+        """SQLite's plan for `find`, for tests of the cost of a query."""
+        text, values = self._query(table, where, newest_by)
         with self._database.use() as connection:
             rows = connection.execute(f"EXPLAIN QUERY PLAN {text}", (*values, 1)).fetchall()
         return [str(row[3]) for row in rows]
 
     def counts(self, table: str, where: Sequence[RowCondition], by: str) -> dict[str, int]:
-        """How many rows fit, by the values of a column; looks at all of them."""
+        """Number of matching rows by the values of a column; scans all of them."""
         condition, values = _condition(where)
         text = f"SELECT {by}, count(*) FROM {table}{condition} GROUP BY {by}"
         with self._database.use() as connection:
             return {str(value): int(count) for value, count in connection.execute(text, values)}
 
     def prune(self, table: str, column: str, below: int, *, beside: Sequence[str] = ()) -> None:
-        """Lets go of rows whose column is smaller, and of those of other tables whose key begins
-        with the same value; looks at the whole table.
+        """Deletes rows whose column is smaller, and rows of other tables whose key begins with the
+        same value; scans the whole table.
         """
         key = self._shapes[table].key[0]
         gone = f"SELECT {key} FROM {table} WHERE {column} < ?"
@@ -141,8 +140,8 @@ class DerivedRows:
                 first = self._shapes[other].key[0]
                 connection.execute(f"DELETE FROM {other} WHERE {first} IN ({gone})", (below,))
 
-    def begin_anew(self, log: str) -> None:
-        """Forgets everything; the log is to be taken in from its start."""
+    def reset(self, log: str) -> None:
+        """Deletes everything; the log is read again from its start."""
         with self._database.change() as connection:
             for table in self._shapes:
                 connection.execute(f"DELETE FROM {table}")
@@ -152,7 +151,7 @@ class DerivedRows:
         """Ends; a second call is no error."""
         self._database.close()
 
-    def _question(
+    def _query(
         self, table: str, where: Sequence[RowCondition], newest_by: Sequence[str]
     ) -> tuple[str, list[Any]]:
         condition, values = _condition(where)

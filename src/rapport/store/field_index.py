@@ -17,10 +17,9 @@ from typing import Protocol
 import msgspec
 
 from rapport.store.event_locations import EventLocation, PackedLocations
-from rapport.store.field_keys import Key, Lookup
+from rapport.store.field_keys import PARTITION_BITS, Key, Lookup
 from rapport.store.field_search import (
     DENSE_SCHEMA,
-    PARTITION_BITS,
     PARTITION_SIZE,
     Candidates,
     Search,
@@ -105,7 +104,7 @@ class FieldIndex(Protocol):
 
     def prune(self, log: str, before: int) -> bool:
         """Drops some of what stands before a position that the log has let go; True when there is
-        more to drop. Bounded: one stretch (131,072 positions) of every field per call.
+        more to drop. Bounded: one partition (131,072 positions) of every field per call.
         """
 
     def search(self, log: str, lookup: Lookup, *, after: int, until: int, limit: int) -> Candidates:
@@ -173,7 +172,6 @@ class SqliteFieldIndex:
         self._logs[log] = _Log(number, spotted, pruned, fields)
 
     def fed(self, log: str) -> dict[str, int]:
-        """See FieldIndex."""
         known = self._logs.get(log)
         return {} if known is None else {path: fed for path, (_n, fed) in known.fields.items()}
 
@@ -184,7 +182,6 @@ class SqliteFieldIndex:
         spots: Sequence[PackedLocations],
         fed: dict[str, int],
     ) -> None:
-        """See FieldIndex."""
         known = self._logs[log]
         with self._guard:
             fields = dict(known.fields)
@@ -216,7 +213,6 @@ class SqliteFieldIndex:
             known.fields, known.spotted = fields, spotted
 
     def forget(self, log: str) -> None:
-        """See FieldIndex."""
         known = self._logs[log]
         with self._guard:
             known.fields = {path: (number, 0) for path, (number, _fed) in known.fields.items()}
@@ -232,27 +228,25 @@ class SqliteFieldIndex:
             self._locations.drop(known.number)
 
     def prune(self, log: str, before: int) -> bool:
-        """See FieldIndex."""
         known = self._logs.get(log)
         if known is None or (before >> PARTITION_BITS) <= (known.pruned >> PARTITION_BITS):
             return False
-        stretch = known.pruned >> PARTITION_BITS
+        partition = known.pruned >> PARTITION_BITS
         with self._guard:
-            known.pruned = (stretch + 1) * PARTITION_SIZE
+            known.pruned = (partition + 1) * PARTITION_SIZE
             with self._feeding.change() as connection:
                 for number, _fed in known.fields.values():
                     connection.execute(
-                        "DELETE FROM entries WHERE field = ? AND stretch <= ?", (number, stretch)
+                        "DELETE FROM entries WHERE field = ? AND stretch <= ?", (number, partition)
                     )
-                    drop_dense(connection, number, through=stretch)
+                    drop_dense(connection, number, through=partition)
                 connection.execute(
                     "UPDATE logs SET pruned = ? WHERE number = ?", (known.pruned, known.number)
                 )
             self._locations.drop(known.number, before=known.pruned)
-        return (before >> PARTITION_BITS) > stretch + 1
+        return (before >> PARTITION_BITS) > partition + 1
 
     def search(self, log: str, lookup: Lookup, *, after: int, until: int, limit: int) -> Candidates:
-        """See FieldIndex."""
         field_of = self._field_of(log)
         with self._one_view() as connection:
             return Search(connection, field_of, limit).run(lookup, after, until)
@@ -265,7 +259,6 @@ class SqliteFieldIndex:
         )
 
     def close(self) -> None:
-        """See FieldIndex."""
         self._locations.close()
         self._searching.close()
         self._feeding.close()
@@ -282,7 +275,7 @@ class SqliteFieldIndex:
     @contextmanager
     def _one_view(self) -> Iterator[sqlite3.Connection]:
         """The connection that searches, inside one transaction: beginning one per statement costs
-        as much as the statement, and a search has one per stretch.
+        as much as the statement, and a search has one per partition.
         """
         with self._searching.use() as connection:
             connection.execute("BEGIN")

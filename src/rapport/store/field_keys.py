@@ -1,8 +1,8 @@
-"""Values as a field index keeps them, and what is looked up in it. Pure. [CH-4]
+"""Keys of a field index, and lookups of ranges of keys. Pure. [CH-4]
 
 A key may be coarser than its value (texts are cut, large numbers rounded), but never out of order:
 `a <= b` means `key(a) <= key(b)`. So a closed range of keys holds every value of the range, and
-perhaps a few more: an index gives candidates, the condition itself decides.
+perhaps a few more: an index gives candidates, evaluating the condition decides.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ import msgspec
 
 Key = int | str
 TEXT_LENGTH = 64
-"""Characters of a text that an index keeps."""
+"""Characters of a text in its key."""
+PARTITION_BITS = 17
+"""Indexes are divided into partitions of 131,072 positions, so that the first matches of a range
+come out in order without a scan of all of them.
+"""
 _DOUBLE, _INTEGER = struct.Struct("<d"), struct.Struct("<q")
 _TURN = 0x7FFF_FFFF_FFFF_FFFF
 
@@ -37,8 +41,18 @@ def text_key(text: str) -> str:
     return text[:TEXT_LENGTH].partition("\0")[0]
 
 
+def number_of_key(key: int) -> float:
+    """The inverse of `number_key`.
+
+    >>> number_of_key(0), number_of_key(1)
+    (0.0, 5e-324)
+    """
+    (double,) = _DOUBLE.unpack(_INTEGER.pack(key if key >= 0 else key ^ _TURN))
+    return float(double)
+
+
 def key_of(value: object) -> Key | None:
-    """The key of a value; None for what is not indexed: null, objects, lists."""
+    """The key of a value; None for null, objects and lists, which are not indexed."""
     if type(value) is str:
         return text_key(value)
     if type(value) is int or type(value) is float:
@@ -47,43 +61,41 @@ def key_of(value: object) -> Key | None:
 
 
 _FIRST_ROUNDED = number_key(2.0**53)
-"""Behind it whole numbers share keys."""
+"""From here on whole numbers share keys."""
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Keys from `low` to `high`, both within; None for no end among the keys of its kind."""
+    """Keys from `low` to `high`, inclusive; None: unbounded among texts, or among numbers."""
 
     low: Key | None
     high: Key | None
 
     @property
     def is_point(self) -> bool:
-        """Whether it is a single key: then positions come in order."""
+        """Whether it is a single key, whose positions are ordered."""
         return self.low is not None and self.low == self.high
 
     @property
     def is_exact(self) -> bool:
-        """Whether every value with such a key, unless it is a text with a NUL, lies between the
-        values the ends were made of, both within.
+        """Whether every value with a key in the range, except texts with a NUL, lies between the
+        values of its ends.
         """
         ends = [end for end in (self.low, self.high) if end is not None]
         if any(isinstance(end, str) for end in ends):
             return all(len(end) < TEXT_LENGTH for end in ends if isinstance(end, str))
         numbers = [end for end in ends if isinstance(end, int)]
-        return self._keeps_out_truth() and all(
+        return self._excludes_booleans() and all(
             -_FIRST_ROUNDED < end < _FIRST_ROUNDED for end in numbers
         )
 
-    def _keeps_out_truth(self) -> bool:
-        """FALSE and TRUE have keys of their own that are also those of 0 and of the number next to
-        it.
-        """
+    def _excludes_booleans(self) -> bool:
+        """FALSE and TRUE have the keys of 0 and of the smallest double."""
         is_behind = isinstance(self.low, int) and self.low > 1
         return is_behind or (isinstance(self.high, int) and self.high < 0)
 
 
 def points(*keys: Key) -> tuple[Range, ...]:
-    """Each key alone."""
+    """One range per key."""
     return tuple(Range(key, key) for key in keys)
 
 
@@ -93,17 +105,17 @@ class RangeLookup(msgspec.Struct, frozen=True):
     path: str
     ranges: tuple[Range, ...]
     text: bool
-    """Whether ranges without an end are of texts; otherwise of numbers."""
+    """Whether unbounded ranges are of texts; otherwise of numbers."""
 
 
 class AllOf(msgspec.Struct, frozen=True):
-    """Positions that all parts have; a part may be left out when others say more."""
+    """Positions in all parts; a search may ignore a part that excludes little."""
 
     parts: tuple[Lookup, ...]
 
 
 class AnyOf(msgspec.Struct, frozen=True):
-    """Positions that any part has."""
+    """Positions in any part."""
 
     parts: tuple[Lookup, ...]
 

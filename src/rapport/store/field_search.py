@@ -1,19 +1,14 @@
-"""Looking into several stretches of a field index with one statement. [CH-4]
+"""Searching positions in a field index, one partition of the log at a time. [CH-4]
 
-A statement of its own for every stretch costs more than the look itself, where a stretch holds few
-matches or none.
+Entries are ordered by field, then partition of the log (131,072 positions; the column `stretch`),
+then value. So a range of values costs at most one partition before the first positions come out in
+order, feeding touches only the newest partition, and retention removes whole partitions.
 
-Values that many events of a stretch have, as one bit per position. [CH-4]
-
-Where two fields are asked for together, the rarer one is walked along and the other one is asked
-about at each position. A descent of the index for that costs ten times what a bit does. Bits are
-made once, when a stretch is complete, and say nothing that the entries do not say too.
-
-Looking positions up in a field index, one stretch of the log at a time. [CH-4]
-
-Entries are kept by field, then stretch of the log, then value: so a range of values costs no more
-than one stretch before the first positions come out in order, feeding touches only the newest
-stretch however long the log is, and what is let go leaves in one piece.
+Where a partition has few matches or none, a statement per partition costs more than the search
+itself: `PartitionGroups` searches several with one statement. Values that many events of a
+partition have ("dense" values) are also kept as one bit per position. A query for two fields walks
+along the rarer one and tests the bit of the other one, a tenth of the cost of a look-up. The bits
+are made once, when a partition is complete, and repeat information of the entries.
 """
 
 from __future__ import annotations
@@ -25,7 +20,7 @@ from typing import TypeGuard
 import msgspec
 import numpy as np
 
-from rapport.store.field_keys import AllOf, Key, Lookup, Range, RangeLookup
+from rapport.store.field_keys import PARTITION_BITS, AllOf, Key, Lookup, Range, RangeLookup
 
 MOST_AT_ONCE = 64
 _GROWTH = 8
@@ -40,10 +35,10 @@ _DECODE = msgspec.json.Decoder(list[int]).decode
 
 
 def batch_size(looked: int, found: int, wanted: int) -> int:
-    """How many stretches to look into next, when `looked` of them held `found` positions.
+    """Number of partitions to search next, when `looked` of them held `found` positions.
 
-    >>> at_once(0, 0, 100), at_once(1, 0, 100), at_once(2, 50, 100), at_once(2, 150, 100)
-    (1, 8, 2, 1)
+    >>> [batch_size(*each, 100) for each in ((0, 0), (1, 0), (2, 50), (2, 150))]
+    [1, 8, 2, 1]
     """
     if found == 0:
         return min(max(looked * _GROWTH, 1), MOST_AT_ONCE)
@@ -51,7 +46,7 @@ def batch_size(looked: int, found: int, wanted: int) -> int:
 
 
 class PartitionGroups:
-    """The stretches from `first` to `last` in groups; whoever looks says what it `found` so far."""
+    """The partitions from `first` to `last` in groups, sized by the positions `found` so far."""
 
     def __init__(self, first: int, last: int, wanted: int) -> None:
         self._first, self._next, self._last, self._wanted = first, first, last, wanted
@@ -65,13 +60,13 @@ class PartitionGroups:
             yield group
 
     def one_by_one(self, group: range) -> range:
-        """The first stretch of a group that holds too much; the others come again."""
+        """The first partition of a group with too many matches; the others are grouped again."""
         self._next = group.start + 1
         return group[:1]
 
 
 def ends_of(wanted: Range, text: bool) -> tuple[object, object]:
-    """The least and the greatest that a value in a range can be."""
+    """The least and the greatest key of a range."""
     low: object = wanted.low
     high: object = wanted.high
     if low is None:
@@ -85,26 +80,23 @@ def positions_in_partitions(
     connection: sqlite3.Connection,
     field: int,
     ends: tuple[object, object],
-    stretches: Sequence[int],
+    partitions: Sequence[int],
     *,
     after: int,
     limit: int,
 ) -> list[int]:
-    """Positions in stretches, after a position, whose value lies between two keys, in no order;
-    `limit` of them when there are so many or more.
+    """Up to `limit` positions in partitions, after a position, with a key between two ends, in no
+    order.
     """
-    asked = (msgspec.json.encode(list(stretches)).decode(), field, *ends, after, limit)
+    asked = (msgspec.json.encode(list(partitions)).decode(), field, *ends, after, limit)
     (rows,) = connection.execute(_ACROSS, asked).fetchone()
     return _DECODE(rows)
 
 
-PARTITION_BITS = 17
 PARTITION_SIZE = 1 << PARTITION_BITS
-"""Positions per stretch."""
+"""Positions per partition."""
 DENSE = PARTITION_SIZE // 32
-"""Events of a stretch that have a dense value, at least; so bits need a fifth of the room of their
-entries at most.
-"""
+"""Least events of a partition with a dense value; bits need at most a fifth of their entries' room."""
 DENSE_SCHEMA = """
 CREATE TABLE IF NOT EXISTS dense (
   field INTEGER NOT NULL, stretch INTEGER NOT NULL, value, bits BLOB NOT NULL,
@@ -122,43 +114,43 @@ _PLACES = (
 _BITS = "SELECT bits FROM dense WHERE field = ? AND stretch = ? AND value = ?"
 
 
-def keep_dense(connection: sqlite3.Connection, field: int, stretches: Iterable[int]) -> None:
-    """Makes the bits of complete stretches. Cost: one pass over the entries of each."""
-    for stretch in stretches:
-        for (value,) in connection.execute(_DENSE_VALUES, (field, stretch, DENSE)).fetchall():
-            (places,) = connection.execute(_PLACES, (field, stretch, value)).fetchone()
-            row = (field, stretch, value, _packed(_DECODE(places)))
+def keep_dense(connection: sqlite3.Connection, field: int, partitions: Iterable[int]) -> None:
+    """Writes the bits of complete partitions. Cost: one pass over the entries of each."""
+    for partition in partitions:
+        for (value,) in connection.execute(_DENSE_VALUES, (field, partition, DENSE)).fetchall():
+            (places,) = connection.execute(_PLACES, (field, partition, value)).fetchone()
+            row = (field, partition, value, _packed(_DECODE(places)))
             connection.execute("INSERT OR REPLACE INTO dense VALUES (?, ?, ?, ?)", row)
 
 
 def drop_dense(connection: sqlite3.Connection, field: int, *, through: int | None = None) -> None:
-    """Drops the bits of a field, those of stretches up to `through` when it is given."""
+    """Drops the bits of a field, of partitions up to `through` if given."""
     last = through if through is not None else 1 << 62
     connection.execute("DELETE FROM dense WHERE field = ? AND stretch <= ?", (field, last))
 
 
 def completed_partitions(before: int, reached: int, pieces: Iterable[tuple[int, int]]) -> list[int]:
-    """The stretches that hold something and end when a field that was fed up to `before` is fed up
-    to `reached`; `pieces` are the (first, last) positions that were fed now.
+    """The partitions with entries that end when a field that was fed up to `before` is fed up to
+    `reached`; `pieces` are the (first, last) positions that were fed now.
 
-    >>> completed(5, STRETCH + 7, [(6, STRETCH + 7)])
+    >>> completed(5, PARTITION + 7, [(6, PARTITION + 7)])
     [0]
     """
     touched = {(before + 1) >> PARTITION_BITS}
     for first, last in pieces:
         touched.update(range(first >> PARTITION_BITS, (last >> PARTITION_BITS) + 1))
-    return sorted(stretch for stretch in touched if stretch < (reached + 1) >> PARTITION_BITS)
+    return sorted(partition for partition in touched if partition < (reached + 1) >> PARTITION_BITS)
 
 
 def find_bits(
-    connection: sqlite3.Connection, stretch: int, keys: Sequence[tuple[int, Key]]
+    connection: sqlite3.Connection, partition: int, keys: Sequence[tuple[int, Key]]
 ) -> bytes | None:
-    """Where in a stretch all of these fields have these values; None when one is not dense there,
-    or the stretch is not complete.
+    """Bits of the positions where all of these fields have these values; None when a value is not
+    dense there or the partition is not complete.
     """
     found: bytes | None = None
     for field, value in keys:
-        row = connection.execute(_BITS, (field, stretch, value)).fetchone()
+        row = connection.execute(_BITS, (field, partition, value)).fetchone()
         if row is None:
             return None
         found = row[0] if found is None else _bits_and(found, row[0])
@@ -166,18 +158,17 @@ def find_bits(
 
 
 def positions_with_bit(bits: bytes, positions: Sequence[int]) -> list[int]:
-    """Those positions of a stretch whose bit is set."""
     places = np.array(positions, np.int64)
     eights = np.frombuffer(bits, np.uint8)[(places & _MASK) >> 3]
     found: list[int] = places[(eights >> (places & 7).astype(np.uint8) & 1) == 1].tolist()
     return found
 
 
-def positions_with_both_bits(one: bytes, other: bytes, stretch: int, after: int) -> list[int]:
-    """All positions of a stretch, after a position, with both bits set, in order."""
+def positions_with_both_bits(one: bytes, other: bytes, partition: int, after: int) -> list[int]:
+    """The positions of a partition after `after`, in order."""
     bits = np.frombuffer(_bits_and(one, other), np.uint8)
     places = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
-    places += stretch << PARTITION_BITS
+    places += partition << PARTITION_BITS
     found: list[int] = places[places.searchsorted(after, "right") :].tolist()
     return found
 
@@ -193,15 +184,15 @@ def _bits_and(one: bytes, other: bytes) -> bytes:
 
 
 UNORDERED_LIMIT = 2_048
-"""A range of values with more positions than this in one stretch is not worth looking up."""
-_MOST_STRETCHES = 256
+"""Most positions of a range in one partition; with more, reading the partition is cheaper."""
+_MOST_PARTITIONS = 256
 
 _POINT = (
     "SELECT position FROM entries WHERE field = ? AND stretch = ? AND value = ? AND position > ? "
     "ORDER BY position LIMIT ?"
 )
 _POINTS = f"SELECT json_group_array(position) FROM ({_POINT})"
-"""The same as one text, in any order: for hundreds of them that is twice as fast."""
+"""The positions as one JSON text, in any order: twice as fast for hundreds of them."""
 
 _LEAD = (
     "SELECT position FROM entries AS lead "
@@ -221,27 +212,26 @@ SELECT wanted.value FROM json_each(:positions) AS wanted WHERE EXISTS (
 
 
 class Candidates(msgspec.Struct):
-    """Every position after the one asked from up to `through` that can match is in `positions`; or,
-    when `positions` is None, the index cannot say: everything up to `through` is to be read.
+    """All positions up to `through` that can match; None when the index does not know and the
+    caller must read everything up to `through`.
     """
 
     positions: list[int] | None
     through: int
     exact: bool = True
-    """Whether only such positions are among them at which the keys fulfil the whole lookup."""
+    """Whether the keys at all positions fulfil the whole lookup."""
 
 
 def last_of_partition(position: int) -> int:
-    """The last position of the stretch that holds one."""
     return ((position >> PARTITION_BITS) + 1) * PARTITION_SIZE - 1
 
 
 FieldOf = Callable[[str], tuple[int, int, int] | None]
-"""From a path to the field's number, the last position before it begins and the last it knows."""
+"""From a path to the field's number, the last position before its entries and the last fed one."""
 
 
 class Search(msgspec.Struct, frozen=True):
-    """One search in one log; `limit` positions are asked for at a time."""
+    """One search in one log for `limit` positions at a time."""
 
     connection: sqlite3.Connection
     field_of: FieldOf
@@ -249,10 +239,10 @@ class Search(msgspec.Struct, frozen=True):
 
     def run(self, lookup: Lookup, after: int, until: int) -> Candidates:
         """Candidates after a position, until there are `limit` or `until` is reached. Cost: at most
-        256 stretches.
+        256 partitions.
         """
         found: list[int] = []
-        through, until, exact = after, min(until, after + _MOST_STRETCHES * PARTITION_SIZE), True
+        through, until, exact = after, min(until, after + _MOST_PARTITIONS * PARTITION_SIZE), True
         while through < until and len(found) < self.limit:
             part = self._look(lookup, through, until)
             if part.positions is None:
@@ -289,7 +279,7 @@ class Search(msgspec.Struct, frozen=True):
         return is_known and len(lookup.ranges) == 1 and lookup.ranges[0].is_point
 
     def _at_points(self, parts: Sequence[RangeLookup], after: int, end: int) -> Candidates:
-        """Where several fields have one value each: walks along the rarest, one statement."""
+        """Positions with one value in each of several fields: walks along the rarest."""
         keys: list[tuple[int, Key]] = []
         for part in parts:
             number, _begins, fed = self.field_of(part.path) or (0, 0, 0)
@@ -297,33 +287,31 @@ class Search(msgspec.Struct, frozen=True):
             assert low is not None  # a point has ends
             keys.append((number, low))
             end = min(end, fed)
-        stretch = (after + 1) >> PARTITION_BITS
-        keys.sort(key=lambda key: self._reach(key, stretch, after), reverse=True)
+        partition = (after + 1) >> PARTITION_BITS
+        keys.sort(key=lambda key: self._reach(key, partition, after), reverse=True)
         statement = f"{_LEAD}{_ALSO * (len(keys) - 1)} ORDER BY position LIMIT ?"
         others = [part for key in keys[1:] for part in key]
 
-        def look(stretch: int, left: int) -> list[int]:
-            bits = find_bits(self.connection, stretch, keys[1:])
+        def look(partition: int, left: int) -> list[int]:
+            bits = find_bits(self.connection, partition, keys[1:])
             if bits is not None:
-                return self._walk(keys[0], stretch, bits, after, left)[:left]
-            asked = (keys[0][0], stretch, keys[0][1], after, *others, left)
+                return self._walk(keys[0], partition, bits, after, left)[:left]
+            asked = (keys[0][0], partition, keys[0][1], after, *others, left)
             return [row[0] for row in self.connection.execute(statement, asked)]
 
         return self._in_order(look, after, end)
 
     def _walk(
-        self, lead: tuple[int, Key], stretch: int, bits: bytes, after: int, left: int
+        self, lead: tuple[int, Key], partition: int, bits: bytes, after: int, left: int
     ) -> list[int]:
-        """Positions of a key in a stretch whose bits are set; `left` of them or more when there
-        are so many.
-        """
-        own = find_bits(self.connection, stretch, [lead])
+        """Positions of a key in a partition whose bits are set; `left` of them or a few more."""
+        own = find_bits(self.connection, partition, [lead])
         if own is not None:
-            return positions_with_both_bits(own, bits, stretch, after)
+            return positions_with_both_bits(own, bits, partition, after)
         found: list[int] = []
         batch_size = max(_AT_ONCE, left)
         while len(found) < left:
-            asked = (lead[0], stretch, lead[1], after, batch_size)
+            asked = (lead[0], partition, lead[1], after, batch_size)
             (rows,) = self.connection.execute(_POINTS, asked).fetchone()
             walked = sorted(_DECODE(rows))
             found += positions_with_bit(bits, walked)
@@ -352,34 +340,34 @@ class Search(msgspec.Struct, frozen=True):
         return Candidates(*_cut(found, end))
 
     def _across(
-        self, field: int, ends: tuple[object, object], stretches: range, after: int
+        self, field: int, ends: tuple[object, object], partitions: range, after: int
     ) -> list[int]:
-        """One more than UNORDERED_LIMIT of them when there are too many."""
+        """At most UNORDERED_LIMIT + 1 positions."""
         return positions_in_partitions(
-            self.connection, field, ends, stretches, after=after, limit=UNORDERED_LIMIT + 1
+            self.connection, field, ends, partitions, after=after, limit=UNORDERED_LIMIT + 1
         )
 
     def _in_order(self, look: Callable[[int, int], list[int]], after: int, end: int) -> Candidates:
-        """Positions that each stretch gives in order, until there are enough."""
+        """Ordered positions of each partition, until there are enough."""
         found: list[int] = []
-        for stretch in range((after + 1) >> PARTITION_BITS, (end >> PARTITION_BITS) + 1):
+        for partition in range((after + 1) >> PARTITION_BITS, (end >> PARTITION_BITS) + 1):
             left = self.limit - len(found)
-            part = look(stretch, left)
+            part = look(partition, left)
             found += part
             if len(part) == left:
                 end = min(end, found[-1])
                 break
         return Candidates([place for place in found if place <= end], end)
 
-    def _reach(self, key: tuple[int, Key], stretch: int, after: int) -> int:
-        """How far the next few positions of a key reach: farther for a rarer one."""
-        asked = (key[0], stretch, key[1], after, _FEW)
+    def _reach(self, key: tuple[int, Key], partition: int, after: int) -> int:
+        """Position of the last of the next few entries of a key: farther away for a rarer key."""
+        asked = (key[0], partition, key[1], after, _FEW)
         rows = self.connection.execute(_POINT, asked).fetchall()
-        return rows[-1][0] if len(rows) == _FEW else (stretch + 2 << PARTITION_BITS) - len(rows)
+        return rows[-1][0] if len(rows) == _FEW else (partition + 2 << PARTITION_BITS) - len(rows)
 
     def _thinned(self, lookup: AllOf, led: Candidates, parts: list[Candidates]) -> Candidates:
-        """Without the positions that a part denies which does not reach as far: asking the index
-        about a position costs a tenth of reading the event.
+        """Removes positions that a part with a shorter reach rules out: probing the index costs a
+        tenth of reading the event.
         """
         for part, reached in zip(lookup.parts, parts, strict=True):
             is_short = reached.positions is not None and reached.through < led.through
@@ -414,7 +402,7 @@ class Search(msgspec.Struct, frozen=True):
         return parts[0] if len(parts) == 1 else _union(parts, end)
 
     def _among(self, field: int, wanted: Range, text: bool, after: int, end: int) -> Candidates:
-        """Positions of a range of values, whole stretches at a time."""
+        """Positions of a range of values, whole partitions at a time."""
         found: list[int] = []
         ends = ends_of(wanted, text)
         groups = PartitionGroups((after + 1) >> PARTITION_BITS, end >> PARTITION_BITS, self.limit)
@@ -435,12 +423,11 @@ class Search(msgspec.Struct, frozen=True):
 
 
 def _cut(found: list[int], end: int) -> tuple[list[int], int]:
-    """What lies up to an end, and the end."""
     return [place for place in found if place <= end], end
 
 
 def _intersection(parts: list[Candidates], end: int) -> Candidates:
-    """What reaches farthest leads; others that reach as far thin it out."""
+    """The part with the farthest reach, intersected with others that reach as far."""
     known = [part for part in parts if part.positions is not None]
     if not known:
         return Candidates(None, min((part.through for part in parts), default=end))

@@ -1,11 +1,11 @@
-"""One frame of a segment file: a header with its own checksum, then the body. Pure. [CH-13]
+"""Frames of a segment file: a header with its own checksum, then the body. Pure. [CH-13]
 
 The header names the body's checksum and is itself checksummed, so every byte is covered and a
 reader can tell a broken header (length unknown: search for the next) from a broken body (length
 known: step over it). `index` and `remaining` place a frame in the group it was written with: a
 group counts only when it is whole.
 
-Walking a segment file frame by frame, past damage. Pure: bytes come from a function. [CH-13]
+`scan` walks a file frame by frame, past damage; the bytes come from a function.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from zlib import crc32
 
 import msgspec
 
+from rapport.store.base import MAX_BODY_BYTES
+
 MAGIC = b"\xa7RPF"
 VERSION = 1
-MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Longest body; a header that claims more is broken, so no reader allocates for an absurd length.
-"""
-
 _FIELDS = struct.Struct("<4sBxxxIIIQIqI")
 _CHECKSUM = struct.Struct("<I")
 HEADER_BYTES = _FIELDS.size + _CHECKSUM.size
@@ -30,7 +28,7 @@ _LARGEST_POSITION = 2**63
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
-    """What stands before a body; positions `first` .. `first + count - 1`."""
+    """The header of a block at positions `first` .. `first + count - 1`."""
 
     index: int
     remaining: int
@@ -42,19 +40,16 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last(self) -> int:
-        """Position of the last record."""
         return self.first + self.count - 1
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of header and body."""
         return HEADER_BYTES + self.length
 
 
 def encode_header(
     body: bytes, *, first: int, count: int, received: int, index: int = 0, remaining: int = 0
 ) -> bytes:
-    """What is written before the body of one block."""
     fields = _FIELDS.pack(
         MAGIC, VERSION, index, remaining, len(body), first, count, received, crc32(body)
     )
@@ -79,7 +74,6 @@ def decode_header(buffer: bytes | memoryview, offset: int = 0) -> Header | None:
 
 
 def body_is_sound(header: Header, body: bytes | memoryview) -> bool:
-    """Whether these bytes are the body the header was written with."""
     return len(body) == header.length and crc32(body) == header.body_checksum
 
 
@@ -90,21 +84,18 @@ _WINDOW_BYTES = 1024 * 1024
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """A sound header and where it stands."""
+    """A sound header at an offset."""
 
     offset: int
     header: Header
 
     @property
     def end(self) -> int:
-        """Where the next frame begins."""
         return self.offset + self.header.frame_bytes
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes from `offset` to `end` that are no frame; `header` is there when only the body is
-    broken.
-    """
+    """Bytes from `offset` to `end` that are no frame; with a `header` only the body is broken."""
 
     offset: int
     end: int
@@ -118,13 +109,14 @@ def scan(read: ReadAt, start: int, end: int, *, bodies: bool = True) -> Iterator
     `bodies=False` trusts the bodies and reads headers only. Memory: one window or one frame,
     whichever is larger; time is linear in the bytes, also on hostile ones.
     """
-    window = _ScanWindow(read, end)
+    window = ByteWindow(read, end, _WINDOW_BYTES)
     offset = start
     while offset < end:
         header = decode_header(window.view(offset, HEADER_BYTES))
         if header is not None and offset + header.frame_bytes <= end:
             frame = Frame(offset, header)
-            if not bodies or _has_sound_body(window, frame):
+            body_start = offset + HEADER_BYTES
+            if not bodies or body_is_sound(header, window.view(body_start, header.length)):
                 yield frame
                 offset = frame.end
                 continue
@@ -139,36 +131,39 @@ def scan(read: ReadAt, start: int, end: int, *, bodies: bool = True) -> Iterator
         offset = damage_end
 
 
-class _ScanWindow:
-    """A sliding piece of the file, so that small frames cost no read each."""
+class ByteWindow:
+    """The last `size` bytes or more that were read of a file; small frames mostly lie in them and
+    need no read each.
+    """
 
-    def __init__(self, read: ReadAt, end: int) -> None:
-        self._read, self._end = read, end
+    def __init__(self, read: ReadAt, end: int, size: int) -> None:
+        self._read, self._end, self._size = read, end, size
         self._start, self._bytes = 0, b""
 
-    def view(self, offset: int, length: int) -> memoryview:
-        """Up to `length` bytes at `offset`, never past the end."""
+    def covering(self, offset: int, length: int) -> tuple[bytes, int]:
+        """Bytes that reach from `offset` over `length` or to the end, and the place of `offset` in
+        them.
+        """
         length = max(min(length, self._end - offset), 0)
         relative = offset - self._start
         if relative < 0 or relative + length > len(self._bytes):
-            wanted = min(max(length, _WINDOW_BYTES), self._end - offset)
+            wanted = min(max(length, self._size), self._end - offset)
             self._start, self._bytes = offset, self._read(offset, max(wanted, 0))
             relative = 0
-        return memoryview(self._bytes)[relative : relative + length]
+        return self._bytes, relative
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """Up to `length` bytes at `offset`, never past the end."""
+        found, relative = self.covering(offset, length)
+        return memoryview(found)[relative : relative + length]
 
 
-def _has_sound_body(window: _ScanWindow, frame: Frame) -> bool:
-    return body_is_sound(
-        frame.header, window.view(frame.offset + HEADER_BYTES, frame.header.length)
-    )
-
-
-def _begins_frame(window: _ScanWindow, offset: int, end: int) -> bool:
+def _begins_frame(window: ByteWindow, offset: int, end: int) -> bool:
     return offset == end or decode_header(window.view(offset, HEADER_BYTES)) is not None
 
 
-def _next_frame(window: _ScanWindow, offset: int, end: int) -> int:
-    """Where the next sound header begins; `end` when there is none."""
+def _next_frame(window: ByteWindow, offset: int, end: int) -> int:
+    """Offset of the next sound header; `end` when there is none."""
     while offset < end:
         piece = bytes(window.view(offset, _WINDOW_BYTES))
         if not piece:
@@ -183,7 +178,7 @@ def _next_frame(window: _ScanWindow, offset: int, end: int) -> int:
     return end
 
 
-def _is_zero(window: _ScanWindow, offset: int, end: int) -> bool:
+def _is_zero(window: ByteWindow, offset: int, end: int) -> bool:
     while offset < end:
         piece = window.view(offset, _WINDOW_BYTES)
         if not piece or bytes(piece).strip(b"\0"):

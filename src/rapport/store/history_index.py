@@ -84,11 +84,9 @@ class MemoryHistory:
         self._fed: dict[str, int] = {}
 
     def fed(self, log: str) -> int:
-        """See HistoryIndex."""
         return self._fed.get(log, 0)
 
     def feed(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]], fed: int) -> None:
-        """See HistoryIndex."""
         with self._guard:
             for first, ids in blocks:
                 for number, record_id in enumerate(ids):
@@ -98,7 +96,6 @@ class MemoryHistory:
             self._fed[log] = fed
 
     def prune(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]]) -> None:
-        """See HistoryIndex."""
         with self._guard:
             for first, ids in blocks:
                 for number, record_id in enumerate(ids):
@@ -109,14 +106,12 @@ class MemoryHistory:
                         self._places.pop(record_id, None)
 
     def forget(self, log: str) -> None:
-        """See HistoryIndex."""
         with self._guard:
             for places in self._places.values():
                 places[:] = [place for place in places if place[0] != log]
             self._fed.pop(log, None)
 
     def find(self, record_id: str) -> list[tuple[str, int]]:
-        """See HistoryIndex."""
         with self._guard:
             return sorted(self._places.get(record_id, []))
 
@@ -427,7 +422,6 @@ class SqliteHistory:
             raise
 
     def fed(self, log: str) -> int:
-        """See HistoryIndex."""
         with self._database.use() as connection:
             row = connection.execute("SELECT fed FROM logs WHERE name = ?", (log,)).fetchone()
         return 0 if row is None else int(row[0])
@@ -487,7 +481,6 @@ class SqliteHistory:
         )
 
     def close(self) -> None:
-        """See HistoryIndex."""
         self._database.close()
 
     def _may_hold(self, connection: sqlite3.Connection, run: int, size: int, key: int) -> bool:

@@ -21,10 +21,17 @@ from typing import Any
 
 from rapport.core.errors import Corrupt, InvalidInput, RapportError, StoreUnavailable
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import AppendConflict, Block, LogPiece, check_contiguous, is_side_log
-from rapport.store.frames import MAX_BODY_BYTES
+from rapport.store.base import (
+    MAX_BODY_BYTES,
+    AppendConflict,
+    Block,
+    LogPiece,
+    check_contiguous,
+    is_side_log,
+    place_blocks,
+)
 from rapport.store.nats_connection import PATIENCE_SECONDS, NatsConnection
-from rapport.store.nats_groups import check_prefix, decode_token, place_blocks, read_mark
+from rapport.store.nats_groups import check_prefix, decode_token, read_mark
 from rapport.store.nats_stream import NatsLog, NatsStream, pieces_of
 
 _log = get_logger(__name__)
@@ -157,7 +164,6 @@ class NatsLogStore:
     def append_after(
         self, log: str, after: int, blocks: Sequence[tuple[int, bytes]], received: int
     ) -> list[Block]:
-        """See SharedLogStore."""
         placed = place_blocks(blocks, after + 1, received)
         self._append(log, placed)
         return placed
@@ -173,7 +179,6 @@ class NatsLogStore:
             self._link.run(self._log(log).append(placed, self._next_write()))
 
     def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
-        """See LogStore."""
         return self._link.run(self._log(log).read_after(position, max_records))
 
     def last_position(self, log: str) -> int:
@@ -182,7 +187,6 @@ class NatsLogStore:
         return tail.position if tail is not None else 0
 
     def first_position(self, log: str) -> int:
-        """See LogStore."""
         return self._link.run(self._log(log).first_position())
 
     def trim(self, log: str, before: int) -> None:
@@ -194,11 +198,9 @@ class NatsLogStore:
         return self._link.run(pieces_of(self._log(log), limit))
 
     def trims_blocks(self, log: str) -> bool:
-        """See PiecedLogStore."""
         return True
 
     def kept_bytes(self, log: str) -> int:
-        """See PiecedLogStore."""
         return self._link.run(self._log(log).size())
 
     def close_piece(self, log: str) -> None:
@@ -208,25 +210,20 @@ class NatsLogStore:
         self._link.run(self._log(log).mark_end(self._next_write()))
 
     def closed_end(self, log: str) -> int:
-        """See PiecedLogStore."""
         return self.last_position(log)
 
     def skip_to(self, log: str, position: int) -> None:
-        """See MovableLogStore."""
         self._link.run(self._log(log).skip_to(position, self._next_write()))
 
     def restore(self, log: str, blocks: Sequence[Block]) -> None:
-        """See MovableLogStore."""
         if blocks:
             check_contiguous(log, blocks[0].first - 1, blocks)
             self._append(log, blocks)
 
     def remove(self, log: str) -> None:
-        """See MovableLogStore."""
         self._link.run(self._log(log).remove())
 
     def logs(self) -> list[str]:
-        """See LogStore."""
         found = self._link.run(list_streams(self._link, self._prefix))
         return sorted(log for log in found if not is_side_log(log))
 
@@ -238,7 +235,6 @@ class NatsLogStore:
         self._link.run(watch.start())
 
     def close(self) -> None:
-        """See LogStore."""
         self._link.close()
 
     def _log(self, name: str) -> NatsLog:

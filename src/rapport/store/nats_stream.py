@@ -186,7 +186,6 @@ class NatsStream:
         return StreamTail(0, 0, last)
 
     async def first_position(self) -> int:
-        """See LogStore."""
         tail = await self.refresh()
         if tail is None or not tail.committed:
             return 1
@@ -385,7 +384,6 @@ class NatsLog(NatsStream):
     # --- reading ----------------------------------------------------------------------------------
 
     async def read_after(self, position: int, max_records: int) -> list[Block]:
-        """See LogStore."""
         if self._recent and self._recent[0].first <= position + 1 <= self._recent[-1].last:
             found = _cut(self._recent, position, max_records)
         else:

@@ -1,12 +1,10 @@
-"""Logs spread over several stores: each log lives in one of them, by a placement that is kept.
-[CH-13]
-"""
+"""Logs spread over several stores: a record names the store of each log. [CH-13]"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.kernel.telemetry import get_logger
@@ -15,6 +13,7 @@ from rapport.store.base import (
     DamagedLogs,
     LimitedPieces,
     LogPiece,
+    LogReader,
     LogStore,
     PiecedLogStore,
     RecordStore,
@@ -27,30 +26,11 @@ from rapport.store.segment_files import LocatedBlock
 _log = get_logger(__name__)
 
 PLACEMENTS = "placements"
-"""Table of the record store: log -> name of the store that holds it."""
+"""Table of the record store: log -> name of its store."""
 EMBEDDED = "embedded"
 
 ChooseStore = Callable[[str], str]
-"""The store that a new log goes to."""
-
-
-class LogReader(Protocol):
-    """The reading half of a LogStore."""
-
-    def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
-        """See LogStore."""
-
-    def last_position(self, log: str) -> int:
-        """See LogStore."""
-
-    def first_position(self, log: str) -> int:
-        """See LogStore."""
-
-    def logs(self) -> list[str]:
-        """See LogStore."""
-
-    def close(self) -> None:
-        """See LogStore."""
+"""From a log to the name of the store for a new log."""
 
 
 def read_placements(records: RecordStore) -> dict[str, str]:
@@ -64,8 +44,8 @@ def read_placements(records: RecordStore) -> dict[str, str]:
 
 
 class Placements:
-    """Where each log lives. What is placed stays, whatever the site says later: only a move
-    changes it.
+    """The store of each log. A placement stays when the site file changes; only a move changes
+    it.
     """
 
     def __init__(self, records: RecordStore, choose: ChooseStore) -> None:
@@ -73,13 +53,13 @@ class Placements:
         self._placed = read_placements(records)
 
     def adopt(self, store: str, logs: Sequence[str]) -> None:
-        """Logs that were there before placements were kept stay where they are."""
+        """Places logs that are older than the table of placements where they are."""
         for log in logs:
             if log not in self._placed and self._choose(log) != store:
                 self._place(log, store)
 
-    def tell_differences(self) -> None:
-        """Warns of every log that is kept elsewhere than the site now says."""
+    def log_differences(self) -> None:
+        """Warns of every log whose store is not the one that the site file names."""
         for log, store in sorted(self._placed.items()):
             wanted = self._choose(log)
             if wanted != store:
@@ -92,11 +72,11 @@ class Placements:
                 )
 
     def of(self, log: str) -> str:
-        """The store of a log; for a new one, where it will go."""
+        """The store of a log; for a new one the store it will be placed in."""
         return self._placed.get(log) or self._choose(log)
 
-    def settle(self, log: str) -> str:
-        """The store of a log that is about to be written; kept from now on."""
+    def assign(self, log: str) -> str:
+        """The store of a log that is about to be written; recorded from now on."""
         return self._placed.get(log) or self._place(log, self._choose(log))
 
     def _place(self, log: str, store: str) -> str:
@@ -112,24 +92,20 @@ class RoutedLogReader:
         self._stores, self._place_of = dict(stores), place_of
 
     def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
-        """See LogStore."""
         return self._store(log).read_after(log, position, max_records=max_records)
 
     def last_position(self, log: str) -> int:
-        """See LogStore."""
         return self._store(log).last_position(log)
 
     def first_position(self, log: str) -> int:
-        """See LogStore."""
         return self._store(log).first_position(log)
 
     def gap_reason(self, log: str, position: int) -> str:
-        """Why a position that should be there cannot be read; see LogGaps."""
         explain = getattr(self._store(log), "gap_reason", None)
         return MISSING if explain is None else str(explain(log, position))
 
     def logs(self) -> list[str]:
-        """See LogStore; a copy left behind by a move is not one."""
+        """See LogStore; without copies left behind by a move."""
         return sorted(
             log
             for name, store in self._stores.items()
@@ -138,8 +114,7 @@ class RoutedLogReader:
         )
 
     def close(self) -> None:
-        """See LogStore; each, even when another one fails."""
-        with ExitStack() as closing:
+        with ExitStack() as closing:  # each, even when another one fails
             for store in self._stores.values():
                 closing.callback(store.close)
 
@@ -158,8 +133,8 @@ class RoutedLogReader:
 
 
 class RoutedLogStore(RoutedLogReader):
-    """A SharedLogStore over several LogStores. One that only this process writes is asked in the
-    same way: nobody can overtake there.
+    """A SharedLogStore over several LogStores. Stores that only this process writes have no append
+    conflicts and nothing to watch.
     """
 
     def __init__(self, stores: Mapping[str, LogStore], placements: Placements) -> None:
@@ -167,63 +142,52 @@ class RoutedLogStore(RoutedLogReader):
         self._placements = placements
 
     def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
-        """See LogStore."""
         return self._to_write(log).append(log, blocks, received)
 
     def append_after(
         self, log: str, after: int, blocks: Sequence[tuple[int, bytes]], received: int
     ) -> list[Block]:
-        """See SharedLogStore."""
         store: Any = self._to_write(log)
         if hasattr(store, "append_after"):
             return cast(list[Block], store.append_after(log, after, blocks, received))
         return cast(list[Block], store.append(log, blocks, received))
 
     def watch(self, grown: Callable[[str, int], None]) -> None:
-        """See SharedLogStore; of logs that only this process writes nothing needs telling."""
         for name, store in self._stores.items():
             if hasattr(store, "watch"):
                 store.watch(self._only_of(name, grown))
 
     def trim(self, log: str, before: int) -> None:
-        """See LogStore."""
         cast(LogStore, self._store(log)).trim(log, before)
 
     def pieces(self, log: str, limit: int) -> list[LogPiece]:
-        """See PiecedLogStore."""
         return self._pieced(log).pieces(log, limit)
 
     def trims_blocks(self, log: str) -> bool:
-        """See PiecedLogStore."""
         return self._pieced(log).trims_blocks(log)
 
     def kept_bytes(self, log: str) -> int:
-        """See PiecedLogStore."""
         return self._pieced(log).kept_bytes(log)
 
     def close_piece(self, log: str) -> None:
-        """See PiecedLogStore."""
         self._pieced(log).close_piece(log)
 
     def limit_pieces(self, limit_of: Callable[[str], int]) -> None:
-        """See LimitedPieces."""
         for store in self._stores.values():
             if isinstance(store, LimitedPieces):
                 store.limit_pieces(limit_of)
 
     def find_damage(self) -> list[Corrupt]:
-        """See DamagedLogs."""
         stores = [store for store in self._stores.values() if isinstance(store, DamagedLogs)]
         return [fault for store in stores for fault in store.find_damage()]
 
     def closed_end(self, log: str) -> int:
-        """See PiecedLogStore."""
         return self._pieced(log).closed_end(log)
 
     def read_placed(
         self, log: str, position: int, *, max_records: int = 10_000
     ) -> list[LocatedBlock]:
-        """See PlacedLogs; blocks of a store that does not tell where they stand have no segment."""
+        """See LocatedLogs; blocks of a store without segment files have no segment."""
         store: Any = self._store(log)
         if hasattr(store, "read_placed"):
             placed: list[LocatedBlock] = store.read_placed(log, position, max_records=max_records)
@@ -232,29 +196,28 @@ class RoutedLogStore(RoutedLogReader):
         return [LocatedBlock(block, 0, 0) for block in blocks]
 
     def read_spots(self, log: str, spots: Sequence[EventLocation]) -> list[bytes | None]:
-        """See PlacedLogs."""
         store: Any = self._store(log)
         if not hasattr(store, "read_spots"):
             return [None] * len(spots)
         return cast(list[bytes | None], store.read_spots(log, spots))
 
     def place_of(self, log: str) -> str:
-        """The name of the store that holds a log, or will."""
+        """The name of the store of a log."""
         return self._place_of(owning_channel(log))
 
     def store_of(self, log: str) -> LogStore:
-        """The store that holds a log, for what only that one can do."""
+        """The store of a log, for operations that only this store has."""
         return cast(LogStore, self._store(log))
 
     def _to_write(self, log: str) -> LogStore:
-        return cast(LogStore, self._named(self._placements.settle(owning_channel(log)), log))
+        return cast(LogStore, self._named(self._placements.assign(owning_channel(log)), log))
 
     def _pieced(self, log: str) -> PiecedLogStore:
         return cast(PiecedLogStore, self._store(log))
 
     def _only_of(self, name: str, grown: Callable[[str, int], None]) -> Callable[[str, int], None]:
-        def tell(log: str, last: int) -> None:
+        def notify(log: str, last: int) -> None:
             if self._place_of(owning_channel(log)) == name:
                 grown(log, last)
 
-        return tell
+        return notify

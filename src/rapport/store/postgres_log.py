@@ -379,7 +379,6 @@ class PostgresLogStore:
     def append_after(
         self, log: str, after: int, blocks: Sequence[tuple[int, bytes]], received: int
     ) -> list[Block]:
-        """See SharedLogStore."""
         if any(count < 1 for count, _body in blocks):
             raise InvalidInput("a block without records cannot be kept", code="log.bad_block_size")
         placed, last = [], after
@@ -396,7 +395,6 @@ class PostgresLogStore:
     # --- moving -----------------------------------------------------------------------------------
 
     def skip_to(self, log: str, position: int) -> None:
-        """See MovableLogStore."""
         number = self._number(log)
         self.connections.run(lambda link: move_log_end(link, number, position))
 
@@ -424,7 +422,6 @@ class PostgresLogStore:
     # --- reading ----------------------------------------------------------------------------------
 
     def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
-        """See LogStore."""
         number = self._known_number(log)
         if number is None:
             return []
@@ -435,15 +432,12 @@ class PostgresLogStore:
         return blocks_of_rows(_whole_blocks(found))
 
     def last_position(self, log: str) -> int:
-        """See LogStore."""
         return self._ask(log, "last", 0)
 
     def first_position(self, log: str) -> int:
-        """See LogStore."""
         return self._ask(log, "first", 1)
 
     def logs(self) -> list[str]:
-        """See LogStore."""
         query = "SELECT name FROM logs WHERE last > 0 ORDER BY name"
         found = self.connections.run(lambda link: link.execute(query).fetchall())
         return [name for (name,) in found if not is_side_log(name)]
@@ -517,7 +511,6 @@ class PostgresLogStore:
         return self.connections.run(lambda link: _pieces(link, number, limit))
 
     def trims_blocks(self, log: str) -> bool:
-        """See PiecedLogStore."""
         return True
 
     def kept_bytes(self, log: str) -> int:
@@ -528,11 +521,9 @@ class PostgresLogStore:
         """See PiecedLogStore; every block may go at any time, so there is nothing to end."""
 
     def closed_end(self, log: str) -> int:
-        """See PiecedLogStore."""
         return self.last_position(log)
 
     def close(self) -> None:
-        """See LogStore."""
         with self._guard:
             watches, self._watches = self._watches, []
         for watch in watches:
@@ -621,7 +612,6 @@ class PostgresHistory:
         """See HistoryIndex; there is nothing that could belong to another log."""
 
     def find(self, record_id: str) -> list[tuple[str, int]]:
-        """See HistoryIndex."""
         if "\x00" in record_id:
             return []
         connections = self._store.connections

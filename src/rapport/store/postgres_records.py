@@ -130,27 +130,22 @@ class PostgresRecordStore:
         self._connections = PostgresConnections(dsn, schema=schema, size=size)
 
     def get(self, table: str, key: str) -> bytes | None:
-        """See RecordStore."""
         values = (_table(table), _key(key))
         row = self._connections.run(lambda link: link.execute(_GET, values, binary=True).fetchone())
         return None if row is None else bytes(row[0])
 
     def put(self, table: str, key: str, value: bytes) -> None:
-        """See RecordStore."""
         self.apply((Put(table, key, value),))
 
     def delete(self, table: str, key: str) -> None:
-        """See RecordStore."""
         self.apply((Delete(table, key),))
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """See RecordStore."""
         ordered = _ordered(changes)
         if ordered:
             self._connections.run(lambda link: _apply(link, ordered))
 
     def apply_guarded(self, changes: Sequence[Change], guards: Sequence[Guard]) -> None:
-        """See GuardedRecordStore."""
         ordered = _ordered(changes)
         check_changes([Delete(guard.table, guard.key) for guard in guards])
         for place in (*ordered, *guards):
@@ -161,7 +156,6 @@ class PostgresRecordStore:
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[tuple[str, bytes]]:
-        """See RecordStore."""
         start = _key(prefix)
         values = (_table(table), start, _key(after), limit)
         rows = self._connections.run(
@@ -171,7 +165,6 @@ class PostgresRecordStore:
         return [(bytes(key).decode(), bytes(value)) for key, value in rows if key.startswith(start)]
 
     def close(self) -> None:
-        """See RecordStore."""
         self._connections.close()
 
 

@@ -12,7 +12,6 @@ Finding the events of a log that fulfil a condition, where they are. [CH-4]
 from __future__ import annotations
 
 import hashlib
-import struct
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +24,15 @@ from psycopg import sql
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import StoredEvent
 from rapport.kernel.telemetry import get_logger
-from rapport.store.field_keys import TEXT_LENGTH, Key, Lookup, Range, RangeLookup
+from rapport.store.field_keys import (
+    PARTITION_BITS,
+    TEXT_LENGTH,
+    Key,
+    Lookup,
+    Range,
+    RangeLookup,
+    number_of_key,
+)
 from rapport.store.field_keys import AllOf as _Both
 from rapport.store.postgres_connections import (
     PostgresConnection,
@@ -34,14 +41,8 @@ from rapport.store.postgres_connections import (
 )
 from rapport.store.postgres_rows import BYTES_SQL, CONTENT, events_of_row
 
-PARTITION_BITS = 17
-"""Indexes are cut into stretches of 131,072 positions: so the first matches of a range of values
-come out in order without looking at all of them.
-"""
 _TEXTS = ("id", "source", "type", "subject")
 _TRUE = "'5e-324'::float8"  # the key of a truth value, as a double
-_TURN = 0x7FFF_FFFF_FFFF_FFFF
-_DOUBLE, _INTEGER = struct.Struct("<d"), struct.Struct("<q")
 
 Steps = tuple[str | int, ...]
 
@@ -133,17 +134,6 @@ def _value(key: Key) -> sql.Composable:
     if isinstance(key, str):
         return sql.SQL("{}::text").format(sql.Literal(key))
     return sql.SQL("{}::float8").format(sql.Literal(repr(number_of_key(key))))
-
-
-def number_of_key(key: int) -> float:
-    """The double that `number_key` made a whole number of.
-
-    >>> number_of_key(0), number_of_key(1)
-    (0.0, 5e-324)
-    """
-    bits = key if key >= 0 else key ^ _TURN
-    (double,) = _DOUBLE.unpack(_INTEGER.pack(bits))
-    return float(double)
 
 
 _log = get_logger(__name__)
@@ -260,7 +250,7 @@ def make_indexes(link: PostgresConnection, log: int, fields: IndexedFields) -> N
 
 READ_POSITIONS = 50_000
 """Positions that a condition without an index is tried on in one call: some 0.1 s."""
-_MOST_STRETCHES = 64
+_MOST_PARTITIONS = 64
 _PAGE_BYTES = 4 * 1024 * 1024
 
 # What PostgreSQL cannot look into (packed events, XML) is always among the found. The bytes of the
@@ -306,7 +296,7 @@ def find_matching(
     if wanted.lookup is None:
         return _find(link, wanted, after, min(until, after + READ_POSITIONS), limit)
     found: list[StoredEvent] = []
-    for _stretch in range(_MOST_STRETCHES):
+    for _partition in range(_MOST_PARTITIONS):
         end = (((after + 1) >> PARTITION_BITS) + 1 << PARTITION_BITS) - 1
         found, after = _find(link, wanted, after, min(until, end), limit)
         if found or after >= until:

@@ -1,10 +1,10 @@
-"""Where frames stand in one segment file, and the rule that finds whole groups. Pure. [CH-13]
+"""Segment files of a log: names, index, reading blocks past damage, recovery after a crash.
+[CH-13, CH-14]
 
-Reading blocks out of segment files, for the writing process and for others. [CH-13]
-
-The last segment after a crash: whole groups stay, an unfinished write is cut. [CH-13]
-
-Files that stayed behind when a segment went, or a write of ours was cut short. [CH-14]
+The process that writes a log and processes that only read it share this code. One append writes
+one group of frames, synced before the next group begins. So damage that another group follows
+happened to durable data and is a hole to report; damage at the end is a write cut short by a crash,
+which was never acknowledged.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import msgspec
 
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.store.base import READ_BYTES, Block
-from rapport.store.files import Files, OpenFile
+from rapport.store.files import Files, OpenFile, read_whole
 from rapport.store.frames import (
     HEADER_BYTES,
+    ByteWindow,
     Damage,
     Frame,
     ReadAt,
@@ -37,8 +38,8 @@ _MAGIC = b"RPI1"
 
 
 class Hole(msgspec.Struct, frozen=True, array_like=True):
-    """Bytes `offset` .. `end` of a segment that should be frames and are not; positions 0 when
-    unknown.
+    """Bytes `offset` .. `end` of a segment that should be frames and are not, with the positions
+    they held; 0 when unknown.
     """
 
     offset: int
@@ -56,11 +57,9 @@ class _SavedIndex(msgspec.Struct, array_like=True):
 
 
 class SegmentIndex:
-    """One entry per 64 KiB: offset and first position of a frame; `end` and `last` of what is whole
-    and durable.
+    """Offset and first position of one frame per 64 KiB; `end` and `last` of the last whole group.
 
-    16 bytes per entry, so a full segment of 64 MiB costs 16 KiB. Everything in it can be had again
-    by a scan.
+    16 bytes per entry, so a full segment of 64 MiB costs 16 KiB. A scan of the segment rebuilds it.
     """
 
     def __init__(self, first: int) -> None:
@@ -70,12 +69,12 @@ class SegmentIndex:
         self.holes: list[Hole] = []
 
     def add(self, frame: Frame) -> None:
-        """Takes in the next frame; it must stand behind all others."""
+        """Adds a frame; it must stand behind all others."""
         self.end = frame.offset
         self.extend(frame.header.first, frame.header.last, frame.header.frame_bytes)
 
     def extend(self, first: int, last: int, frame_bytes: int) -> None:
-        """Takes in a frame that stands right behind what is known."""
+        """Adds a frame that begins at `end`."""
         if not self._offsets or self.end - self._offsets[-1] >= _SPACING_BYTES:
             self._offsets.append(self.end)
             self._firsts.append(first)
@@ -88,7 +87,7 @@ class SegmentIndex:
         return self._offsets[nearest] if nearest >= 0 else 0
 
     def encode(self) -> bytes:
-        """The form kept beside the segment."""
+        """The content of the index file."""
         saved = _SavedIndex(
             list(self._offsets), list(self._firsts), self.end, self.last, self.holes
         )
@@ -97,7 +96,7 @@ class SegmentIndex:
 
     @staticmethod
     def decode(raw: bytes, first: int) -> SegmentIndex | None:
-        """The index again; None when the bytes are not one (it is then rebuilt)."""
+        """None when the bytes are not an index; it is then rebuilt."""
         checksum, body = raw[4:8], raw[8:]
         if raw[:4] != _MAGIC or crc32(body).to_bytes(4, "little") != checksum:
             return None
@@ -115,9 +114,7 @@ class SegmentIndex:
 class GroupWalk:
     """Turns scanned frames into whole groups: a state machine without I/O.
 
-    A group is synced before the next is begun. So damage followed by the beginning of another group
-    happened to durable data and is a hole to report; damage followed by nothing is a write cut
-    short, which nobody was told of.
+    With `until` the segment is closed and ends before that position.
     """
 
     def __init__(self, index: SegmentIndex, *, until: int | None = None) -> None:
@@ -126,8 +123,8 @@ class GroupWalk:
         self._frames: list[Frame] = []
         self._damage: list[Damage] = []
 
-    def take_all(self, found: Iterable[Frame | Damage]) -> None:
-        """Takes in everything a scan from `index.end` found."""
+    def add_all(self, found: Iterable[Frame | Damage]) -> None:
+        """Adds the result of a scan from `index.end` on."""
         for item in found:
             if isinstance(item, Damage):
                 self._damage.append(item)
@@ -136,17 +133,15 @@ class GroupWalk:
             elif item.header.first <= self._last():
                 self._damage.append(Damage(item.offset, item.end, item.header))
             else:
-                self._take(item)
+                self._add(item)
 
-    def end_of_closed(self) -> None:
-        """The segment was closed, so everything in it was synced: what is not sound is a hole, not
-        a torn write.
-
-        Damage behind the last position is what a failed append left there, and no loss.
+    def finish_closed(self) -> None:
+        """Ends the walk of a closed segment: everything in it was synced, so damage is a hole and
+        not a torn write. Damage behind the last position comes from a failed append and is no loss.
         """
         if self._until is None or self.index.last >= self._until - 1:
             return
-        if not self.unfinished:
+        if not self._frames and not self._damage:
             missing = self._until - 1 - self.index.last
             self.index.holes.append(
                 Hole(self.index.end, self.index.end, self.index.last + 1, missing)
@@ -154,15 +149,10 @@ class GroupWalk:
         self._commit()
         self.index.last = self._until - 1
 
-    @property
-    def unfinished(self) -> bool:
-        """Whether bytes after `index.end` belong to no whole group."""
-        return bool(self._frames or self._damage)
-
     def _last(self) -> int:
         return self._frames[-1].header.last if self._frames else self.index.last
 
-    def _take(self, frame: Frame) -> None:
+    def _add(self, frame: Frame) -> None:
         begins = frame.header.index == 0
         if begins and (self._frames or self._damage):
             self._commit()
@@ -170,14 +160,14 @@ class GroupWalk:
             missing = frame.header.first - self.index.last - 1
             self.index.holes.append(Hole(frame.offset, frame.offset, self.index.last + 1, missing))
         elif not begins and not self._frames and not self._damage:
-            # The group's beginning is missing without a trace; it cannot be called whole.
+            # The beginning of the group is missing without a trace, so the group is not whole.
             self._damage.append(Damage(frame.offset, frame.offset, None))
         self._frames.append(frame)
         if frame.header.remaining == 0 and not self._damage:
             self._commit()
 
     def _commit(self) -> None:
-        """All frames taken are durable; what lies between them or before them is a hole."""
+        """All frames added are durable; the damage between or before them is a hole."""
         for frame in self._frames:
             self.index.add(frame)
         for damage in self._damage:
@@ -200,7 +190,7 @@ _LONGEST_FILE_NAME = 200
 
 
 class Segment:
-    """One segment file: its path, its first position, and its index once somebody needed it."""
+    """One segment file; index, size and times are read when first needed."""
 
     def __init__(self, directory: Path, first: int) -> None:
         self.first = first
@@ -208,15 +198,13 @@ class Segment:
         self.index_path = directory / f"{first:020d}{INDEX_ENDING}"
         self.index: SegmentIndex | None = None
         self.size: int | None = None
-        """Bytes of the file once it is closed and somebody asked."""
+        """Bytes of a closed file."""
         self.times: tuple[int, int] | None = None
-        """When its oldest and newest records were received, likewise."""
+        """When the oldest and newest records of a closed file were received."""
 
 
 class SegmentFault(msgspec.Struct, frozen=True):
-    """Damaged bytes in a segment; the file still holds them (or `kept` names where they were put
-    aside).
-    """
+    """Damaged bytes in a segment; `kept` names the file with a copy of bytes that were cut off."""
 
     log: str
     path: str
@@ -226,18 +214,16 @@ class SegmentFault(msgspec.Struct, frozen=True):
     kept: str = ""
 
     def as_error(self) -> Corrupt:
-        """The fault as the error a caller or a report shows."""
         where = f"; the bytes are kept in {self.kept}" if self.kept else ""
         return Corrupt(
             f"log {self.log!r}: {self.reason} in {self.path} at offset {self.offset} "
             f"({self.end - self.offset} bytes){where}",
             code="log.damaged",
-            hint="what stands before and after it is readable; restore the file from a copy",
+            hint="the records before and after it are readable; restore the file from a copy",
         )
 
 
 def hole_fault(log: str, segment: Segment, hole: Hole | Damage) -> SegmentFault:
-    """The fault that a hole in a segment is."""
     reason = "a damaged record" if hole.end > hole.offset else "records are missing"
     return SegmentFault(log, str(segment.path), hole.offset, hole.end, reason)
 
@@ -255,17 +241,17 @@ def gap_reason(files: Files, segments: Sequence[Segment], position: int) -> str:
 
 
 class SegmentRead(msgspec.Struct):
-    """What reading a stretch of a segment gave: blocks, damage passed over, and where to go on."""
+    """Blocks that were read, damage that was skipped, and the offset at which to go on."""
 
     blocks: list[Block]
     damage: list[Damage]
     next_offset: int
     offsets: list[int] = msgspec.field(default_factory=list)
-    """Where the body of each block begins."""
+    """Offset of the body of each block."""
 
 
 class LocatedBlock(msgspec.Struct, frozen=True):
-    """A block and where its body stands: the segment by its first position, the offset in it."""
+    """A block with the location of its body: segment (by its first position) and offset."""
 
     block: Block
     segment: int
@@ -280,25 +266,23 @@ def read_blocks(
     max_records: int,
     max_bytes: int = READ_BYTES,
 ) -> SegmentRead:
-    """Blocks between two offsets that hold records after `position`, until `max_records` or
-    `max_bytes` are reached.
-
-    Every body is checked; what fails, or stands there a second time, is passed over and handed back
-    as damage.
+    """Blocks between two offsets with records after `position`, until `max_records` or `max_bytes`
+    are reached. A body that fails its checksum, or repeats positions, is skipped and returned as
+    damage.
     """
     found = SegmentRead([], [], start)
-    window = _ReadWindow(read, end)
+    window = ByteWindow(read, end, _CHUNK_BYTES)
     wanted, room, reached = max_records, max_bytes, 0
     while wanted > 0 and room > 0 and found.next_offset < end:
         at = found.next_offset
         header = decode_header(*window.covering(at, HEADER_BYTES))
         if header is None:
-            _pass_over(read, at, end, found)
+            _skip_damage(read, at, end, found)
             continue
         chunk, start_of_frame = window.covering(at, header.frame_bytes)
         body = chunk[start_of_frame + HEADER_BYTES : start_of_frame + header.frame_bytes]
         if not body_is_sound(header, body):
-            _pass_over(read, at, end, found)
+            _skip_damage(read, at, end, found)
             continue
         found.next_offset = at + header.frame_bytes
         if header.first <= reached:
@@ -313,25 +297,7 @@ def read_blocks(
     return found
 
 
-class _ReadWindow:
-    """The bytes read last; the next frames mostly lie in them."""
-
-    def __init__(self, read: ReadAt, end: int) -> None:
-        self._read, self._end = read, end
-        self._start, self._bytes = 0, b""
-
-    def covering(self, offset: int, length: int) -> tuple[bytes, int]:
-        """Bytes that reach from `offset` over `length` (or to the end), and where in them `offset`
-        is.
-        """
-        relative = offset - self._start
-        if relative < 0 or relative + length > len(self._bytes):
-            wanted = min(max(_CHUNK_BYTES, length), self._end - offset)
-            self._start, self._bytes, relative = offset, self._read(offset, wanted), 0
-        return self._bytes, relative
-
-
-def _pass_over(read: ReadAt, offset: int, end: int, found: SegmentRead) -> None:
+def _skip_damage(read: ReadAt, offset: int, end: int, found: SegmentRead) -> None:
     item = next(scan(read, offset, end), None)
     if isinstance(item, Damage):
         found.damage.append(item)
@@ -341,9 +307,7 @@ def _pass_over(read: ReadAt, offset: int, end: int, found: SegmentRead) -> None:
 
 
 def load_index(files: Files, segment: Segment, until: int) -> tuple[SegmentIndex, bool]:
-    """Index of a closed segment that ends before position `until`, and whether it had to be
-    rebuilt.
-    """
+    """Index of a closed segment that ends before position `until`, and whether it was rebuilt."""
     index = read_index(files, segment)
     if index is not None and index.last >= until - 1:
         return index, False
@@ -351,29 +315,25 @@ def load_index(files: Files, segment: Segment, until: int) -> tuple[SegmentIndex
     file = files.open_to_read(segment.path)
     try:
         walk = GroupWalk(index, until=until)
-        walk.take_all(scan(file.read_at, index.end, file.size(), bodies=False))
-        walk.end_of_closed()
+        walk.add_all(scan(file.read_at, index.end, file.size(), bodies=False))
+        walk.finish_closed()
     finally:
         file.close()
     return index, True
 
 
 def read_index(files: Files, segment: Segment) -> SegmentIndex | None:
-    """The index kept beside a segment; None when there is none that can be used."""
+    """The saved index of a segment; None when there is none that can be used."""
     try:
-        file = files.open_to_read(segment.index_path)
+        return SegmentIndex.decode(read_whole(files, segment.index_path), segment.first)
     except FileNotFoundError:
         return None
-    try:
-        return SegmentIndex.decode(file.read_at(0, file.size()), segment.first)
-    finally:
-        file.close()
 
 
 def segments_in(files: Files, directory: Path) -> list[Segment]:
-    """The segments of a log's directory, by first position; files of other names are left alone.
+    """The segments of a log's directory, by first position; files of other names are ignored.
 
-    An index without its segment proves that the segment was lost: letting one go removes the index
+    An index without its segment proves that the segment was lost: retention removes the index
     first.
     """
     firsts = set()
@@ -408,7 +368,6 @@ def encode_log_name(log: str) -> str:
 
 
 def decode_log_name(name: str) -> str:
-    """The log name again."""
     return unquote(name)
 
 
@@ -426,21 +385,21 @@ def _escape_upper(part: str) -> str:
 
 
 class RecoveredSegment(msgspec.Struct):
-    """The index of what is whole, the bytes the file now has, and what was found damaged."""
+    """The index of the whole groups, the bytes of the file now, and the damage found."""
 
     index: SegmentIndex
     size: int
     faults: list[SegmentFault]
     is_shortened: bool = False
-    """Whether the saved index knew of more than the file has: it must not be believed again."""
+    """Whether the saved index covers more than the file has: it must not be trusted again."""
     is_saved: bool = False
-    """Whether the saved index says all of this, and the file has nothing else."""
+    """Whether the saved index covers the whole file."""
 
 
 def recover(files: Files, log: str, segment: Segment, file: OpenFile) -> RecoveredSegment:
-    """Finds the end of the last whole group and cuts what stands behind it.
+    """Finds the end of the last whole group and cuts off the bytes behind it.
 
-    Reads only what the saved index does not cover: nothing after a clean close. Raises OSError.
+    Reads only bytes that the saved index does not cover: none after a clean close. Raises OSError.
     """
     size = file.size()
     saved = read_index(files, segment)
@@ -450,7 +409,7 @@ def recover(files: Files, log: str, segment: Segment, file: OpenFile) -> Recover
     faults = [hole_fault(log, segment, hole) for hole in index.holes]
     tail = file.read_at(index.end, size - index.end).rstrip(b"\0") if index.end < size else b""
     if tail:
-        kept = _put_aside(files, segment, index.end, tail)
+        kept = _keep_copy(files, segment, index.end, tail)
         # No sync: nothing is written behind the cut before the next append, whose sync covers it.
         file.truncate(index.end)
         end = index.end + len(tail)
@@ -463,19 +422,19 @@ def recover(files: Files, log: str, segment: Segment, file: OpenFile) -> Recover
 def _walk_tail(
     segment: Segment, file: OpenFile, size: int, saved: SegmentIndex | None
 ) -> tuple[SegmentIndex, bool]:
-    """What of the file is whole, and whether it was longer once."""
+    """The index of the file's whole groups, and whether the file was longer once."""
     index = SegmentIndex(segment.first) if saved is None or saved.end > size else saved
-    GroupWalk(index).take_all(scan(file.read_at, index.end, size))
+    GroupWalk(index).add_all(scan(file.read_at, index.end, size))
     if saved is not None and saved.last > index.last:
-        # Somebody shortened the file. The positions were given away once and are not given again.
+        # Somebody shortened the file. Its positions were used once and are not used again.
         missing = saved.last - index.last
         index.holes.append(Hole(index.end, saved.end, index.last + 1, missing))
         index.last = saved.last
     return index, saved is not None and saved.end > index.end
 
 
-def _put_aside(files: Files, segment: Segment, offset: int, tail: bytes) -> str:
-    """A write cut short was acknowledged to nobody. Yet rot looks alike, so its bytes are kept."""
+def _keep_copy(files: Files, segment: Segment, offset: int, tail: bytes) -> str:
+    """Keeps bytes that are cut off: bit rot looks like a write cut short."""
     path = segment.path.with_suffix(f".cut-{offset}")
     kept = files.open(path)
     try:
@@ -486,13 +445,9 @@ def _put_aside(files: Files, segment: Segment, offset: int, tail: bytes) -> str:
     return str(path)
 
 
-_CUT = ".cut-"
-
-
 def orphan_files(files: Files, directory: Path, segments: Sequence[Segment]) -> list[Path]:
-    """Indexes and bytes put aside of segments that are not there any more.
-
-    What was put aside from a segment that is still there stays: it may be needed to mend it.
+    """Indexes, and copies of bytes that were cut off, of segments that are gone; those of existing
+    segments may be needed for a repair.
     """
     kept = {segment.path.stem for segment in segments}
     return [
@@ -504,5 +459,5 @@ def orphan_files(files: Files, directory: Path, segments: Sequence[Segment]) -> 
 
 def _is_ours(name: str) -> bool:
     stem, _dot, ending = name.partition(".")
-    known = ending.startswith((_CUT[1:], INDEX_ENDING[1:]))
+    known = ending.startswith(("cut-", INDEX_ENDING[1:]))
     return known and stem.isascii() and stem.isdigit()

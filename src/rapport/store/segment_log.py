@@ -1,14 +1,8 @@
-"""The one segment file that is written: room reserved ahead, and distrust after a failure. [CH-13]
+"""One log as segment files: appending groups with one sync, reading, trimming. [CH-13]
 
-The one rule of order: a group is written, synced, and only then shown and followed by the next.
-
-The segment files of one log: which there are, their indexes and sizes, what is damaged. [CH-13]
-
-Knows closed segments and the names of all; the bytes of the growing one are `segment_growing.py`'s.
-
-One log as segment files: appending groups with one sync, reading, trimming. [CH-13]
-
-Made of a shelf of segments and the one that grows; here positions meet files.
+`SegmentDirectory` knows the files of a log, `ActiveSegment` writes the last one, `SegmentLog` maps
+positions to both. The one rule of order: a group is written and synced, and only then shown to
+readers and followed by the next.
 """
 
 from __future__ import annotations
@@ -21,11 +15,18 @@ from contextlib import suppress
 from itertools import islice, pairwise
 from pathlib import Path
 
-from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import READ_BYTES, Block, LogPiece, check_contiguous
+from rapport.store.base import (
+    MAX_BODY_BYTES,
+    READ_BYTES,
+    Block,
+    LogPiece,
+    check_contiguous,
+    check_sizes,
+    place_blocks,
+)
 from rapport.store.files import Files, OpenFile, disk_error
-from rapport.store.frames import HEADER_BYTES, MAX_BODY_BYTES, encode_header
+from rapport.store.frames import HEADER_BYTES, encode_header
 from rapport.store.segment_files import (
     LocatedBlock,
     Segment,
@@ -51,8 +52,8 @@ MOST_OPEN = 256
 
 
 class OpenSegments:
-    """The growing segments of a store whose files are open; the least recently used is closed when
-    there are too many. For any thread.
+    """The active segments of a store whose files are open; the least recently used file is closed
+    when there are too many. Thread-safe.
     """
 
     def __init__(self, most: int = MOST_OPEN) -> None:
@@ -61,7 +62,7 @@ class OpenSegments:
         self._open: OrderedDict[ActiveSegment, None] = OrderedDict()
 
     def note_use(self, segment: ActiveSegment) -> None:
-        """The segment is about to be written and has its file open."""
+        """Registers a segment that is about to be written and has its file open."""
         with self._guard:
             self._open[segment] = None
             self._open.move_to_end(segment)
@@ -72,16 +73,16 @@ class OpenSegments:
                 self.forget(one)
 
     def forget(self, segment: ActiveSegment) -> None:
-        """The segment has no file open any more."""
+        """Drops a segment whose file is closed."""
         with self._guard:
             self._open.pop(segment, None)
 
 
 class ActiveSegment:
-    """A segment file that is written; `index` tells what of it is whole, durable and shown.
+    """The last segment file of a log; `index` covers the groups that are durable and shown.
 
-    Used by the thread that appends; the file is opened when it is needed, and may be closed by the
-    pool between two writes. Methods raise OSError.
+    Used by the thread that appends. The file is opened when needed, and OpenSegments may close it
+    between two writes. Methods raise OSError.
     """
 
     def __init__(
@@ -94,17 +95,17 @@ class ActiveSegment:
         *,
         size: int = 0,
     ) -> None:
-        """`size`: the bytes the file has, reserved ones too."""
+        """`size`: the bytes of the file, reserved ones included."""
         self.segment, self.index = segment, index
         self._log_name, self._files = log, files
         self._pool, self._busy = pool, threading.Lock()
         self._file: OpenFile | None = None
         self._is_sound = True
-        """Whether nothing but reserved room stands behind what is durable."""
+        """Whether only reserved room stands behind the durable bytes."""
         self._allocated = size
 
     def write(self, pieces: Sequence[bytes], most_bytes: int) -> None:
-        """Writes and syncs them behind what is durable; when it fails, nothing of it counts.
+        """Writes and syncs a group behind the durable bytes; after a failure nothing of it counts.
 
         Reserves room up to `most_bytes` of file.
         """
@@ -120,11 +121,11 @@ class ActiveSegment:
                 file.write_at(self.index.end, *pieces)
                 file.sync()
             except OSError:
-                self._distrust()
+                self._cut_tail()
                 raise
 
     def sound_file(self) -> OpenFile:
-        """The file; opened anew and cut to what is durable when the last write failed."""
+        """The file; reopened and cut to the durable bytes when the last write failed."""
         if self._file is None:
             file = self._files.open(self.segment.path)
             try:
@@ -138,14 +139,14 @@ class ActiveSegment:
             self._file = file
         return self._file
 
-    def give_back_room(self) -> None:
-        """Cuts reserved room off."""
+    def release_room(self) -> None:
+        """Cuts off reserved room."""
         # Unsynced on purpose: reserved zeros that come back after a power cut do no harm.
         self.sound_file().truncate(self.index.end)
         self._allocated = self.index.end
 
     def release_file(self) -> bool:
-        """Closes the file unless it is being written just now; whether it is closed."""
+        """Closes the file unless it is being written; returns whether it is closed."""
         if not self._busy.acquire(blocking=False):
             return False
         try:
@@ -164,8 +165,8 @@ class ActiveSegment:
             file, self._file = self._file, None
             file.close()
 
-    def _distrust(self) -> None:
-        """A failed write leaves anything behind: it is cut now, or before the next append."""
+    def _cut_tail(self) -> None:
+        """Cuts off the remains of a failed write, now or before the next append."""
         self._close_file()
         self._is_sound = False
         try:
@@ -178,51 +179,45 @@ _MOST_FAULTS = 1000
 
 
 class SegmentDirectory:
-    """All segments of a log, oldest first; the last one grows. One thread changes it, any may look.
-
-    Methods that touch files raise OSError.
+    """All segments of a log, oldest first; the last one is active. One thread changes it, any
+    thread may read it. Methods that touch files raise OSError.
     """
 
     def __init__(self, log: str, directory: Path, files: Files) -> None:
         self.log, self.files = log, files
         self.guard = threading.Lock()
-        """Held while the list of segments, or how far the last one reaches, is read or changed."""
+        """Held while the list of segments, or the end of the last one, is read or changed."""
         self.faults: dict[tuple[str, int], SegmentFault] = {}
-        self.directory = directory
+        self.path = directory
         self._index_guard = threading.Lock()
         self._closed_bytes: int | None = None
         self.segments = segments_in(files, directory)
-        self._clear_leftovers()
+        self._remove_orphans()
         if not self.segments:
-            self.segments = [self.begin(1)]
+            self.segments = [self.create(1)]
 
-    @property
-    def growing(self) -> Segment:
-        """The last one."""
-        return self.segments[-1]
-
-    def begin(self, first: int) -> Segment:
-        """Makes the file of a new segment, its name durable; it is not on the shelf yet."""
-        segment = Segment(self.directory, first)
+    def create(self, first: int) -> Segment:
+        """Creates the file of a new segment, its name durable; `add` puts it into use."""
+        segment = Segment(self.path, first)
         self.files.open(segment.path).close()
-        self.files.sync_directory(self.directory)
+        self.files.sync_directory(self.path)
         return segment
 
-    def put(self, segment: Segment, *, former_bytes: int) -> None:
-        """Lets a new segment grow behind the present one, which is closed with so many bytes; the
-        caller holds the guard.
+    def add(self, segment: Segment, *, former_bytes: int) -> None:
+        """Makes a segment the active one; the former one is closed with so many bytes. The caller
+        holds the guard.
         """
         if self._closed_bytes is not None:
             self._closed_bytes += former_bytes
-        self.growing.size = former_bytes
+        self.segments[-1].size = former_bytes
         self.segments.append(segment)
 
     def number_of(self, position: int) -> int:
-        """Index of the segment that holds a position, of the oldest when it is gone."""
+        """Number of the segment that holds a position; of the oldest when that is gone."""
         return max(bisect_right(self.segments, position, key=lambda segment: segment.first) - 1, 0)
 
     def path_of(self, first: int) -> Path | None:
-        """The file of the segment that begins at a position; None when it is let go."""
+        """The file of the segment that begins at a position; None when it is gone."""
         with self.guard:
             segment = self.segments[self.number_of(first)]
         return segment.path if segment.first == first else None
@@ -230,7 +225,7 @@ class SegmentDirectory:
     # --- closed segments --------------------------------------------------------------------------
 
     def closed_index(self, segment: Segment) -> SegmentIndex:
-        """The index of a closed segment, read or made when first asked for."""
+        """The index of a closed segment, read or rebuilt when first needed."""
         with self._index_guard:
             if segment.index is None:
                 index, rebuilt = load_index(self.files, segment, self._end_of(segment))
@@ -242,7 +237,6 @@ class SegmentDirectory:
             return segment.index
 
     def _end_of(self, segment: Segment) -> int:
-        """First position behind a closed segment."""
         with self.guard:
             for closed, following in pairwise(self.segments):
                 if closed is segment:
@@ -250,7 +244,7 @@ class SegmentDirectory:
         raise FileNotFoundError(segment.path)
 
     def size_of(self, segment: Segment) -> int:
-        """Bytes of a closed segment, 0 when its file is missing; looks at the file once."""
+        """Bytes of a closed segment; 0 when its file is missing."""
         if segment.size is None:
             try:
                 file = self.files.open_to_read(segment.path)
@@ -263,45 +257,44 @@ class SegmentDirectory:
         return segment.size
 
     def closed_bytes(self) -> int:
-        """Bytes of all closed segments; looks at every file once, then counts along."""
+        """Bytes of all closed segments; reads every file's size once, then counts."""
         if self._closed_bytes is None:
             self._closed_bytes = sum(self.size_of(one) for one in self.segments[:-1])
         return self._closed_bytes
 
     def remove_oldest(self) -> None:
-        """Takes the oldest segment off the shelf and off the disk, durably; it must be closed."""
+        """Removes the oldest segment, durably; it must be closed."""
         gone = self.segments[0]
         size = self.size_of(gone) if self._closed_bytes is not None else 0
         with self.guard:
             self.segments = self.segments[1:]
         try:
-            # The index first, durably: one that is left alone tells of a segment that was lost.
+            # The index first, durably: an index without its segment means that that was lost.
             for path in (gone.index_path, gone.path):
                 with suppress(FileNotFoundError):
                     self.files.remove(path)
-                    self.files.sync_directory(self.directory)
+                    self.files.sync_directory(self.path)
         except OSError:
-            if gone.path.name in self.files.names(self.directory):
+            if gone.path.name in self.files.names(self.path):
                 with self.guard:
                     self.segments = [gone, *self.segments]
             raise
         if self._closed_bytes is not None:
             self._closed_bytes -= size
         self.faults = {key: one for key, one in self.faults.items() if key[0] != str(gone.path)}
-        self._clear_leftovers()
+        self._remove_orphans()
 
-    def _clear_leftovers(self) -> None:
-        """Removes what belonged to segments that are gone; the next start would do it, too."""
-        for path in orphan_files(self.files, self.directory, self.segments):
+    def _remove_orphans(self) -> None:
+        for path in orphan_files(self.files, self.path, self.segments):
             self.files.remove(path)
 
     # --- what is kept beside them -----------------------------------------------------------------
 
     def save_index(self, segment: Segment, index: SegmentIndex, *, durable: bool = False) -> None:
-        """No error when it fails: an index that is lost or half there is made again.
+        """Writes the index file; only logs a failure, because a missing index is rebuilt.
 
-        At a clean close its name is made durable: it then proves that the last group was whole, so
-        that rot in it is not mistaken for a write cut short.
+        At a clean close the file is made durable: it then proves that the last group was whole, so
+        that bit rot in it is not mistaken for a write cut short.
         """
         try:
             self.write_index(segment, index, durable=durable)
@@ -310,7 +303,6 @@ class SegmentDirectory:
             _log.warning("index not saved", log=self.log, path=path, error=str(error))
 
     def write_index(self, segment: Segment, index: SegmentIndex, *, durable: bool) -> None:
-        """The same for an index that has to be there."""
         fresh = segment.index_path.with_suffix(".index-new")
         file = self.files.open(fresh)
         try:
@@ -322,10 +314,10 @@ class SegmentDirectory:
             file.close()
         self.files.rename(fresh, segment.index_path)
         if durable:
-            self.files.sync_directory(self.directory)
+            self.files.sync_directory(self.path)
 
     def report(self, fault: SegmentFault) -> None:
-        """Keeps a fault and tells of it, once."""
+        """Records a fault and logs it, once."""
         key = (fault.path, fault.offset)
         if key not in self.faults and len(self.faults) < _MOST_FAULTS:
             self.faults[key] = fault
@@ -349,47 +341,45 @@ class SegmentLog:
         self.name, self._pool = name, pool
         self._files, self._segment_bytes = files, segment_bytes
         self._hints: dict[int, tuple[int, int]] = {}
-        self._shelf = SegmentDirectory(name, directory, files)
+        self._directory = SegmentDirectory(name, directory, files)
         self._is_saved = False
-        """Whether the saved index of the growing segment says all that is there."""
-        self._growing = self._recovered(self._shelf.growing)
+        """Whether the saved index of the active segment covers all of it."""
+        self._active = self._recovered(self._directory.segments[-1])
 
     def _recovered(self, segment: Segment) -> ActiveSegment:
         file = self._files.open(segment.path)
         try:
             found = recover(self._files, self.name, segment, file)
             if found.is_shortened:
-                # Before anything is appended: by the old index the next start would look for it
-                # behind the place where it stands.
-                self._shelf.write_index(segment, found.index, durable=True)
+                # Before the next append: the next start would look for its frames behind the end
+                # that the old index names.
+                self._directory.write_index(segment, found.index, durable=True)
         finally:
             file.close()
         segment.index, self._is_saved = found.index, found.is_saved
         for fault in found.faults:
-            self._shelf.report(fault)
+            self._directory.report(fault)
         return ActiveSegment(
             self.name, self._files, segment, self._pool, found.index, size=found.size
         )
 
     @property
     def faults(self) -> dict[tuple[str, int], SegmentFault]:
-        """Damage met so far, by file and offset."""
-        return self._shelf.faults
+        """Damage found so far, by file and offset."""
+        return self._directory.faults
 
     # --- appending --------------------------------------------------------------------------------
 
     def append(self, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
         """Writes and syncs all blocks as one group; raises StoreUnavailable."""
-        placed, first = [], self.last + 1
-        for count, body in blocks:
-            placed.append(Block(first, count, received, body))
-            first += count
+        placed = place_blocks(blocks, self.last + 1, received, MAX_BODY_BYTES)
         self._append_group(placed)
         return placed
 
     def restore(self, blocks: Sequence[Block]) -> None:
-        """Appends blocks at the positions and with the times they had; see MovableLogStore."""
+        """See MovableLogStore."""
         check_contiguous(self.name, self.last, blocks)
+        check_sizes(blocks, MAX_BODY_BYTES)
         self._append_group(blocks)
 
     def _append_group(self, placed: Sequence[Block]) -> None:
@@ -398,58 +388,53 @@ class SegmentLog:
         group = _encode(placed)
         try:
             segment_bytes = self._segment_bytes()
-            if self._growing.index.end >= segment_bytes:
+            if self._active.index.end >= segment_bytes:
                 self._roll()
             self._is_saved = False
-            self._growing.write(group, segment_bytes)
+            self._active.write(group, segment_bytes)
         except OSError as error:
             raise disk_error(f"cannot append to log {self.name!r}", error) from error
         self._show(placed)
 
     def _show(self, placed: Sequence[Block]) -> None:
-        with self._shelf.guard:
-            index, first = self._growing.index, self._growing.segment.first
+        with self._directory.guard:
+            index, first = self._active.index, self._active.segment.first
             for block in placed:
                 self._hint(block.first - 1, index.end, first)
                 index.extend(block.first, block.last, HEADER_BYTES + len(block.body))
 
     def _roll(self, first: int | None = None) -> None:
-        """Closes the full segment and begins the next, whose name is durable before its content."""
-        full = self._growing
-        full.give_back_room()
-        self._shelf.save_index(full.segment, full.index)
-        segment = self._shelf.begin(first or full.index.last + 1)
+        """Closes the active segment and begins the next; its name is durable first."""
+        full = self._active
+        full.release_room()
+        self._directory.save_index(full.segment, full.index)
+        segment = self._directory.create(first or full.index.last + 1)
         segment.index = SegmentIndex(segment.first)
         full.close()
-        with self._shelf.guard:
-            self._shelf.put(segment, former_bytes=full.index.end)
+        with self._directory.guard:
+            self._directory.add(segment, former_bytes=full.index.end)
             self._is_saved = False
-            self._growing = ActiveSegment(
-                self.name, self._files, segment, self._pool, segment.index
-            )
+            self._active = ActiveSegment(self.name, self._files, segment, self._pool, segment.index)
 
     # --- reading ----------------------------------------------------------------------------------
 
     @property
     def last(self) -> int:
-        """Last durable position."""
-        return self._growing.index.last
+        return self._active.index.last
 
     @property
     def first(self) -> int:
-        """Oldest position kept."""
-        return self._shelf.segments[0].first
+        return self._directory.segments[0].first
 
     def read_after(self, position: int, max_records: int) -> list[Block]:
-        """Whole blocks holding records after `position`; see LogStore."""
         return [placed.block for placed in self.read_placed(position, max_records)]
 
     def read_placed(self, position: int, max_records: int) -> list[LocatedBlock]:
-        """The same, each with its place."""
+        """See LocatedLogs."""
         blocks: list[LocatedBlock] = []
         wanted, room = max_records, READ_BYTES
         while wanted > 0 and room > 0:
-            with self._shelf.guard:
+            with self._directory.guard:
                 place = self._place_after(position)
             if place is None:
                 return blocks
@@ -457,9 +442,9 @@ class SegmentLog:
             try:
                 found = self._read_segment(segment, offset, end, position, (wanted, room))
             except FileNotFoundError:
-                if segment not in self._shelf.segments:
-                    continue  # trimmed while we looked; begin with what is left
-                self._shelf.report(
+                if segment not in self._directory.segments:
+                    continue  # trimmed meanwhile; begin with the segments that are left
+                self._directory.report(
                     SegmentFault(self.name, str(segment.path), 0, 0, "a missing file")
                 )
                 found = []
@@ -472,14 +457,14 @@ class SegmentLog:
         return blocks
 
     def _place_after(self, position: int) -> tuple[Segment, int | None, int, int] | None:
-        """Segment, offset (None: ask its index), end and last position of where to read."""
-        index, segments = self._growing.index, self._shelf.segments
+        """Segment, offset (None: to be found in its index), end and last position to read."""
+        index, segments = self._active.index, self._directory.segments
         if position >= index.last:
             return None
-        number = self._shelf.number_of(position + 1)
+        number = self._directory.number_of(position + 1)
         segment, hint = segments[number], self._hints.get(position)
         offset = hint[1] if hint and hint[0] == segment.first else None
-        if segment is not self._growing.segment:
+        if segment is not self._active.segment:
             return segment, offset, -1, segments[number + 1].first - 1
         if offset is None:
             offset = index.locate(position + 1)
@@ -490,7 +475,7 @@ class SegmentLog:
     ) -> list[LocatedBlock]:
         """`most`: records and bytes."""
         if end < 0:
-            index = self._shelf.closed_index(segment)
+            index = self._directory.closed_index(segment)
             end = index.end
             offset = index.locate(position + 1) if offset is None else offset
         file = self._files.open_to_read(segment.path)
@@ -499,9 +484,9 @@ class SegmentLog:
         finally:
             file.close()
         for damage in found.damage:
-            self._shelf.report(hole_fault(self.name, segment, damage))
+            self._directory.report(hole_fault(self.name, segment, damage))
         if found.blocks:
-            with self._shelf.guard:
+            with self._directory.guard:
                 self._hint(found.blocks[-1].last, found.next_offset, segment.first)
         return [
             LocatedBlock(block, segment.first, offset)
@@ -509,32 +494,28 @@ class SegmentLog:
         ]
 
     def _hint(self, position: int, offset: int, segment_first: int) -> None:
-        """Remembers where the block after `position` begins, for a reader that goes on there."""
+        """Caches the offset of the block after `position`, for a reader that goes on there."""
         if len(self._hints) >= _MOST_HINTS:
-            self._hints.clear()  # the index finds the rest, a little later
+            self._hints.clear()  # the index finds the offsets again
         self._hints[position] = (segment_first, offset)
 
     def gap_reason(self, position: int) -> str:
-        """Why a position cannot be read; see LogGaps."""
-        with self._shelf.guard:
-            segments = self._shelf.segments
+        """See LogGaps."""
+        with self._directory.guard:
+            segments = self._directory.segments
         return gap_reason(self._files, segments, position)
 
     def segment_path(self, first: int) -> Path | None:
-        """The file of the segment that begins at a position; None when it is let go."""
-        return self._shelf.path_of(first)
+        return self._directory.path_of(first)
 
-    # --- keeping house ----------------------------------------------------------------------------
+    # --- retention --------------------------------------------------------------------------------
 
     def pieces(self, limit: int) -> list[LogPiece]:
-        """The oldest segments that hold something, the growing one among them; see PiecedLogStore.
-
-        Reads two records of each segment once.
-        """
-        with self._shelf.guard:
-            segments = self._shelf.segments[: limit + 1]
+        """See PiecedLogStore; a piece is a segment. Reads two records of each segment once."""
+        with self._directory.guard:
+            segments = self._directory.segments[: limit + 1]
             ends = [segment.first - 1 for segment in segments[1:]]
-            ends.append(self._growing.index.last)
+            ends.append(self._active.index.last)
             ending = list(zip(segments[:limit], ends, strict=False))
         try:
             found = (self._piece(segment, last) for segment, last in ending)
@@ -545,47 +526,43 @@ class SegmentLog:
     def _piece(self, segment: Segment, last: int) -> LogPiece | None:
         if last < segment.first:
             return None
-        if segment is self._growing.segment:
-            size = self._growing.index.end
+        if segment is self._active.segment:
+            size = self._active.index.end
             return LogPiece(segment.first, last, size, *self._times(segment, last))
         if segment.times is None:
             segment.times = self._times(segment, last)
-        return LogPiece(segment.first, last, self._shelf.size_of(segment), *segment.times)
+        return LogPiece(segment.first, last, self._directory.size_of(segment), *segment.times)
 
     def _times(self, segment: Segment, last: int) -> tuple[int, int]:
-        """When its oldest and newest readable records came; what is damaged takes the time of its
-        neighbour.
-        """
+        """Times of the oldest and newest readable records."""
         oldest = self.read_after(segment.first - 1, 1)
         newest = self.read_after(last - 1, 1) or oldest
         times = [block.received for block in (*oldest, *newest)]
         return (min(times), max(times)) if times else (0, 0)
 
     def kept_bytes(self) -> int:
-        """Bytes of all segments; looks at every file once, then counts along."""
         try:
-            return self._shelf.closed_bytes() + self._growing.index.end
+            return self._directory.closed_bytes() + self._active.index.end
         except OSError as error:
             raise disk_error(f"cannot look at log {self.name!r}", error) from error
 
     def closed_end(self) -> int:
-        """Last position of the closed segments; see PiecedLogStore."""
-        return self._growing.segment.first - 1
+        return self._active.segment.first - 1
 
-    def look_for_files(self) -> None:
+    def find_missing_files(self) -> None:
         """Reports segments whose files have vanished."""
-        with self._shelf.guard:
-            segments = list(self._shelf.segments)
-        there = set(self._files.names(self._shelf.directory))
+        with self._directory.guard:
+            segments = list(self._directory.segments)
+        there = set(self._files.names(self._directory.path))
         for segment in segments:
-            if segment.path.name not in there and segment in self._shelf.segments:
-                self._shelf.report(
+            if segment.path.name not in there and segment in self._directory.segments:
+                self._directory.report(
                     SegmentFault(self.name, str(segment.path), 0, 0, "a missing file")
                 )
 
     def close_piece(self) -> None:
-        """Begins the next segment unless the present one is empty; by the thread that appends."""
-        if self.last < self._growing.segment.first:
+        """Begins the next segment unless the active one is empty; by the thread that appends."""
+        if self.last < self._active.segment.first:
             return
         try:
             self._roll()
@@ -594,12 +571,12 @@ class SegmentLog:
 
     def skip_to(self, position: int) -> None:
         """Begins a segment at a later position; see MovableLogStore."""
-        shelf = self._shelf
+        directory = self._directory
         try:
             if position > self.last + 1:
                 self._roll(position)
-            while len(shelf.segments) > 1 and shelf.size_of(shelf.segments[0]) == 0:
-                shelf.remove_oldest()  # the log was new: nothing was ever before `position`
+            while len(directory.segments) > 1 and directory.size_of(directory.segments[0]) == 0:
+                directory.remove_oldest()  # the log was new: nothing was ever before `position`
         except OSError as error:
             raise disk_error(f"cannot begin a segment of log {self.name!r}", error) from error
 
@@ -608,41 +585,34 @@ class SegmentLog:
         stays. Each is off the disk before the next one goes, so a power cut leaves no gap.
         """
         try:
-            while len(self._shelf.segments) > 1 and self._shelf.segments[1].first <= before:
-                self._shelf.remove_oldest()
+            while len(self._directory.segments) > 1 and self._directory.segments[1].first <= before:
+                self._directory.remove_oldest()
         except OSError as error:
             raise disk_error(f"cannot trim log {self.name!r}", error) from error
 
     def close(self) -> None:
-        """Gives reserved room back and saves the index, so that opening again need not scan. A log
-        that was only read is left as it is.
+        """Cuts off reserved room and saves the index, so that opening need not scan. A log that was
+        only read stays as it is.
         """
-        growing = self._growing
+        active = self._active
         try:
             if not self._is_saved:
-                growing.give_back_room()
-                self._shelf.save_index(growing.segment, growing.index, durable=True)
+                active.release_room()
+                self._directory.save_index(active.segment, active.index, durable=True)
         except OSError as error:
             raise disk_error(f"cannot close log {self.name!r}", error) from error
         finally:
-            growing.close()
+            active.close()
 
     def discard(self) -> None:
-        """Ends without saving anything; for a log that never held anything."""
-        self._growing.close()
+        """Ends without saving anything; for a log that never held records."""
+        self._active.close()
 
 
 def _encode(placed: Sequence[Block]) -> list[bytes]:
-    """The frames of one group, a header and a body each; raises InvalidInput for a block that
-    cannot be kept.
-    """
+    """The frames of one group, a header and a body each."""
     group: list[bytes] = []
     for index, block in enumerate(placed):
-        if block.count < 1 or len(block.body) > MAX_BODY_BYTES:
-            raise InvalidInput(
-                f"a block of {block.count} records and {len(block.body)} bytes cannot be kept",
-                code="log.bad_block_size",
-            )
         header = encode_header(
             block.body,
             first=block.first,
@@ -653,8 +623,3 @@ def _encode(placed: Sequence[Block]) -> list[bytes]:
         )
         group += (header, block.body)
     return group
-
-
-def closed_error() -> StoreUnavailable:
-    """The error of a store that was closed."""
-    return StoreUnavailable("the log store is closed", code="store.closed")

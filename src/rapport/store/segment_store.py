@@ -1,6 +1,8 @@
-"""Logs as CRC-checked segment files: one sync per append, one writing process. [CH-13]
+"""Logs as checksummed segment files in a directory: one sync per append, one writing process.
+[CH-13]
 
-Reading a log that another process writes: segments and tail, without its lock. [CH-13]
+`SegmentLogStore` writes and reads under a lock; `SegmentLogReader` follows the files of a log that
+another process writes, without the lock.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TypeVar
 
 from rapport.core.errors import Corrupt, RapportError
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import READ_BYTES, Block, LogPiece
+from rapport.store.base import READ_BYTES, Block, LogPiece, closed_error
 from rapport.store.event_locations import EventLocation, EventReader
 from rapport.store.files import DiskFiles, Files, Lock, disk_error
 from rapport.store.frames import Damage, scan
@@ -37,14 +39,14 @@ from rapport.store.segment_files import (
     read_index,
     segments_in,
 )
-from rapport.store.segment_log import MOST_OPEN, OpenSegments, SegmentLog, closed_error
+from rapport.store.segment_log import MOST_OPEN, OpenSegments, SegmentLog
 
 _log = get_logger(__name__)
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 _LEAST_SEGMENT = 64 * 1024
 _LOGS_AT_ONCE = 200
-"""Whose files are looked for at once, so that thousands of logs cost little."""
+"""Logs whose files `find_damage` checks in one call, so that thousands of logs cost little."""
 
 
 def _no_limit(_log: str) -> int:
@@ -55,9 +57,9 @@ class SegmentLogStore:
     """A LogStore in a directory: `logs/<name>/<first position>.log`, each with a rebuildable
     `.index`.
 
-    Opening takes the writer's lock and lists names; a log's last segment is checked when the log is
-    first used, so opening does not depend on how much is kept. Damage is passed over, kept, and
-    listed by `problems`.
+    Opening acquires the writer's lock and lists names; a log's last segment is checked when the log
+    is first used, so the cost of opening does not depend on the amount of data. Damaged bytes are
+    skipped, kept, and listed by `problems`.
     """
 
     def __init__(
@@ -76,14 +78,14 @@ class SegmentLogStore:
         self._open: dict[str, SegmentLog] = {}
         self._pool = OpenSegments(most_open)
         self._durable_names: set[str] = set()
-        """Directories of logs whose names outlive a power cut."""
+        """Directories of logs whose names are durable."""
         self._event_reader = EventReader(self._files)
         self._looked_at = ""
         self._lock: Lock | None = self._prepare(directory)
 
     def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
-        """See LogStore; one write and one sync, whatever the number of blocks. Of a new log whose
-        first append fails nothing stays on the disk.
+        """See LogStore; one write and one sync for any number of blocks. A new log whose first
+        append fails leaves nothing on the disk.
         """
         found = self._open.get(log)
         if found is not None:
@@ -105,24 +107,20 @@ class SegmentLogStore:
     def read_placed(
         self, log: str, position: int, *, max_records: int = 10_000
     ) -> list[LocatedBlock]:
-        """As `read_after`, each block with its place; see PlacedLogs."""
         found = self._log_if_any(log)
         return found.read_placed(position, max_records) if found else []
 
     def read_spots(self, log: str, spots: Sequence[EventLocation]) -> list[bytes | None]:
-        """See PlacedLogs."""
         found = self._log_if_any(log)
         if found is None:
             return [None] * len(spots)
         return self._event_reader.read(log, spots, found.segment_path)
 
     def last_position(self, log: str) -> int:
-        """See LogStore."""
         found = self._log_if_any(log)
         return found.last if found else 0
 
     def first_position(self, log: str) -> int:
-        """See LogStore."""
         found = self._log_if_any(log)
         return found.first if found else 1
 
@@ -144,35 +142,29 @@ class SegmentLogStore:
         return found.pieces(limit) if found else []
 
     def trims_blocks(self, log: str) -> bool:
-        """See PiecedLogStore."""
         return False
 
     def kept_bytes(self, log: str) -> int:
-        """See PiecedLogStore."""
         found = self._log_if_any(log)
         return found.kept_bytes() if found else 0
 
     def close_piece(self, log: str) -> None:
-        """See PiecedLogStore."""
         found = self._log_if_any(log)
         if found:
             found.close_piece()
 
     def closed_end(self, log: str) -> int:
-        """See PiecedLogStore."""
         found = self._log_if_any(log)
         return found.closed_end() if found else 0
 
     def skip_to(self, log: str, position: int) -> None:
-        """See MovableLogStore."""
         self._log(log).skip_to(position)
 
     def restore(self, log: str, blocks: Sequence[Block]) -> None:
-        """See MovableLogStore."""
         self._log(log).restore(blocks)
 
     def remove(self, log: str) -> None:
-        """See MovableLogStore; a kill half-way leaves a part, which the next call removes."""
+        """See MovableLogStore; after a crash half-way the next call removes the rest."""
         directory = self._root / encode_log_name(log)
         with self._guard:
             if self._lock is None:
@@ -191,18 +183,16 @@ class SegmentLogStore:
             raise disk_error(f"cannot remove log {log!r}", error) from error
 
     def logs(self) -> list[str]:
-        """See LogStore."""
         names = {decode_log_name(name) for name in self._stored_names()}
         return sorted(names.union(self._open))
 
     def problems(self) -> list[Corrupt]:
-        """Every damage met so far, as errors naming file and offset."""
+        """Every damage found so far, as errors naming file and offset."""
         with self._guard:
             logs = list(self._open.values())
         return [fault.as_error() for log in logs for fault in log.faults.values()]
 
     def limit_pieces(self, limit_of: Callable[[str], int]) -> None:
-        """See LimitedPieces."""
         self._limit_of = limit_of
 
     def _segment_bytes_of(self, log: str) -> int:
@@ -210,7 +200,7 @@ class SegmentLogStore:
         return min(usual, max(limit, _LEAST_SEGMENT)) if limit else usual
 
     def find_damage(self) -> list[Corrupt]:
-        """See DamagedLogs; looks at a bounded number of logs each time, in turn."""
+        """See DamagedLogs; checks a bounded number of logs per call, in turn."""
         with self._guard:
             names = sorted(self._open)
             start = bisect_right(names, self._looked_at) % max(len(names), 1)
@@ -218,11 +208,10 @@ class SegmentLogStore:
             logs = [self._open[name] for name in turn]
         self._looked_at = turn[-1] if turn else ""
         for log in logs:
-            log.look_for_files()
+            log.find_missing_files()
         return self.problems()
 
     def close(self) -> None:
-        """See LogStore; gives the lock back."""
         with self._guard:
             logs, self._open = list(self._open.values()), {}
             lock, self._lock = self._lock, None
@@ -284,7 +273,7 @@ class SegmentLogStore:
             raise disk_error(f"cannot open log {name!r}", error) from error
 
     def _discard(self, log: str) -> None:
-        """Removes a log that holds nothing; an empty log that the disk keeps is no harm."""
+        """Removes a new log without records."""
         with self._guard:
             empty = self._open.pop(log, None)
         if empty is not None:
@@ -292,7 +281,7 @@ class SegmentLogStore:
             self._remove_directory(self._root / encode_log_name(log))
 
     def _remove_directory(self, directory: Path) -> None:
-        """Removes the directory of a log that holds nothing, and all in it, if the disk lets it."""
+        """Removes the directory of a log without records; only logs a failure."""
         try:
             for name in self._files.names(directory):
                 self._files.remove(directory / name)
@@ -315,11 +304,11 @@ _TRIES = 3
 
 
 class SegmentLogReader:
-    """The reading half of a LogStore, for processes that do not write.
+    """A LogReader for processes that do not write.
 
-    Shows whole groups only. A group may be seen between its write and the end of its sync, a tenth
-    of a millisecond before its writer acknowledges it; if the disk refuses just then, it has been
-    seen in vain. Nothing is ever changed, not even a missing index.
+    Shows whole groups only. A group may be visible between its write and the end of its sync, a
+    tenth of a millisecond before its writer acknowledges it; if the sync fails, it disappears
+    again. The reader never changes a file and does not create a missing index.
     """
 
     def __init__(self, directory: Path, *, files: Files | None = None) -> None:
@@ -329,15 +318,12 @@ class SegmentLogReader:
         self._tails: dict[str, _FollowedLog] = {}
 
     def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
-        """See LogStore; looks at the files anew each time."""
         return self._with(log, lambda tail: tail.read_after(position, max_records))
 
     def last_position(self, log: str) -> int:
-        """See LogStore."""
         return self._with(log, lambda tail: tail.last)
 
     def first_position(self, log: str) -> int:
-        """See LogStore."""
         return self._with(log, lambda tail: tail.first)
 
     def gap_reason(self, log: str, position: int) -> str:
@@ -345,49 +331,39 @@ class SegmentLogReader:
         return self._with(log, lambda tail: tail.gap_reason(position))
 
     def logs(self) -> list[str]:
-        """See LogStore."""
         names = self._files.names(self._root)
         return sorted(
             decode_log_name(name) for name in names if segments_in(self._files, self._root / name)
         )
 
     def problems(self) -> list[Corrupt]:
-        """Damage met so far."""
         with self._guard:
             return [
                 fault.as_error() for tail in self._tails.values() for fault in tail.faults.values()
             ]
 
     def close(self) -> None:
-        """Forgets what was learnt about the files; none is held open."""
         with self._guard:
             self._tails.clear()
 
-    def _with(self, log: str, ask: Callable[[_FollowedLog], T]) -> T:
+    def _with(self, log: str, query: Callable[[_FollowedLog], T]) -> T:
+        """Refreshes a log and queries it; again when the writer trimmed a file in between."""
         with self._guard:
             tail = self._tails.setdefault(
                 log, _FollowedLog(log, self._root / encode_log_name(log), self._files)
             )
-            try:
-                return self._ask(tail, ask)
-            except OSError as error:
-                raise disk_error(f"cannot read log {log!r}", error) from error
-
-    @staticmethod
-    def _ask(tail: _FollowedLog, ask: Callable[[_FollowedLog], T]) -> T:
-        """Asks again when the writer trimmed a file between our listing and our opening it."""
-        for _again in range(_TRIES):
-            try:
-                tail.refresh()
-                return ask(tail)
-            except FileNotFoundError:
-                continue
-        tail.refresh()
-        return ask(tail)
+            for attempt in range(_TRIES + 1):
+                try:
+                    tail.refresh()
+                    return query(tail)
+                except OSError as error:
+                    if not isinstance(error, FileNotFoundError) or attempt == _TRIES:
+                        raise disk_error(f"cannot read log {log!r}", error) from error
+            raise AssertionError("the last attempt returns or raises")
 
 
 class _FollowedLog:
-    """What is known of one log: its segments, and how far the last one has been walked."""
+    """The segments of one log, and how far the last one has been scanned."""
 
     def __init__(self, name: str, directory: Path, files: Files) -> None:
         self.name, self._directory, self._files = name, directory, files
@@ -404,8 +380,8 @@ class _FollowedLog:
         return self._segments[0].first if self._segments else 1
 
     def refresh(self) -> None:
-        """Takes in new segments and new groups of the last one; costs one listing and one header
-        when idle.
+        """Finds new segments and new groups of the last one; costs one listing and one header when
+        idle.
         """
         known = {segment.first: segment for segment in self._segments}
         found = [
@@ -415,7 +391,7 @@ class _FollowedLog:
         closed = [segment for segment in self._segments[-1:] if found and segment is not found[-1]]
         self._segments = found
         for segment in closed:
-            segment.index = None  # it has grown to its end since; its index is read or walked anew
+            segment.index = None  # it has grown since; its index is read or rebuilt
         if found:
             self._walk_tail(found[-1])
 
@@ -427,7 +403,7 @@ class _FollowedLog:
         file = self._files.open_to_read(segment.path)
         try:
             walk = GroupWalk(index)
-            walk.take_all(scan(file.read_at, index.end, file.size()))
+            walk.add_all(scan(file.read_at, index.end, file.size()))
         finally:
             file.close()
         self._note_holes(segment, index)
@@ -453,7 +429,7 @@ class _FollowedLog:
             file = self._files.open_to_read(segment.path)
         except FileNotFoundError:
             if not self._is_lost(segment):
-                raise  # let go by the writer since we listed it
+                raise  # trimmed by the writer since the listing
             fault = SegmentFault(self.name, str(segment.path), 0, 0, "a missing file")
             self.faults.setdefault((segment.path.name, 0), fault)
             return []
@@ -475,7 +451,7 @@ class _FollowedLog:
         return gap_reason(self._files, self._segments, position) if self._segments else MISSING
 
     def _until(self, number: int) -> int:
-        """Last position that can stand in a segment."""
+        """Last position that a segment can hold."""
         following = self._segments[number + 1 : number + 2]
         return following[0].first - 1 if following else self.last
 

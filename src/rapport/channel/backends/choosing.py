@@ -32,12 +32,11 @@ from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName, Uns
 from rapport.kernel.clock import Clock
 from rapport.kernel.paths import make_private_directory
 from rapport.kernel.settings import read_secret
-from rapport.store.base import LogStore, RecordStore
+from rapport.store.base import LogReader, LogStore, RecordStore
 from rapport.store.field_index import FieldIndex, SqliteFieldIndex
 from rapport.store.history_index import HistoryIndex, SqliteHistory
 from rapport.store.placement import (
     EMBEDDED,
-    LogReader,
     Placements,
     RoutedLogReader,
     RoutedLogStore,
@@ -198,7 +197,7 @@ class Stores:
     def routed(self) -> RoutedLogStore:
         """All logs as one store; warns of those that are kept elsewhere than the site says."""
         placements = self.placements()
-        placements.tell_differences()
+        placements.log_differences()
         return RoutedLogStore(self.logs, placements)
 
     def in_use(self) -> set[str]:

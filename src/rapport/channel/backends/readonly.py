@@ -17,10 +17,9 @@ from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, UnknownName, Unsupported
 from rapport.core.event import Event, Gap, StoredEvent
 from rapport.kernel.clock import Clock
-from rapport.store.base import Block
+from rapport.store.base import Block, LogReader
 from rapport.store.gaps import LogGaps
 from rapport.store.history_index import SqliteHistory
-from rapport.store.placement import LogReader
 from rapport.store.segment_store import SegmentLogReader
 
 _LOOK_EVERY_MS = 100

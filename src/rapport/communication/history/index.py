@@ -91,11 +91,11 @@ class LedgerIndex:
             LINES: [(each.message, each.position) for each in said],
         }
         gone = {ROWS: sorted(fold.gone)}
-        return self._kept.take_in(LOG, before, page[-1].position, writes, gone)
+        return self._kept.ingest(LOG, before, page[-1].position, writes, gone)
 
     def begin_anew(self) -> None:
         """Forgets everything."""
-        self._kept.begin_anew(LOG)
+        self._kept.reset(LOG)
 
     def prune(self, first_kept: int) -> None:
         """Lets go of messages of which the log keeps nothing any more."""
