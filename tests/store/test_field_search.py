@@ -1,4 +1,4 @@
-"""Dense values: bits say what the entries say, come when a partition is complete, and go with it."""
+"""Dense values: bits agree with the entries, and come and go with complete partitions."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_group_comes_out_of_its_parts_as_it_went_in(blocks, part_bytes):
     assembler, found = GroupAssembler(), []
     for sequence, (mark, piece) in enumerate(parts, start=11):
         assert read_mark({GROUP_HEADER: mark.header()}) == mark
-        taken = assembler.take(sequence, mark, piece)
+        taken = assembler.add(sequence, mark, piece)
         assert (taken is not None) == mark.is_final
         found += taken or []
     assert found == placed
@@ -73,7 +73,7 @@ def test_groups_that_were_never_finished_are_passed_over(tries):
         placed, parts = messages(blocks, position, f"w-{number}", part_bytes=20)
         for mark, piece in parts[: published or len(parts)]:
             sequence += 1
-            found += assembler.take(sequence, mark, piece) or []
+            found += assembler.add(sequence, mark, piece) or []
         if not published or published >= len(parts):
             expected += placed
             position = placed[-1].last + 1
@@ -83,7 +83,7 @@ def test_groups_that_were_never_finished_are_passed_over(tries):
 def test_a_part_without_its_beginning_gives_nothing():
     _placed, parts = messages([(1, b"x" * 200)])
     assembler = GroupAssembler()
-    assert all(assembler.take(at, *part) is None for at, part in enumerate(parts[1:], start=2))
+    assert all(assembler.add(at, *part) is None for at, part in enumerate(parts[1:], start=2))
 
 
 def test_what_others_published_and_damaged_bodies_are_told():
@@ -93,7 +93,7 @@ def test_what_others_published_and_damaged_bodies_are_told():
     with pytest.raises(Corrupt):
         read_mark(None)
     with pytest.raises(Corrupt):
-        GroupAssembler().take(1, GroupMark(1, 1, 0, 0, 1, "w"), b"\xc1")
+        GroupAssembler().add(1, GroupMark(1, 1, 0, 0, 1, "w"), b"\xc1")
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=80), st.integers(4, 20), st.data())

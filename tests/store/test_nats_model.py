@@ -68,7 +68,9 @@ class NatsModel(RuleBasedStateMachine):
         for number in range(part + 1):
             mark = GroupMark(last + 1, 5, 0, number, 4, write)
             subject = f"{self.prefix}.log.a"
-            store._link.run(store._link.request(subject, b"x", {GROUP_HEADER: mark.header()}))
+            store._connection.run(
+                store._connection.request(subject, b"x", {GROUP_HEADER: mark.header()})
+            )
 
     @rule(which=st.integers(0, 1), share=st.floats(0, 1.1))
     def trim(self, which: int, share: float) -> None:

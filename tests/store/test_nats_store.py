@@ -149,7 +149,7 @@ def test_what_was_published_by_others_is_passed_over(open_store, nats_server, na
 def test_an_answer_that_got_lost_does_not_double_an_append(open_store, monkeypatch):
     store = open_store()
     store.append("a", [(1, b"x")], 0)
-    ask, lost = store._link.request, []
+    ask, lost = store._connection.request, []
 
     async def deaf(subject, payload, headers=None):
         answer = await ask(subject, payload, headers)
@@ -158,7 +158,7 @@ def test_an_answer_that_got_lost_does_not_double_an_append(open_store, monkeypat
             raise NatsTimeout("the answer was lost")
         return answer
 
-    monkeypatch.setattr(store._link, "request", deaf)
+    monkeypatch.setattr(store._connection, "request", deaf)
     placed = store.append("a", [(2, b"y"), (1, b"z")], 0)
     assert len(lost) == 3
     assert [(block.first, block.count) for block in placed] == [(2, 2), (4, 1)]
@@ -189,13 +189,13 @@ def test_finding_a_position_costs_a_question_per_halving(open_store, monkeypatch
         store.append("a", [(3, b"%d" % number)], number)
     fresh = open_store()
     asked = []
-    get = fresh._link.get
+    get = fresh._connection.get
 
     async def counting(stream, body):
         asked.append(body)
         return await get(stream, body)
 
-    monkeypatch.setattr(fresh._link, "get", counting)
+    monkeypatch.setattr(fresh._connection, "get", counting)
     assert fresh.read_after("a", 1500, max_records=1)[0].body == b"500"
     assert len(asked) <= 12
     asked.clear()

@@ -14,7 +14,7 @@ from rapport.channel.finding.planning import index_path, plan_lookup
 from rapport.channel.query.kinds import make_query
 from rapport.core.codec import encode_block
 from rapport.core.event import Event, StoredEvent
-from rapport.store import postgres_search as postgres_matching
+from rapport.store import postgres_search as postgres_search
 from rapport.store.field_keys import PARTITION_BITS, number_key, number_of_key
 from rapport.store.postgres_log import PostgresLogStore
 
@@ -132,7 +132,7 @@ def test_what_is_found_is_what_reading_finds(growing, events, limit):
         assert growing.found(query, limit) == expected, text
 
 
-def test_an_index_is_used_and_goes_over_stretches(store, monkeypatch):
+def test_an_index_is_used_and_goes_over_partitions(store, monkeypatch):
     query = make_query("sql", "data.room = 'r7'")
     finder = PostgresFinder(store, lambda _log: ("data.room",))
     for start in range(0, 20_000, 1_000):
@@ -147,9 +147,9 @@ def test_an_index_is_used_and_goes_over_stretches(store, monkeypatch):
     assert [stored.position for stored in found] == list(range(8, 20_000, 1_000))
     lookup = plan_lookup(query.condition, ["data.room"])
     number = store._known_number("many")
-    wanted = postgres_matching.Wanted(number, "TRUE", (), lookup, store.indexes.ready(number))
+    wanted = postgres_search.EventQuery(number, "TRUE", (), lookup, store.indexes.ready(number))
     with store.connections.use() as link:
-        text = postgres_matching._query(link, wanted, 0, 20_000, 5).as_string(link)
+        text = postgres_search._query(link, wanted, 0, 20_000, 5).as_string(link)
         plan = link.execute("EXPLAIN " + text.replace("%%", "%")).fetchall()
     assert any(f"field_{number}_" in line for (line,) in plan), plan
 
@@ -229,7 +229,7 @@ def test_keys_of_numbers_are_turned_back(number):
     assert number_of_key(number_key(number)) == number
 
 
-def test_stretches_are_those_of_the_index():
+def test_partitions_are_those_of_the_index():
     from rapport.store.field_search import PARTITION_SIZE
 
     assert PARTITION_SIZE == 1 << PARTITION_BITS

@@ -1,8 +1,8 @@
-"""The field index: at which positions of a log a field has a value. [CH-4]
+"""The field index: the positions of a log at which a field has a value. [CH-4]
 
-Fed from the log behind the writers' backs, with the position fed so far in the same transaction: it
-may be late, never wrong, and can be deleted at any time. Every field has a place of its own, so one
-that is declared later catches up while the others go on.
+It is fed from the log in the background, with the position fed so far in the same transaction: it
+may be late, is never wrong, and can be deleted at any time. Every field has its own position, so a
+field that is declared later catches up while the others go on.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ CREATE TABLE IF NOT EXISTS entries (
 ) WITHOUT ROWID;
 {DENSE_SCHEMA}
 """
-# One statement per field and block: SQLite walks the JSON array without holding the interpreter's
-# lock. Keys are texts and whole numbers, which its JSON keeps exactly.
+# One statement per field and block: SQLite reads the JSON array without the interpreter's lock.
+# Keys are texts and whole numbers, which its JSON keeps exactly.
 _FEED = f"""
 INSERT OR IGNORE INTO entries (field, stretch, value, position)
 SELECT :field, (:first + key) >> {PARTITION_BITS}, value, :first + key FROM json_each(:keys)
@@ -54,15 +54,15 @@ WHERE type <> 'null'
 """
 _FEED_ONE = "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)"
 _IS_OLDER = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'spots'"
-"""Indexes once kept spots within the file."""
+"""Older indexes kept event locations within the file."""
 _EMPTY_OLDER = (
     *("DELETE FROM entries", "DELETE FROM dense", "DROP TABLE spots", "UPDATE fields SET fed = 0"),
     "UPDATE logs SET spotted = 0, pruned = 0",
 )
 _CACHE_KIB = 32 * 1024
 _MAPPED_BYTES = 2**31 - 2**16
-"""As much as SQLite maps at most: a search touches a page per match, and reading each by a call of
-the system costs more than the search itself.
+"""The most that SQLite maps: a search touches a page per match, and a system call for each page
+would cost more than the search itself.
 """
 
 
@@ -73,11 +73,10 @@ class Column(msgspec.Struct, frozen=True):
     first: int
     keys: Sequence[Key | None]
     more: Sequence[tuple[int, Key]] = ()
-    """(position, key) of values that have a second key."""
+    """(position, key) of values with a second key."""
 
     @property
     def span(self) -> tuple[int, int]:
-        """First and last position."""
         return self.first, self.first + len(self.keys) - 1
 
 
@@ -85,10 +84,10 @@ class FieldIndex(Protocol):
     """(log, field, value) -> positions."""
 
     def declare(self, log: str, paths: Sequence[str]) -> None:
-        """Says which fields of a log are indexed; new ones begin at 0, others are dropped."""
+        """Sets the indexed fields of a log; new ones begin at 0, others are dropped."""
 
     def fed(self, log: str) -> dict[str, int]:
-        """By declared field, the position up to which it has been fed."""
+        """By declared field the position up to which it is fed."""
 
     def feed(
         self,
@@ -97,28 +96,28 @@ class FieldIndex(Protocol):
         spots: Sequence[PackedLocations],
         fed: dict[str, int],
     ) -> None:
-        """Takes in columns and remembers how far each field is fed; all or none."""
+        """Adds columns and event locations, and records how far each field is fed; all or none."""
 
     def forget(self, log: str) -> None:
-        """Drops everything of a log, to be fed again from the start."""
+        """Deletes all entries of a log, to be fed again from the start."""
 
     def prune(self, log: str, before: int) -> bool:
-        """Drops some of what stands before a position that the log has let go; True when there is
-        more to drop. Bounded: one partition (131,072 positions) of every field per call.
+        """Deletes entries before a position that retention has reached: one partition (131,072
+        positions) of every field per call; True when there are more.
         """
 
     def search(self, log: str, lookup: Lookup, *, after: int, until: int, limit: int) -> Candidates:
         """Candidates after a position up to `until`; about `limit` of them, or fewer."""
 
     def locations(self, log: str, positions: Sequence[int]) -> list[EventLocation]:
-        """Where events stand in the log's files, as far as known, in order."""
+        """The known locations of events in the log's files, in order."""
 
     def close(self) -> None:
         """Ends; a second call is no error."""
 
 
 class _Log(msgspec.Struct):
-    """What is known of a log without asking the file."""
+    """State of a log, cached from the file."""
 
     number: int
     spotted: int
@@ -128,9 +127,9 @@ class _Log(msgspec.Struct):
 
 
 class SqliteFieldIndex:
-    """A FieldIndex in a SQLite file of its own, with a directory for spots beside it: one
-    connection feeds, another one searches meanwhile. Entries are not synced per feed: after a power
-    cut they are fed again.
+    """A FieldIndex in a SQLite file of its own, with a directory of event locations beside it. One
+    connection feeds while another one searches. Entries are not synced per feed: after a power cut
+    they are fed again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -252,7 +251,6 @@ class SqliteFieldIndex:
             return Search(connection, field_of, limit).run(lookup, after, until)
 
     def locations(self, log: str, positions: Sequence[int]) -> list[EventLocation]:
-        """See FieldIndex; one look into memory each."""
         known = self._logs.get(log)
         return (
             [] if known is None or not positions else self._locations.find(known.number, positions)
@@ -264,7 +262,7 @@ class SqliteFieldIndex:
         self._feeding.close()
 
     def _empty_older(self) -> None:
-        """An index of an older make is fed again from the start."""
+        """Empties an index of an older version, which is then fed again from the start."""
         with self._feeding.use() as connection:
             is_older = connection.execute(_IS_OLDER).fetchone() is not None
         if is_older:
@@ -274,8 +272,8 @@ class SqliteFieldIndex:
 
     @contextmanager
     def _one_view(self) -> Iterator[sqlite3.Connection]:
-        """The connection that searches, inside one transaction: beginning one per statement costs
-        as much as the statement, and a search has one per partition.
+        """The searching connection inside one transaction: beginning one per statement costs as
+        much as the statement, and a search has one per partition.
         """
         with self._searching.use() as connection:
             connection.execute("BEGIN")

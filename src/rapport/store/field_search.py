@@ -96,7 +96,7 @@ def positions_in_partitions(
 PARTITION_SIZE = 1 << PARTITION_BITS
 """Positions per partition."""
 DENSE = PARTITION_SIZE // 32
-"""Least events of a partition with a dense value; bits need at most a fifth of their entries' room."""
+"""Least events of a partition with a dense value; bits need a fifth of the entries' room."""
 DENSE_SCHEMA = """
 CREATE TABLE IF NOT EXISTS dense (
   field INTEGER NOT NULL, stretch INTEGER NOT NULL, value, bits BLOB NOT NULL,

@@ -1,27 +1,14 @@
-"""The history index: in which channels, at which positions, an event id may stand. [CH-4]
+"""The history index: the channels and positions at which an event id may stand. [CH-4]
 
-Fed from the log behind the writers' backs, with the position fed so far in the same transaction: it
-may be late, misses nothing it was fed, and can be deleted at any time. Ids are not in it but their
-keys (`history_runs.py`): whoever asks looks whether the event is really there.
+It is fed from the log in the background, with the position fed so far in the same transaction: it
+may be late, misses nothing that it was fed, and can be deleted at any time.
 
-Keys of ids: 32 bits that the history index keeps instead of the text. Pure. [CH-4]
-
-A key is the sum of an id's words, each times a multiplier of its place: for many ids of one length
-that is one product of a matrix and a vector, a twentieth of the time that a checksum of each takes.
-Keys are stored: multipliers do not change without a new version of the index. They are best made
-while the ids are at hand anyway, so keys can be carried along with these (`KeyedIds`).
-
-Sorted runs of (key of an id, place): what the history index keeps instead of the ids. Pure.
-[CH-4]
-
-A key is a checksum of 32 bits (`id_keys.py`), so a run says where an id *may* stand, and whoever
-asks looks there; twelve bytes per event, and a sort instead of a walk down a tree for each of them.
-
-The history index in a SQLite file of its own: sorted runs, merged as they become many. [CH-4]
-
-A feed is one run, cut into pieces of some kilobytes that are found by their first key; eight runs
-of a size become one. So an event costs some bytes and a share of a sort, all of it without the
-interpreter's lock but for its key.
+Instead of ids it keeps keys of 32 bits, so the caller checks whether the event is really there. A
+key is the sum of an id's words, each times a multiplier of its place: for many ids of one length
+that is one product of a matrix and a vector, a twentieth of the time of a checksum each. Keys are
+stored, so multipliers do not change without a new version of the index. A feed is one sorted run
+of (key, log and position), twelve bytes per event, cut into pieces of some kilobytes that are found
+by their first key; eight runs of a size are merged into one.
 """
 
 from __future__ import annotations
@@ -29,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import struct
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import mul
@@ -39,7 +25,7 @@ from typing import Protocol, overload
 import numpy as np
 
 from rapport.core.errors import RapportError
-from rapport.store.sqlite import SqliteFile
+from rapport.store.sqlite import IN_MEMORY, SqliteFile
 
 
 class HistoryIndex(Protocol):
@@ -49,74 +35,26 @@ class HistoryIndex(Protocol):
     """False when the log itself is the index: then `feed` and `prune` need not be called."""
 
     def fed(self, log: str) -> int:
-        """The position up to which the log has been fed; 0 for a new one."""
+        """The position up to which the log is fed; 0 for a new one."""
 
     def feed(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]], fed: int) -> None:
-        """Takes in blocks of (first position, ids) and remembers that `fed` is reached; all or
-        none.
-        """
+        """Adds blocks of (first position, ids) and records that `fed` is reached; all or none."""
 
     def prune(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]]) -> None:
-        """Takes blocks of (first position, ids) off again, because the log lets go of them and of
-        what is before.
+        """Removes blocks of (first position, ids), because retention removes them and all before
+        them.
         """
 
     def forget(self, log: str) -> None:
-        """Drops everything of a log, to be fed again from the start."""
+        """Deletes all entries of a log, to be fed again from the start."""
 
     def find(self, record_id: str) -> list[tuple[str, int]]:
-        """Every (log, position) at which the id may stand, sorted; once in a thousand million
-        entries another one stands there.
+        """Every (log, position) at which the id may stand, sorted; one entry in a thousand
+        million is that of another id.
         """
 
     def close(self) -> None:
         """Ends; a second call is no error."""
-
-
-class MemoryHistory:
-    """A HistoryIndex that forgets at the end of the process."""
-
-    needs_feeding = True
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._places: dict[str, list[tuple[str, int]]] = {}
-        self._fed: dict[str, int] = {}
-
-    def fed(self, log: str) -> int:
-        return self._fed.get(log, 0)
-
-    def feed(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]], fed: int) -> None:
-        with self._guard:
-            for first, ids in blocks:
-                for number, record_id in enumerate(ids):
-                    places = self._places.setdefault(record_id, [])
-                    if (log, first + number) not in places:
-                        places.append((log, first + number))
-            self._fed[log] = fed
-
-    def prune(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]]) -> None:
-        with self._guard:
-            for first, ids in blocks:
-                for number, record_id in enumerate(ids):
-                    places = self._places.get(record_id, [])
-                    if (log, first + number) in places:
-                        places.remove((log, first + number))
-                    if not places:
-                        self._places.pop(record_id, None)
-
-    def forget(self, log: str) -> None:
-        with self._guard:
-            for places in self._places.values():
-                places[:] = [place for place in places if place[0] != log]
-            self._fed.pop(log, None)
-
-    def find(self, record_id: str) -> list[tuple[str, int]]:
-        with self._guard:
-            return sorted(self._places.get(record_id, []))
-
-    def close(self) -> None:
-        """See HistoryIndex."""
 
 
 KEY_BITS = 32
@@ -124,16 +62,16 @@ _SUM_BITS = 64
 _SUM = (1 << _SUM_BITS) - 1
 _WORD = 4
 _MOST_WORDS = 256
-"""As many as the longest id of an event has."""
+"""Words of the longest id of an event."""
 _LONGEST = _MOST_WORDS * _WORD
 _FEW_LENGTHS = 6
-"""Ids of more than these are not sorted out by their length: that takes a look at all for each."""
+"""Most lengths for which ids are grouped by length; each needs a pass over all ids."""
 
 Keys = np.ndarray
 
 
 class KeyedIds(Sequence[str]):
-    """Ids whose keys were made before."""
+    """Ids with their keys, which are best computed while the ids are in memory anyway."""
 
     __slots__ = ("_ids", "keys")
 
@@ -154,7 +92,6 @@ class KeyedIds(Sequence[str]):
 
 
 def id_key(id: str) -> int:
-    """The key of any text."""
     body = _body(id)
     count = -(-len(body) // _WORD)
     words = struct.unpack(f"<{count}I", body.ljust(count * _WORD, b"\0"))
@@ -163,7 +100,7 @@ def id_key(id: str) -> int:
 
 
 def id_keys(ids: Sequence[str]) -> Keys:
-    """The keys of many: those of one length at once, since most ids of a log are alike."""
+    """Keys of many ids, together by length, since most ids of a log have the same length."""
     if isinstance(ids, KeyedIds):
         return ids.keys
     together, lengths = "".join(ids), list(map(len, ids))
@@ -192,7 +129,7 @@ def _keys_of_length(together: str, count: int, length: int) -> Keys:
 
 
 def _keys_of_bodies(bodies: Sequence[bytes]) -> Keys:
-    """Of any lengths: all words in a row, and the sum of a body is a difference of running ones."""
+    """Keys of ids of any lengths: the sum of a body is a difference of running sums."""
     lengths = np.fromiter(map(len, bodies), np.int64, len(bodies))
     counts = -(-lengths // _WORD)
     ends = counts.cumsum()
@@ -211,13 +148,13 @@ def _as_keys(sums: np.ndarray) -> Keys:
 
 
 def _body(id: str) -> bytes:
-    """Its bytes; of one that is longer than any event's a digest."""
+    """The bytes of an id; a digest of one that is longer than any event's."""
     body = id.encode("utf-8", "surrogatepass")
     return body if len(body) <= _LONGEST else hashlib.blake2b(body).digest()
 
 
 def _drawn(place: int) -> int:
-    """A multiplier: always the same one, and without a pattern."""
+    """A multiplier: constant and without a pattern."""
     digest = hashlib.blake2b(b"%d" % place, digest_size=_SUM_BITS // 8).digest()
     return int.from_bytes(digest, "little") | 1
 
@@ -226,7 +163,7 @@ _MULTIPLIERS = [_drawn(place) for place in range(1 + _MOST_WORDS)]
 """The first is for the length."""
 _COLUMN = np.array(_MULTIPLIERS, np.uint64)
 _PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
-"""By how many bytes there are in the last word."""
+"""By the number of bytes in the last word."""
 
 
 _NUMBER = (1 << KEY_BITS) - 1
@@ -235,20 +172,20 @@ _POSITION = (1 << _POSITION_BITS) - 1
 _ENTRY_BYTES = 12
 _PIECE_ENTRIES = 1_360
 """Some 16 kB."""
-_MARKS_PER_KEY = 8
+_FILTER_BITS_PER_KEY = 8
 MERGED_AT_ONCE = 8
-"""So many runs of a level become one of the next."""
+"""Runs of a level that are merged into one of the next."""
 _LEVEL_BITS = 3
 LAST_LEVEL = 6
-"""Runs of 131,072 entries and more are merged no further."""
+"""Runs of 131,072 entries and more are not merged."""
 _MERGED_ENTRIES = 65_536
-"""Sorted at a time in merging, so that it takes little memory."""
+"""Entries that a merge sorts at a time, to bound its memory."""
 
 _Entries = np.ndarray
 
 
 def level_of(size: int) -> int:
-    """Which runs are of about the same size."""
+    """The level of a run; runs of a level have about the same size."""
     return min(size.bit_length() // _LEVEL_BITS, LAST_LEVEL)
 
 
@@ -262,7 +199,7 @@ class SortedRun:
         if in_order:
             self.keys, self.places = keys, places
             return
-        # Key and number in one word: sorted five times as fast as by a stable sort of the keys.
+        # Key and number in one word: five times as fast as a stable sort of the keys.
         numbered = keys.astype(np.uint64) << np.uint64(KEY_BITS) | np.arange(
             len(keys), dtype=np.uint64
         )
@@ -281,7 +218,7 @@ class SortedRun:
             yield place >> _POSITION_BITS, place & _POSITION
 
     def only_kept(self, kept: Mapping[int, int]) -> SortedRun:
-        """Without the entries of logs that are not named, and of positions before the one named."""
+        """The entries of the named logs from the named positions on."""
         logs = self.places >> _POSITION_BITS
         first = np.full(int(logs.max(initial=0)) + 1, _POSITION, np.int64)
         for log, position in kept.items():
@@ -290,7 +227,7 @@ class SortedRun:
         return self._only((self.places & _POSITION) >= first[logs])
 
     def within(self, first: int, end: int) -> SortedRun:
-        """The entries whose keys are in a stretch."""
+        """The entries with a key from `first` to before `end`."""
         places = self.keys.searchsorted(np.array((first, end), np.uint64))
         here = slice(*places.tolist())
         return SortedRun(self.keys[here], self.places[here], in_order=True)
@@ -301,7 +238,7 @@ class SortedRun:
         return SortedRun(self.keys[stays], self.places[stays], in_order=True)
 
     def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """Cut into pieces that are read singly, each with its first key: no key is in two."""
+        """Pieces with their first key; no key is in two pieces."""
         start = 0
         while start < len(self.keys):
             end = min(start + _PIECE_ENTRIES, len(self.keys))
@@ -310,21 +247,17 @@ class SortedRun:
             yield int(self.keys[start]), body
             start = end
 
-    def marks(self) -> KeyFilter:
-        """A rough picture of it."""
-        return KeyFilter(self.keys)
-
 
 def key_ranges(entries: int) -> list[tuple[int, int]]:
-    """All keys in so many stretches that each has its bearable share of the entries."""
+    """Ranges of all keys, each with at most _MERGED_ENTRIES of the entries on average."""
     count = entries // _MERGED_ENTRIES + 1
     ends = [(number << KEY_BITS) // count for number in range(count + 1)]
     return list(pairwise(ends))
 
 
 def build_run(log: int, blocks: Sequence[tuple[int, Sequence[str]]], after: int) -> SortedRun:
-    """The entries of blocks of (first position, ids) that stand after a position. Keys that are
-    not there yet are made together: for a block of one event alone it costs twenty times as much.
+    """A run of the ids of blocks of (first position, ids) after a position. Missing keys are
+    computed together: for blocks of one event that costs a twentieth.
     """
     keys: list[Keys] = []
     places: list[_Entries] = []
@@ -346,7 +279,7 @@ def build_run(log: int, blocks: Sequence[tuple[int, Sequence[str]]], after: int)
 
 
 def read_pieces(bodies: Sequence[bytes]) -> SortedRun:
-    """Pieces of one run or of several, as one."""
+    """Pieces of one run or several as one run."""
     keys, places = [np.empty(0, np.uint32)], [np.empty(0, np.int64)]
     for body in bodies:
         count = len(body) // _ENTRY_BYTES
@@ -356,19 +289,19 @@ def read_pieces(bodies: Sequence[bytes]) -> SortedRun:
 
 
 class KeyFilter:
-    """One byte per entry that tells of most strangers that they are not in a run."""
+    """A bitmap of one byte per entry that rules out most keys that are not in a run."""
 
     __slots__ = ("_bits", "_shift")
 
     def __init__(self, keys: Keys) -> None:
-        bits = min(max(len(keys) * _MARKS_PER_KEY - 1, 7).bit_length(), KEY_BITS)
+        bits = min(max(len(keys) * _FILTER_BITS_PER_KEY - 1, 7).bit_length(), KEY_BITS)
         self._shift = KEY_BITS - bits
         marks = np.zeros(1 << bits, np.bool_)
         marks[keys >> np.uint32(self._shift)] = True
         self._bits = np.packbits(marks, bitorder="little").tobytes()
 
     def may_hold(self, key: int) -> bool:
-        """False when the key is surely in none of its entries."""
+        """False when no entry has the key."""
         place = key >> self._shift
         return bool(self._bits[place >> 3] >> (place & 7) & 1)
 
@@ -400,8 +333,8 @@ _MERGED_REACH = """
 INSERT INTO reach SELECT ?, log, last FROM reach WHERE run = ?
 ON CONFLICT (run, log) DO UPDATE SET last = max(last, excluded.last)
 """
-_MARKS_BYTES = 32 * 1024 * 1024
-"""Of rough pictures in memory; runs beyond are looked into each time."""
+_FILTER_BYTES = 32 * 1024 * 1024
+"""Bytes of key filters in memory; further runs are searched each time."""
 
 
 class SqliteHistory:
@@ -413,7 +346,7 @@ class SqliteHistory:
 
     def __init__(self, path: Path) -> None:
         self._database = SqliteFile(path, "", synchronous="NORMAL")
-        self._marks: dict[int, KeyFilter] = {}
+        self._filters: dict[int, KeyFilter] = {}
         try:
             with self._database.change() as connection:
                 _make_tables(connection)
@@ -427,7 +360,7 @@ class SqliteHistory:
         return 0 if row is None else int(row[0])
 
     def feed(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]], fed: int) -> None:
-        """See HistoryIndex; what was fed before, perhaps by another process, is left out."""
+        """See HistoryIndex; skips positions that were fed before, perhaps by another process."""
         with self._database.change() as connection:
             connection.execute("INSERT OR IGNORE INTO logs (name) VALUES (?)", (log,))
             asked = "SELECT number, fed FROM logs WHERE name = ?"
@@ -435,7 +368,7 @@ class SqliteHistory:
             run = build_run(number, blocks, before)
             if len(run):
                 added = _begin_run(connection, len(run))
-                _keep(connection, added, run)
+                _write_run(connection, added, run)
                 last = max(first + len(ids) - 1 for first, ids in blocks)
                 connection.execute("INSERT INTO reach VALUES (?, ?, ?)", (added, number, last))
                 _merge_where_many(connection)
@@ -443,7 +376,7 @@ class SqliteHistory:
             connection.execute("UPDATE logs SET fed = ? WHERE number = ?", (reached, number))
 
     def prune(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]]) -> None:
-        """See HistoryIndex; runs that hold nothing else go, the rest with the next merge."""
+        """See HistoryIndex; removes whole runs now, other entries with the next merge."""
         if not blocks:
             return
         kept = max(first + len(ids) for first, ids in blocks)
@@ -454,13 +387,13 @@ class SqliteHistory:
                 _remove(connection, run)
 
     def forget(self, log: str) -> None:
-        """See HistoryIndex; fed again it has another number, so that nothing of it is found."""
+        """See HistoryIndex; fed again the log has another number, so old entries are not found."""
         with self._database.change() as connection:
             connection.execute("DELETE FROM logs WHERE name = ?", (log,))
 
     def find(self, record_id: str) -> list[tuple[str, int]]:
-        """See HistoryIndex; costs some tenths of a microsecond per run, and a look at one piece of
-        a run that may hold it.
+        """See HistoryIndex; costs some tenths of a microsecond per run, and reading one piece of
+        each run that may hold the key.
         """
         key, found = id_key(record_id), []
         with self._database.use() as connection:
@@ -469,8 +402,8 @@ class SqliteHistory:
                 for number, name, kept in connection.execute("SELECT number, name, kept FROM logs")
             }
             runs = dict(connection.execute("SELECT number, size FROM runs").fetchall())
-            if self._marks.keys() - runs.keys():
-                self._marks = {run: self._marks[run] for run in runs if run in self._marks}
+            if self._filters.keys() - runs.keys():
+                self._filters = {run: self._filters[run] for run in runs if run in self._filters}
             for run, size in runs.items():
                 if self._may_hold(connection, run, size, key):
                     found += _look_up(connection, run, key)
@@ -484,16 +417,25 @@ class SqliteHistory:
         self._database.close()
 
     def _may_hold(self, connection: sqlite3.Connection, run: int, size: int, key: int) -> bool:
-        marks = self._marks.get(run)
-        if marks is None:
-            if size + sum(map(len, self._marks.values())) > _MARKS_BYTES:
+        found = self._filters.get(run)
+        if found is None:
+            if size + sum(map(len, self._filters.values())) > _FILTER_BYTES:
                 return True
-            marks = self._marks[run] = read_pieces(_bodies(connection, _places(run))).marks()
-        return marks.may_hold(key)
+            found = self._filters[run] = KeyFilter(
+                read_pieces(_bodies(connection, _places(run))).keys
+            )
+        return found.may_hold(key)
+
+
+class MemoryHistory(SqliteHistory):
+    """A HistoryIndex that is lost at the end of the process."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(IN_MEMORY))
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
-    """Another version's begin anew: they are made again of the log."""
+    """Creates the tables; those of another version are dropped and fed again from the log."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != _VERSION:
         for table in ("places", "logs", "runs", "reach", "pieces"):
@@ -504,21 +446,21 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _begin_run(connection: sqlite3.Connection, size: int) -> int:
-    """Makes room for a run of about that many entries; returns its number."""
+    """Adds a run of about that many entries; returns its number."""
     added = "INSERT INTO runs (level, size) VALUES (?, ?)"
     number = connection.execute(added, (level_of(size), size)).lastrowid
     assert number is not None, "a row that was inserted has a number"
     return number
 
 
-def _keep(connection: sqlite3.Connection, run: int, entries: SortedRun) -> None:
+def _write_run(connection: sqlite3.Connection, run: int, entries: SortedRun) -> None:
     start, _ = _places(run)
     rows = ((start + first, body) for first, body in entries.pieces())
     connection.executemany("INSERT INTO pieces VALUES (?, ?)", rows)
 
 
 def _merge_where_many(connection: sqlite3.Connection) -> None:
-    """Makes one of the runs of a level where there are enough, until there are nowhere."""
+    """Merges the runs of each level that has enough of them."""
     many = "SELECT level FROM runs WHERE level < ? GROUP BY level HAVING count(*) >= ? LIMIT 1"
     while row := connection.execute(many, (LAST_LEVEL, MERGED_AT_ONCE)).fetchone():
         asked = "SELECT number, size FROM runs WHERE level = ?"
@@ -526,13 +468,13 @@ def _merge_where_many(connection: sqlite3.Connection) -> None:
 
 
 def _merge(connection: sqlite3.Connection, sizes: dict[int, int]) -> None:
-    """Makes one of these runs, a stretch of keys at a time."""
+    """Merges runs, one range of keys at a time."""
     kept = dict(connection.execute("SELECT number, kept FROM logs").fetchall())
     merged, size = _begin_run(connection, sum(sizes.values())), 0
     for first, end in key_ranges(sum(sizes.values())):
         bodies = [body for run in sizes for body in _bodies_between(connection, run, first, end)]
         entries = read_pieces(bodies).within(first, end).only_kept(kept)
-        _keep(connection, merged, entries)
+        _write_run(connection, merged, entries)
         size += len(entries)
     connection.execute("UPDATE runs SET size = ? WHERE number = ?", (size, merged))
     for run in sizes:
@@ -552,7 +494,7 @@ def _bodies(connection: sqlite3.Connection, places: tuple[int, int]) -> list[byt
 
 
 def _bodies_between(connection: sqlite3.Connection, run: int, first: int, end: int) -> list[bytes]:
-    """The pieces of a run that hold keys of a stretch: also the one that begins before it."""
+    """The pieces of a run with keys of a range, including the one that begins before it."""
     start, _ = _places(run)
     before = "SELECT max(place) FROM pieces WHERE place BETWEEN ? AND ?"
     (found,) = connection.execute(before, (start, start + first)).fetchone()
@@ -564,5 +506,5 @@ def _look_up(connection: sqlite3.Connection, run: int, key: int) -> list[tuple[i
 
 
 def _places(run: int) -> tuple[int, int]:
-    """The first and the last place that pieces of a run may have."""
+    """The first and the last row number of the pieces of a run."""
     return run << KEY_BITS, (run << KEY_BITS) + (1 << KEY_BITS) - 1

@@ -1,7 +1,7 @@
 """One connection to NATS in a thread of its own, called from any other thread. [CH-13]
 
-nats-py's exceptions end here: what the server does not answer in time becomes StoreUnavailable, so
-nobody waits for ever.
+nats-py's exceptions end here: a request without an answer in time raises StoreUnavailable, so no
+caller waits for ever.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from nats.errors import NoRespondersError
 
 from rapport.core.errors import StoreUnavailable, Unsupported
 from rapport.kernel.telemetry import get_logger
+from rapport.store.base import closed_error
 
 T = TypeVar("T")
 
 _log = get_logger(__name__)
 
 PATIENCE_SECONDS = 10.0
-"""How long a call waits for a server that is away before it gives up."""
+"""Longest time that a call waits for an unreachable server."""
 _ANSWER_SECONDS = 5.0
-"""How long one question waits for its answer before it is asked again."""
+"""Time after which an unanswered request is repeated."""
 _RECONNECT_SECONDS = 0.2
 _PING_SECONDS = 5
 _OLDEST_SERVER = (2, 11)
@@ -35,7 +36,7 @@ _NOT_FOUND = ("404", "408")
 
 
 class NatsTimeout(StoreUnavailable):
-    """No answer: what was asked may have been done or not."""
+    """No answer: the server may have handled the request or not."""
 
 
 class StreamMessage(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ class StreamMessage(msgspec.Struct, frozen=True):
 
 
 class NatsConnection:
-    """The connection. `run` is for other threads; the coroutines belong to the link's own loop."""
+    """The connection. `run` is for other threads; the coroutines belong to its own loop."""
 
     def __init__(
         self, servers: Sequence[str], *, patience_seconds: float = PATIENCE_SECONDS
@@ -57,7 +58,7 @@ class NatsConnection:
         self._client = Client()
         self._guard = threading.Lock()
         self._closed = False
-        self._on_return: list[Callable[[], None]] = []
+        self._on_reconnect: list[Callable[[], None]] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="nats", daemon=True)
         self._thread.start()
@@ -70,7 +71,7 @@ class NatsConnection:
     # --- for other threads ------------------------------------------------------------------------
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Does the work in the link's loop; raises StoreUnavailable when it takes too long."""
+        """Runs a coroutine in the connection's loop; raises StoreUnavailable after a time-out."""
         with self._guard:
             if self._closed:
                 work.close()
@@ -90,70 +91,64 @@ class NatsConnection:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    # --- for coroutines in the link's loop --------------------------------------------------------
+    # --- for coroutines in the connection's loop --------------------------------------------------
 
     @property
     def largest_message(self) -> int:
-        """Bytes that the server takes in one message, headers included."""
+        """Most bytes of a message, headers included."""
         return int(self._client.max_payload)
 
-    def on_return(self, told: Callable[[], None]) -> None:
-        """`told` is called each time the connection was lost and is there again."""
-        self._on_return.append(told)
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        """Calls back each time after the connection was lost and is restored."""
+        self._on_reconnect.append(callback)
 
-    async def until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Asks until there is an answer; for questions that may be asked twice."""
+    async def until_answered(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Repeats an idempotent request until there is an answer."""
         while True:
-            await self.until_connected()
+            await self._up.wait()
             try:
-                return await ask()
+                return await send()
             except NatsTimeout as error:
-                _log.info("asked again", why=error.message)
-
-    async def until_connected(self) -> None:
-        """Returns at once, or when the server is back."""
-        await self._up.wait()
+                _log.info("request repeated", why=error.message)
 
     async def request(
         self, subject: str, payload: bytes, headers: dict[str, str] | None = None
     ) -> Any:
-        """One question, one answer; raises Silent when none came."""
+        """One request and its answer; raises NatsTimeout without one."""
         asking = asyncio.ensure_future(
             self._client.request(subject, payload, timeout=_ANSWER_SECONDS, headers=headers)
         )
         await asyncio.wait({asking, self._lost}, return_when=asyncio.FIRST_COMPLETED)
         if not asking.done():
             asking.cancel()
-            raise self._silent("the connection was lost")
+            raise self._timeout("the connection was lost")
         try:
             return asking.result()
         except NoRespondersError as error:
             raise StoreUnavailable(
-                f"the NATS server at {self._where} has nobody for {subject}",
+                f"the NATS server at {self._where} has no responder for {subject}",
                 code="store.nats_no_jetstream",
                 hint="start the server with JetStream: nats-server -js, or jetstream {} in its "
                 "configuration",
             ) from error
         except (NatsError, OSError, TimeoutError) as error:
-            raise self._silent(str(error) or type(error).__name__) from error
+            raise self._timeout(str(error) or type(error).__name__) from error
 
     async def api(self, name: str, body: object) -> dict[str, Any]:
-        """One call of JetStream's interface, asked until it is answered; its error, if it has one,
-        is under `error`.
-        """
+        """One call of JetStream's API, repeated until answered; an error is under `error`."""
         payload = msgspec.json.encode(body)
         answer = await self.until_answered(lambda: self.request(f"$JS.API.{name}", payload))
         return dict(msgspec.json.decode(answer.data))
 
     async def get(self, stream: str, body: object) -> StreamMessage | None:
-        """One message of a stream; None when there is none such."""
+        """One message of a stream; None when there is none."""
         payload = msgspec.json.encode(body)
         subject = f"$JS.API.DIRECT.GET.{stream}"
         try:
             answer = await self.until_answered(lambda: self.request(subject, payload))
         except StoreUnavailable as error:
             if error.code == "store.nats_no_jetstream":
-                return None  # nobody answers for a stream that is not there
+                return None  # an unknown stream has no responder
             raise
         if (answer.headers or {}).get("Status") in _NOT_FOUND:
             return None
@@ -167,9 +162,9 @@ class NatsConnection:
         payload = msgspec.json.encode(body)
         return await self.until_answered(lambda: self._get_many(stream, payload))
 
-    async def subscribe(self, subject: str, told: Callable[[Any], Awaitable[None]]) -> None:
-        """Calls `told` with every message of a subject; after a lost connection too."""
-        await self._client.subscribe(subject, cb=told)
+    async def subscribe(self, subject: str, callback: Callable[[Any], Awaitable[None]]) -> None:
+        """Calls back with every message of a subject, also after a reconnection."""
+        await self._client.subscribe(subject, cb=callback)
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -191,14 +186,14 @@ class NatsConnection:
             finally:
                 await answers.unsubscribe()
         except (NatsError, OSError, TimeoutError) as error:
-            raise self._silent(str(error) or type(error).__name__) from error
+            raise self._timeout(str(error) or type(error).__name__) from error
 
     async def _in_time(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             async with asyncio.timeout(self._patience):
                 return await work
         except TimeoutError:
-            raise self._silent(f"no answer within {self._patience:g} s") from None
+            raise self._timeout(f"no answer within {self._patience:g} s") from None
 
     async def _connect(self) -> None:
         self._up = asyncio.Event()
@@ -214,11 +209,11 @@ class NatsConnection:
                 reconnect_time_wait=_RECONNECT_SECONDS,
                 max_reconnect_attempts=-1,
                 ping_interval=_PING_SECONDS,
-                # Nothing is kept for later while the server is away: who asked asks again.
+                # Nothing is queued while the server is away: callers repeat their requests.
                 pending_size=-1,
             )
         except (NatsError, OSError, ValueError) as error:
-            raise self._silent(str(error) or type(error).__name__) from error
+            raise self._timeout(str(error) or type(error).__name__) from error
         self._up.set()
         version = self._client.connected_server_version
         if (version.major, version.minor) < _OLDEST_SERVER:
@@ -242,11 +237,11 @@ class NatsConnection:
     async def _note_return(self) -> None:
         self._lost = self._loop.create_future()
         self._up.set()
-        _log.info("nats is back", servers=self._where)
-        for told in self._on_return:
-            told()
+        _log.info("nats reconnected", servers=self._where)
+        for callback in self._on_reconnect:
+            callback()
 
-    def _silent(self, why: str) -> NatsTimeout:
+    def _timeout(self, why: str) -> NatsTimeout:
         return NatsTimeout(
             f"NATS at {self._where} did not answer: {why}",
             code="store.nats_unavailable",
@@ -254,7 +249,7 @@ class NatsConnection:
         )
 
     def _serve(self) -> None:
-        """The thread: runs the loop until `close`, then ends everything in it."""
+        """The thread: runs the loop until `close`, then ends all tasks in it."""
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
@@ -273,11 +268,6 @@ class NatsConnection:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-
-
-def closed_error() -> StoreUnavailable:
-    """The error of a store that was closed."""
-    return StoreUnavailable("the log store is closed", code="store.closed")
 
 
 def _message(answer: Any) -> StreamMessage:

@@ -1,8 +1,8 @@
-"""How blocks stand in a JetStream stream: names, groups, parts of groups. Pure. [CH-13]
+"""Blocks as messages of a JetStream stream: names, groups, parts of groups. Pure. [CH-13]
 
-What one append writes is a group. It is one message, or several when it is larger than the server
-takes; the last part commits it. Parts of one group stand side by side, because each names the
-sequence it follows: a group that another writer cut short is never finished, and readers pass it.
+One append writes one group: a single message, or several parts when it is larger than the server
+accepts; the last part commits it. The parts of a group are neighbours, because each names the
+sequence it follows. A group that another writer interrupted is never finished, and readers skip it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREFIX = re.compile(r"[A-Za-z0-9-]{1,40}\Z")
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _LONGEST_TOKEN = 200
 _Body = list[tuple[int, int, bytes]]
-"""Count, time of receiving and body of each block."""
+"""Count, time received and body of each block."""
 _BODY = msgspec.msgpack.Decoder(_Body)
 
 
@@ -39,7 +39,7 @@ def check_prefix(prefix: str) -> None:
 
 
 def encode_token(log: str) -> str:
-    """A log's name as a part of a subject and of a stream's name.
+    """A log's name as a part of a subject and of a stream name.
 
     >>> encode_token("raw.readers"), encode_token("ü/x")
     ('raw~readers', '=C3=BC=2Fx')
@@ -59,7 +59,6 @@ def encode_token(log: str) -> str:
 
 
 def decode_token(token: str) -> str:
-    """The log's name again."""
     return unquote_to_bytes(token.replace("=", "%").replace("~", ".")).decode("utf-8", "replace")
 
 
@@ -67,9 +66,9 @@ def decode_token(token: str) -> str:
 
 
 class GroupMark(msgspec.Struct, frozen=True, gc=False):
-    """What the header of a message says: the records of its group, and which part of it this is.
+    """The header of a message: the records of its group, and the number of this part.
 
-    `count` 0 with `first` = n says that the records before n are not here: let go, or never were.
+    `count` 0 with `first` = n means that the stream has no records before n.
     """
 
     first: int
@@ -79,11 +78,10 @@ class GroupMark(msgspec.Struct, frozen=True, gc=False):
     part: int
     parts: int
     write: str
-    """Who wrote it, and in which attempt: unlike any other group's."""
+    """Writer and attempt, different for every group."""
 
     @property
     def last(self) -> int:
-        """Position of the group's last record."""
         return self.first + self.count - 1
 
     @property
@@ -92,13 +90,13 @@ class GroupMark(msgspec.Struct, frozen=True, gc=False):
         return self.part == self.parts - 1
 
     def header(self) -> str:
-        """The mark as a header's value; `read_mark` reads it."""
+        """The value of the header; see `read_mark`."""
         numbers = (self.first, self.count, self.received, self.part, self.parts)
         return f"{' '.join(map(str, numbers))} {self.write}"
 
 
 def read_mark(headers: Mapping[str, str] | None) -> GroupMark:
-    """The mark of a message; raises Corrupt when it has none that makes sense."""
+    """The mark of a message; raises Corrupt for a message that is not Rapport's."""
     value = (headers or {}).get(GROUP_HEADER, "")
     numbers, _, write = value.rpartition(" ")
     try:
@@ -121,7 +119,7 @@ def _foreign(value: str) -> Corrupt:
 def encode_group(
     blocks: Sequence[Block], mark: GroupMark, part_bytes: int
 ) -> list[tuple[GroupMark, bytes]]:
-    """The messages that hold the blocks, each with its mark; `mark` is that of the whole group."""
+    """The messages of the blocks, each with its mark; `mark` is that of the whole group."""
     body = msgspec.msgpack.encode([(one.count, one.received, one.body) for one in blocks])
     pieces = [body[at : at + part_bytes] for at in range(0, len(body), part_bytes)]
     return [
@@ -130,25 +128,16 @@ def encode_group(
     ]
 
 
-def place_blocks(blocks: Sequence[tuple[int, bytes]], first: int, received: int) -> list[Block]:
-    """The blocks as they stand from a position on."""
-    placed = []
-    for count, body in blocks:
-        placed.append(Block(first, count, received, body))
-        first += count
-    return placed
-
-
 class GroupAssembler:
-    """Messages in the order of the stream in, whole groups out; unfinished ones are passed over."""
+    """Assembles whole groups from messages in the order of the stream; skips unfinished ones."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._write, self._sequence = "", 0
         self.began = 0
-        """Sequence of the first part of the group that was given out last."""
+        """Sequence of the first part of the last group that was returned."""
 
-    def take(self, sequence: int, mark: GroupMark, data: bytes) -> list[Block] | None:
+    def add(self, sequence: int, mark: GroupMark, data: bytes) -> list[Block] | None:
         """The blocks of the group that this message completes; None when it completes none.
 
         Raises Corrupt when the group cannot be read.

@@ -1,12 +1,8 @@
-"""Which message of a stream holds a position: learnt on the way, bounded, never wrong. [CH-13]
+"""One log in its JetStream stream: appending after a position, reading, trimming, retention pieces.
+[CH-13, CH-14]
 
-The stream of one log: making it, where it ends, which message holds a position. [CH-13]
-
-All coroutines run in the loop of the connection, so what is known here needs no locks.
-
-One log in its JetStream stream: appending after a position, reading, trimming. [CH-13]
-
-What a stream can let go of at once: runs of messages, told by their first and last. [CH-14]
+All coroutines run in the loop of the connection, so the state here needs no locks. The stream is
+addressed by sequences of messages; `PositionIndex` caches which sequence holds which position.
 """
 
 from __future__ import annotations
@@ -39,8 +35,8 @@ Begin = tuple[int, int]
 
 
 def guess(position: int, low: Begin, high: Begin, *, halve: bool) -> int:
-    """A sequence strictly between two beginnings to look at next: where the position would be if
-    all messages held equally much, or in the middle.
+    """A sequence strictly between two group beginnings to look at next: by interpolation, or in the
+    middle.
     """
     gap = high[1] - low[1]
     if halve or high[0] <= low[0]:
@@ -53,8 +49,8 @@ def guess(position: int, low: Begin, high: Begin, *, halve: bool) -> int:
 class PositionIndex:
     """Pairs of (first position of a group, sequence of its first message), both growing.
 
-    Appending and reading add pairs. When there are too many, every other one is forgotten: what
-    lies between two pairs is found by asking the stream, in steps that halve.
+    Appending and reading add pairs. When there are too many, every other one is dropped: positions
+    between two pairs are found by a search in the stream.
     """
 
     def __init__(self, most: int = MOST_ENTRIES) -> None:
@@ -66,9 +62,7 @@ class PositionIndex:
         return len(self._firsts)
 
     def add(self, first: int, sequence: int) -> None:
-        """Takes in where a group begins; the later message wins when an earlier one was given up
-        half-way.
-        """
+        """Adds the beginning of a group; the later message wins over an interrupted attempt."""
         at = bisect_right(self._firsts, first)
         if at and self._firsts[at - 1] == first:
             self._sequences[at - 1] = max(self._sequences[at - 1], sequence)
@@ -79,9 +73,8 @@ class PositionIndex:
             del self._firsts[1:-1:2], self._sequences[1:-1:2]
 
     def around(self, position: int) -> tuple[Begin | None, Begin | None]:
-        """Between which beginnings the group holding a position begins: the first is at or before
-        it, the second after it; None where nothing is known. They are neighbours when a group is
-        known to begin right there.
+        """The known group beginnings at or before a position and after it; None where unknown. They
+        are neighbours when a group is known to begin at the position.
         """
         at = bisect_right(self._firsts, position)
         lower = (self._firsts[at - 1], self._sequences[at - 1]) if at else None
@@ -91,7 +84,7 @@ class PositionIndex:
         return lower, upper
 
     def forget_before(self, sequence: int) -> None:
-        """Drops what the stream has let go of."""
+        """Drops groups that were removed from the stream."""
         gone = bisect_right(self._sequences, sequence - 1)
         del self._firsts[:gone], self._sequences[:gone]
 
@@ -99,7 +92,7 @@ class PositionIndex:
 _log = get_logger(__name__)
 
 NEAR = 4
-"""Messages that are sooner read than asked for one by one."""
+"""Messages that are cheaper to read than to search through."""
 NO_STREAM = 10059
 
 
@@ -115,17 +108,17 @@ class StreamTail(msgspec.Struct, frozen=True):
 
 
 class NatsStream:
-    """What this process knows of a stream; what it has not heard of yet, `refresh` finds out."""
+    """A stream as this process knows it; `refresh` brings it up to date."""
 
-    def __init__(self, name: str, prefix: str, link: NatsConnection) -> None:
+    def __init__(self, name: str, prefix: str, connection: NatsConnection) -> None:
         token = encode_token(name)
-        self.name, self._link = name, link
+        self.name, self._connection = name, connection
         self._stream = f"{prefix}_{token}"
         self._subject, self._grown = f"{prefix}.log.{token}", f"{prefix}.grown.{token}"
         self._forget("")
 
     def _forget(self, created: str) -> None:
-        """Knows nothing any more: the stream is new, or is another one under the same name."""
+        """Resets all state: the stream is new, or another one with the same name."""
         self._created = created
         self._index = PositionIndex()
         self._tail = StreamTail()
@@ -134,10 +127,10 @@ class NatsStream:
         self._recent: list[Block] = []
 
     async def make(self) -> None:
-        """Makes the stream if there is none; several processes may at once."""
+        """Creates the stream if there is none; several processes may do it at once."""
         if self._created or await self.refresh() is not None:
             return
-        made = await self._link.api(
+        made = await self._connection.api(
             f"STREAM.CREATE.{self._stream}",
             {
                 "name": self._stream,
@@ -148,7 +141,7 @@ class NatsStream:
                 "discard": "new",
                 "num_replicas": 1,
                 "allow_direct": True,
-                # What was stored, whoever stored it, is told to all: see nats_watch.py.
+                # Notifies all processes of every stored message: see NatsWatch.
                 "republish": {"src": self._subject, "dest": self._grown, "headers_only": True},
             },
         )
@@ -157,8 +150,8 @@ class NatsStream:
         await self.refresh()
 
     async def refresh(self) -> StreamTail | None:
-        """The end of the stream as it is now; None when there is no stream."""
-        info = await self._link.api(f"STREAM.INFO.{self._stream}", {})
+        """The present end of the stream; None when there is no stream."""
+        info = await self._connection.api(f"STREAM.INFO.{self._stream}", {})
         if "error" in info:
             if info["error"].get("err_code") != NO_STREAM:
                 raise refused(self.name, info["error"])
@@ -173,10 +166,10 @@ class NatsStream:
         return self._tail
 
     async def _find_tail(self, last: int) -> StreamTail:
-        """Walks back over groups that were never finished."""
+        """Walks back over unfinished groups."""
         sequence = last
         while sequence >= self._first_sequence and sequence > 0:
-            found = await self._link.get(self._stream, {"seq": sequence})
+            found = await self._connection.get(self._stream, {"seq": sequence})
             if found is None:
                 break
             mark = self._mark_of(found)
@@ -194,14 +187,13 @@ class NatsStream:
 
     @property
     def first_sequence(self) -> int:
-        """The oldest message kept, as far as known."""
         return self._first_sequence
 
     async def mark_from(self, sequence: int) -> tuple[int, GroupMark] | None:
-        """The first message of ours at or after a sequence: its own sequence and what it says."""
+        """Sequence and mark of Rapport's first message at or after a sequence."""
         while True:
             body = {"seq": sequence, "next_by_subj": self._subject}
-            found = await self._link.get(self._stream, body)
+            found = await self._connection.get(self._stream, body)
             if found is None:
                 return None
             mark = self._mark_of(found)
@@ -210,12 +202,12 @@ class NatsStream:
             sequence = found.sequence + 1
 
     def _mark_of(self, message: StreamMessage) -> GroupMark | None:
-        """What a message says; None, and a warning, when it is not ours."""
+        """The mark of a message; None, and a warning, when it is not Rapport's."""
         try:
             return read_mark(message.headers)
         except Corrupt as error:
             _log.warning(
-                "message passed over",
+                "message skipped",
                 log=self.name,
                 sequence=message.sequence,
                 why=error.message,
@@ -224,15 +216,14 @@ class NatsStream:
             return None
 
     async def size(self) -> int:
-        """Bytes of the stream."""
-        info = await self._link.api(f"STREAM.INFO.{self._stream}", {})
+        info = await self._connection.api(f"STREAM.INFO.{self._stream}", {})
         return int(info["state"]["bytes"]) if "state" in info else 0
 
     async def locate(self, position: int, *, near: int = NEAR) -> int:
-        """Sequence to begin reading at, for a position; at most `near` messages too early.
+        """Sequence to begin reading at for a position; at most `near` messages too early.
 
-        Costs nothing when the index knows, and otherwise a few questions: every third one halves
-        what is left.
+        Costs nothing when the index knows it, otherwise a few requests: every third one halves the
+        rest.
         """
         if position > self._tail.position:
             await self.refresh()
@@ -262,7 +253,7 @@ class NatsStream:
 
 
 def refused(log: str, error: dict[str, Any]) -> StoreUnavailable:
-    """What JetStream answered, as the store says it."""
+    """An error of JetStream as the store reports it."""
     return StoreUnavailable(
         f"NATS refused log {log!r}: {error.get('description', error)}",
         code="store.nats_refused",
@@ -276,32 +267,32 @@ _LARGEST_PART = 4 * 1024 * 1024
 _READ_BYTES = 8 * 1024 * 1024
 _MOST_MESSAGES = 500
 _COURTESY_SECONDS = 0.5
-"""How long another writer's unfinished group is left in peace before it is taken for dead."""
+"""Time after which another writer's unfinished group counts as abandoned."""
 _WRONG_SEQUENCE = 10071
 
 
 class NatsLog(NatsStream):
-    """A log; see NatsLogStore for what is promised."""
+    """A log that this process appends to and reads; see NatsLogStore."""
 
-    def __init__(self, name: str, prefix: str, link: NatsConnection) -> None:
-        super().__init__(name, prefix, link)
+    def __init__(self, name: str, prefix: str, connection: NatsConnection) -> None:
+        super().__init__(name, prefix, connection)
         self._writing = asyncio.Lock()
 
     # --- appending --------------------------------------------------------------------------------
 
     async def append(self, blocks: Sequence[Block], write: str) -> None:
-        """Appends blocks where they say they stand; raises Overtaken when the log goes on beyond
-        the place before the first. `write` names this append among all there ever are.
+        """Appends blocks at their positions; raises AppendConflict when the log does not end before
+        the first one. `write` is a unique name of this append.
         """
         first, last = blocks[0], blocks[-1].last
         async with self._writing:
             await self.make()
-            await self._stand_at(first.first - 1)
+            await self._check_end(first.first - 1)
             count = last - first.first + 1
             await self._publish(GroupMark(first.first, count, first.received, 0, 1, write), blocks)
 
     async def skip_to(self, position: int, write: str) -> None:
-        """Makes `position` the next one; what lies before is not there."""
+        """Makes `position` the next one; the positions before it stay empty."""
         async with self._writing:
             await self.make()
             tail = await self.refresh()
@@ -309,14 +300,14 @@ class NatsLog(NatsStream):
                 await self._publish(GroupMark(position, 0, 0, 0, 1, write), ())
 
     async def mark_end(self, write: str) -> None:
-        """Ends with a message that holds nothing but the position, so that all before it can go."""
+        """Appends a message without records, so that all messages before it can be removed."""
         async with self._writing:
             tail = await self.refresh()
             if tail is not None and tail.committed:
                 await self._publish(GroupMark(tail.position + 1, 0, 0, 0, 1, write), ())
 
-    async def _stand_at(self, after: int) -> None:
-        """Makes sure that the log ends at `after`; raises Overtaken when it is longer."""
+    async def _check_end(self, after: int) -> None:
+        """Checks that the log ends at `after`; raises AppendConflict when it is longer."""
         if self._tail.position != after:
             await self.refresh()
         if self._tail.position > after:
@@ -329,7 +320,7 @@ class NatsLog(NatsStream):
             )
 
     async def _publish(self, mark: GroupMark, blocks: Sequence[Block]) -> None:
-        room = min(self._link.largest_message, _LARGEST_PART) - _HEADER_ROOM
+        room = min(self._connection.largest_message, _LARGEST_PART) - _HEADER_ROOM
         began = self._tail.sequence + 1
         for part, piece in encode_group(blocks, mark, room):
             await self._publish_part(part, piece)
@@ -337,47 +328,47 @@ class NatsLog(NatsStream):
         self._index.add(mark.first, began)
 
     async def _publish_part(self, mark: GroupMark, piece: bytes) -> None:
-        """Publishes one message behind the last one. Safe to be asked again: the sequence it names
-        lets it in once, and a message of ours that stands there tells that it was let in.
+        """Publishes one message behind the last one. Idempotent: the expected sequence admits it
+        once, and its mark at that sequence shows that it was admitted.
         """
         expected = self._tail.sequence
         headers = {GROUP_HEADER: mark.header(), "Nats-Expected-Last-Sequence": str(expected)}
 
-        async def ask() -> Any:
-            return await self._link.request(self._subject, piece, headers)
+        async def send() -> Any:
+            return await self._connection.request(self._subject, piece, headers)
 
-        answer = msgspec.json.decode((await self._link.until_answered(ask)).data)
+        answer = msgspec.json.decode((await self._connection.until_answered(send)).data)
         error = answer.get("error")
         if error is not None and error.get("err_code") == _WRONG_SEQUENCE:
             if not await self._is_ours(expected + 1, mark):
-                await self._make_way(mark)
+                await self._give_up(mark)
         elif error is not None:
             raise refused(self.name, error)
         self._tail = msgspec.structs.replace(self._tail, sequence=expected + 1)
 
     async def _is_ours(self, sequence: int, mark: GroupMark) -> bool:
-        found = await self._link.get(self._stream, {"seq": sequence})
+        found = await self._connection.get(self._stream, {"seq": sequence})
         there = self._mark_of(found) if found else None
         return there is not None and (there.write, there.part) == (mark.write, mark.part)
 
-    async def _make_way(self, mark: GroupMark) -> None:
-        """Somebody else wrote where we wanted to. When that is a group whose writer ended half-way,
-        the next try goes behind it; otherwise it is read first. Either way this one is given up.
+    async def _give_up(self, mark: GroupMark) -> None:
+        """Raises AppendConflict: another process wrote at the expected sequence. Waits until its
+        group is finished or counts as abandoned, so that the next attempt goes behind it.
         """
         before = self._tail
         tail = await self.refresh()
         while tail is not None and tail.committed != tail.sequence:
             last = tail.sequence
-            await self._wait_a_little()
+            await self._pause()
             tail = await self.refresh()
             if tail is not None and tail.sequence == last:
-                _log.info("unfinished group passed", log=self.name, sequence=last)
+                _log.info("unfinished group skipped", log=self.name, sequence=last)
                 break
         if self._tail.position < before.position:
             raise refused(self.name, {"description": "the stream was put back"})
         raise _overtaken(self.name)
 
-    async def _wait_a_little(self) -> None:
+    async def _pause(self) -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         await asyncio.wait((waiting,), timeout=_COURTESY_SECONDS)
 
@@ -398,21 +389,23 @@ class NatsLog(NatsStream):
         if not self._created and await self.refresh() is None:
             return []
         sequence = await self.locate(position + 1)
-        # Who goes on where the last reading ended finds about as many records per message as that.
+        # A read that continues the last one finds about as many records per message.
         density = self._density if position == self._read_through else float(wanted)
         assembler = GroupAssembler()
         found: list[Block] = []
         records, size, messages_read = 0, 0, 0
         while records < wanted and size < READ_BYTES:
             count = min(ceil((wanted - records) / density), _MOST_MESSAGES)
-            messages, is_end = await self._link.get_many(self._stream, sequence, count, _READ_BYTES)
+            messages, is_end = await self._connection.get_many(
+                self._stream, sequence, count, _READ_BYTES
+            )
             for message in messages:
-                fresh = _cut(self._take(assembler, message), position, wanted - records)
+                fresh = _cut(self._assemble(assembler, message), position, wanted - records)
                 found += fresh
                 records += sum(block.count for block in fresh)
                 size += sum(len(block.body) for block in fresh)
             messages_read += len(messages)
-            # Nothing yet: what was read stands too early; twice as many next time.
+            # Without records so far, twice as many messages are read next time.
             density = (records or wanted / 2) / max(messages_read, 1)
             if is_end or not messages:
                 break
@@ -421,11 +414,11 @@ class NatsLog(NatsStream):
             self._density, self._read_through = density, found[-1].last
         return found
 
-    def _take(self, assembler: GroupAssembler, message: StreamMessage) -> list[Block]:
-        """The blocks of the group that a message completes; damage is told and passed over."""
+    def _assemble(self, assembler: GroupAssembler, message: StreamMessage) -> list[Block]:
+        """The blocks of the group that a message completes; damage is logged and skipped."""
         try:
             mark = read_mark(message.headers)
-            blocks = assembler.take(message.sequence, mark, message.data)
+            blocks = assembler.add(message.sequence, mark, message.data)
         except Corrupt as error:
             _log.warning(
                 "message unreadable", log=self.name, sequence=message.sequence, why=error.message
@@ -438,21 +431,21 @@ class NatsLog(NatsStream):
         self._recent = blocks
         return blocks
 
-    # --- letting go -------------------------------------------------------------------------------
+    # --- removing ---------------------------------------------------------------------------------
 
     async def trim(self, before: int) -> None:
-        """See LogStore; whole groups, and never the last one: it says where the log ends."""
+        """See LogStore; whole groups, but never the last one, which marks the end of the log."""
         tail = await self.refresh()
         if tail is None or not tail.committed:
             return
-        final = await self._link.get(self._stream, {"seq": tail.committed})
+        final = await self._connection.get(self._stream, {"seq": tail.committed})
         begins = tail.committed - (read_mark(final.headers).part if final else 0)
         sequence = begins
         if before <= tail.position:
             sequence = min(await self.locate(before, near=1), begins)
         if sequence <= self._first_sequence:
             return
-        answer = await self._link.api(f"STREAM.PURGE.{self._stream}", {"seq": sequence})
+        answer = await self._connection.api(f"STREAM.PURGE.{self._stream}", {"seq": sequence})
         if "error" in answer:
             raise refused(self.name, answer["error"])
         self._first_sequence = sequence
@@ -460,8 +453,7 @@ class NatsLog(NatsStream):
         self._recent = []
 
     async def remove(self) -> None:
-        """Forgets the log; not being there is no error."""
-        answer = await self._link.api(f"STREAM.DELETE.{self._stream}", {})
+        answer = await self._connection.api(f"STREAM.DELETE.{self._stream}", {})
         error = answer.get("error")
         if error is not None and error.get("err_code") != NO_STREAM:
             raise refused(self.name, error)
@@ -485,13 +477,11 @@ def _overtaken(log: str) -> AppendConflict:
 
 
 MOST_MESSAGES = 256
-"""Messages of one piece: few enough for fine retention, many enough to be asked for quickly."""
+"""Messages of one retention piece."""
 
 
 async def pieces_of(log: NatsStream, limit: int) -> list[LogPiece]:
-    """The oldest pieces, in order; two questions for each. The bytes are the stream's, shared out
-    evenly.
-    """
+    """The oldest pieces, in order; two requests for each. Bytes are an average per message."""
     pieces: list[LogPiece] = []
     tail = await log.refresh()
     if tail is None:
@@ -508,7 +498,7 @@ async def pieces_of(log: NatsStream, limit: int) -> list[LogPiece]:
         received = newest[1].received if newest else mark.received
         if after > mark.first:
             size = (until - sequence) * message_bytes
-            # A message without records only says where the log begins or ends.
+            # A message without records only marks the beginning or end of the log.
             oldest = mark.received if mark.count else received
             pieces.append(LogPiece(mark.first, after - 1, size, oldest, max(received, oldest)))
         sequence = until

@@ -1,14 +1,9 @@
-"""The tables in PostgreSQL: what they hold, which version they are, how they are made. [CH-13]
+"""Connections to one PostgreSQL database, its schema, and errors as Rapport's. [CH-13]
 
-Everything stands in one schema of the database, so that several sites can share a database. The
-rest of the code names tables without the schema: it is the session's `search_path`.
-
-Connections to one PostgreSQL database: few, reused, never waited for without end. [CH-13]
-
-psycopg's own exceptions end here: what a caller sees is StoreUnavailable with a hint, or
-InvalidInput for values that PostgreSQL cannot keep.
-
-Whether a PostgreSQL server answers at an address; changes nothing there. [CH-13, UX-3]
+Connections are few and reused, and no call waits for ever. psycopg's exceptions end here: callers
+get StoreUnavailable with a hint, or InvalidInput for values that PostgreSQL cannot store. All
+tables stand in one schema, so that several sites can share a database; the rest of the code names
+tables without the schema, which is the session's `search_path`.
 """
 
 from __future__ import annotations
@@ -27,23 +22,24 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from rapport.core.errors import InvalidInput, RapportError, StoreUnavailable, Unsupported
 from rapport.kernel.telemetry import get_logger
+from rapport.store.base import closed_error
 
 _log = get_logger(__name__)
 
 SCHEMA = "rapport"
-"""Schema of the database unless the site says otherwise."""
+"""Default schema of the database."""
 OLDEST_SERVER = 14
-"""Major version of PostgreSQL below which we do not go."""
+"""Oldest supported major version of PostgreSQL."""
 
 _NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}\Z")
 
 # One row per event. `block` is the first position and `size` the number of events that were
 # appended together: a block is read as it was written. `data` and `headers` are JSON texts, kept to
-# the byte. An event whose JSON PostgreSQL cannot take has neither but its packed form. A block that
-# is none of events is one row at its last position: its `source` is NULL, its bytes are `packed`.
-# `events_undecided` finds the rows whose payload PostgreSQL cannot look into.
-# The two functions are what conditions speak of (channel/query/to_sql.py). There they must expect
-# any text; here `data` is known to be JSON, so they are plain SQL that the planner sees through.
+# the byte. An event whose JSON PostgreSQL does not accept has only its packed form. A block that
+# does not hold events is one row at its last position, with `source` NULL and its bytes in
+# `packed`. `events_undecided` finds the rows whose payload PostgreSQL cannot evaluate.
+# Conditions use the two functions (channel/query/to_sql.py). Here `data` is known to be JSON, so
+# they are plain SQL that the planner can inline.
 _TABLES = """
 CREATE TABLE logs (
   number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -103,10 +99,10 @@ def check_schema_name(name: str) -> None:
 
 
 def prepare_schema(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> None:
-    """Makes or renews the tables; does nothing when they are as they should be.
+    """Creates or upgrades the tables; does nothing when they are up to date.
 
-    Processes that start together wait for each other. Raises Unsupported for a server or tables we
-    do not know.
+    Processes that start together wait for each other. Raises Unsupported for a server that is too
+    old, StoreUnavailable for tables of a newer version.
     """
     _check_server(connection)
     if _version(connection) == VERSION:
@@ -159,11 +155,11 @@ def _check_server(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
 T = TypeVar("T")
 
 CONNECT_SECONDS = 5
-"""Longest time until the server has answered a new connection."""
+"""Time-out of a new connection."""
 STATEMENT_SECONDS = 30
-"""Longest time that the server works on one statement, waiting for others included."""
+"""Time-out of one statement, including waiting for locks."""
 CONNECTIONS = 4
-"""Most connections of one store; they are opened when needed."""
+"""Most connections of one store; opened when needed."""
 
 _GRACE_SECONDS = 5
 _ATTEMPTS = 20
@@ -177,13 +173,12 @@ SELECT set_config('search_path', %s, false), set_config('statement_timeout', %s,
 
 
 class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that gives up on a server that is there but does not answer."""
+    """A connection with a time-out for a server that does not answer."""
 
     is_patient = False
-    """Whether it waits for as long as it takes, as for the making of an index."""
+    """Whether it waits without a time-out, as for the creation of an index."""
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """See psycopg; without a time-out of the caller's, ours holds."""
         if timeout is not None or self.is_patient:
             return super().wait(gen, interval, timeout)
         try:
@@ -194,22 +189,21 @@ class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class ConnectionLost(StoreUnavailable):
-    """The connection broke: whether the last change was done is not known."""
+    """The connection broke: the last change may have been committed or not."""
 
     code = "store.connection_lost"
 
 
 class TransactionConflict(StoreUnavailable):
-    """Two changes waited for each other; this one was taken back."""
+    """A deadlock or serialization failure: this change was rolled back."""
 
     code = "store.deadlocked"
 
 
 class PostgresConnections:
-    """Up to `size` connections with the tables of one schema in view. Any thread may call.
+    """Up to `size` connections to the tables of one schema. Thread-safe.
 
-    Opening makes the tables when they are not there yet; raises StoreUnavailable when the server
-    cannot be reached.
+    Opening creates the tables; raises StoreUnavailable when the server cannot be reached.
     """
 
     def __init__(self, dsn: str, *, schema: str = SCHEMA, size: int = CONNECTIONS) -> None:
@@ -230,10 +224,10 @@ class PostgresConnections:
 
     @contextmanager
     def use(self) -> Iterator[PostgresConnection]:
-        """A connection in autocommit mode, for this thread alone; waits while all are in use.
+        """A connection in autocommit mode for this thread; waits while all are in use.
 
-        Raises ConnectionLost when it breaks meanwhile, StoreUnavailable and InvalidInput for what
-        else PostgreSQL says.
+        Raises ConnectionLost when it breaks, StoreUnavailable and InvalidInput for other errors of
+        PostgreSQL.
         """
         if not self._free.acquire(timeout=STATEMENT_SECONDS):
             raise StoreUnavailable("all connections to PostgreSQL are busy", code="store.busy")
@@ -248,8 +242,8 @@ class PostgresConnections:
             self._free.release()
 
     def run(self, work: Callable[[PostgresConnection], T]) -> T:
-        """Does work that may be done twice: a connection found broken is replaced once, and who
-        stood in another's way tries again, each time after a longer pause.
+        """Runs idempotent work: a broken connection is replaced once, and a conflicting transaction
+        repeated, each time after a longer pause.
         """
         for attempt in range(_ATTEMPTS):
             try:
@@ -259,13 +253,13 @@ class PostgresConnections:
                 if attempt:
                     raise
             except TransactionConflict:
-                # The longer the more they are: who comes back at once meets the same others.
+                # Random and growing: an immediate retry would meet the same transactions again.
                 self._ended.wait(secrets.randbelow(1 + attempt) * _PAUSE_SECONDS)
         with self.use() as connection:
             return work(connection)
 
     def open_apart(self) -> PostgresConnection:
-        """A connection outside the number of the others; the caller closes it."""
+        """A connection beyond the limit of the pool; the caller closes it."""
         self._check_open()
         try:
             connection = PostgresConnection.connect(self._dsn, autocommit=True)
@@ -301,7 +295,7 @@ class PostgresConnections:
                 return
         connection.close()
         if broken:
-            self._drop_idle()  # what broke one connection mostly broke all
+            self._drop_idle()  # the others are probably broken too
 
     def _drop_idle(self) -> None:
         with self._guard:
@@ -311,52 +305,53 @@ class PostgresConnections:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreUnavailable("the store is closed", code="store.closed")
+            raise closed_error()
 
 
 @contextmanager
 def translate_errors(connection: PostgresConnection) -> Iterator[None]:
-    """Turns what psycopg raises into Rapport's errors."""
+    """Raises psycopg's errors as Rapport's."""
     try:
         yield
     except psycopg.Error as error:
         if connection.closed:
             raise ConnectionLost(
                 f"the connection to PostgreSQL broke: {_first_line(error)}",
-                hint="it is opened again with the next call; is the server running?",
+                hint="the next call opens it again; is the server running?",
             ) from error
         raise _translate(error) from error
 
 
 def _translate(error: psycopg.Error) -> RapportError:
-    told = _first_line(error)
+    shown = _first_line(error)
     match error:
         case errors.DeadlockDetected() | errors.SerializationFailure():
-            return TransactionConflict(f"PostgreSQL took a change back: {told}", hint="try again")
+            return TransactionConflict(
+                f"PostgreSQL rolled a change back: {shown}", hint="try again"
+            )
         case errors.QueryCanceled() | errors.LockNotAvailable():
             return StoreUnavailable(
-                f"PostgreSQL took too long: {told}",
+                f"PostgreSQL took too long: {shown}",
                 code="store.timed_out",
                 hint="look for long transactions in pg_stat_activity",
             )
         case errors.DiskFull():
             return StoreUnavailable(
-                f"PostgreSQL has no room: {told}", code="store.disk_full", hint="free some space"
+                f"PostgreSQL has no room: {shown}", code="store.disk_full", hint="free some space"
             )
         case errors.InsufficientPrivilege():
             return StoreUnavailable(
-                f"PostgreSQL does not permit it: {told}",
+                f"PostgreSQL does not permit it: {shown}",
                 code="store.not_permitted",
                 hint="the role needs CREATE in the database, or its own schema",
             )
         case psycopg.DataError():
-            return InvalidInput(f"PostgreSQL cannot keep this: {told}", code="store.bad_record")
+            return InvalidInput(f"PostgreSQL cannot store this: {shown}", code="store.bad_record")
         case _:
-            return StoreUnavailable(f"PostgreSQL refuses: {told}", code="store.unavailable")
+            return StoreUnavailable(f"PostgreSQL refuses: {shown}", code="store.unavailable")
 
 
 def unreachable(error: psycopg.Error) -> StoreUnavailable:
-    """The error for a server that could not be connected to."""
     return StoreUnavailable(
         f"cannot reach PostgreSQL: {_first_line(error)}",
         code="store.unreachable",
@@ -365,17 +360,21 @@ def unreachable(error: psycopg.Error) -> StoreUnavailable:
 
 
 def _with_limits(dsn: str) -> str:
-    """The address with a time-out and UTF-8, unless it says something about the time-out itself."""
+    """The address with time-outs, unless it has its own, and UTF-8."""
     try:
         given = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as error:
-        raise InvalidInput(
-            f"this is no address of PostgreSQL: {_first_line(error)}",
-            code="store.bad_address",
-            hint="postgresql://user@host/database, or host=... dbname=...",
-        ) from None
+        raise _bad_address(f": {_first_line(error)}") from None
     limits: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 30_000}
     return make_conninfo("", **{**limits, **given, "client_encoding": "utf8"})
+
+
+def _bad_address(reason: str) -> InvalidInput:
+    return InvalidInput(
+        f"this is no address of PostgreSQL{reason}",
+        code="store.bad_address",
+        hint="postgresql://user@host/database, or host=... dbname=...",
+    )
 
 
 def _first_line(error: psycopg.Error) -> str:
@@ -383,17 +382,13 @@ def _first_line(error: psycopg.Error) -> str:
 
 
 def server_version(dsn: str, *, seconds: int) -> str:
-    """The version of the server; raises InvalidInput for no address, StoreUnavailable when it does
-    not answer in time (of each host that the address names).
+    """The version of the server, without changing anything there; raises InvalidInput for a wrong
+    address, StoreUnavailable when no host of it answers in time. [UX-3]
     """
     try:
         limited = make_conninfo(dsn, connect_timeout=seconds)
     except psycopg.ProgrammingError:
-        raise InvalidInput(
-            "this is no address of PostgreSQL",
-            code="store.bad_address",
-            hint="postgresql://user@host/database, or host=... dbname=...",
-        ) from None
+        raise _bad_address("") from None  # without psycopg's words, which may show the password
     try:
         connection = PostgresConnection.connect(limited, autocommit=True)
     except psycopg.Error as error:

@@ -1,21 +1,8 @@
-"""Hearing of appends by any process: LISTEN, and a look now and then in case one was missed.
-[CH-13]
+"""Logs in PostgreSQL: a row per event, so that PostgreSQL can evaluate conditions. [CH-4, CH-13]
 
-Appending to a log in PostgreSQL: one transaction, decided by the log's last position. [CH-13]
-
-The row of the log is changed first and only if nobody else was faster; its lock keeps other writers
-waiting until the events behind it are committed. So positions have no gaps.
-
-Letting go of the oldest events of a log, a bounded number at a time. [CH-14]
-
-What moving a log to and from PostgreSQL needs: see MovableLogStore. [CH-13]
-
-Logs in PostgreSQL: a row per event, so that conditions can be evaluated where the events are.
-[CH-4, CH-13]
-
-Several processes may append to the same log at the same time: see SharedLogStore.
-
-The history index where the log is in PostgreSQL: the rows themselves, by their ids. [CH-4]
+Several processes may append to one log. An append is one transaction: it first updates the row of
+the log, provided that the log ends at the expected position, and the lock on that row makes other
+writers wait until the events are committed. So positions have no gaps.
 """
 
 from __future__ import annotations
@@ -40,6 +27,7 @@ from rapport.store.base import (
     LogPiece,
     check_contiguous,
     is_side_log,
+    place_blocks,
 )
 from rapport.store.field_keys import Lookup
 from rapport.store.postgres_connections import (
@@ -72,7 +60,7 @@ from rapport.store.postgres_search import (
 _log = get_logger(__name__)
 
 LOOK_SECONDS = 1.0
-"""How late a growth is heard of whose notification got lost."""
+"""Interval of polling, for notifications that got lost."""
 _LONGEST_NEWS = 2_000
 _LASTS = "SELECT name, last FROM logs WHERE last > 0"
 
@@ -80,15 +68,13 @@ OnAppend = Callable[[str, int], None]
 
 
 def notification(log: str, last: int) -> str:
-    """What a notification says; nothing (look for yourself) when the name is too long for it."""
+    """The payload of a notification; empty, so that listeners poll, when the name is too long."""
     return f"{last} {log}" if len(log) <= _LONGEST_NEWS else ""
 
 
 class PostgresWatch:
-    """A thread that calls `grown(log, last)` from the moment this object is made until `stop`.
-
-    After a break of the connection it looks for what it missed. Raises StoreUnavailable when it
-    cannot begin.
+    """A thread that calls `grown(log, last)` until `stop`: by LISTEN, and by polling in case a
+    notification was missed. Raises StoreUnavailable when it cannot begin.
     """
 
     def __init__(self, connections: PostgresConnections, grown: OnAppend) -> None:
@@ -106,7 +92,7 @@ class PostgresWatch:
         self._waker.send(b"!")
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        # Not by the thread: it may end between our two first lines, and nobody could be woken.
+        # Not by the thread: it may end before the byte is sent.
         self._waker.close()
         self._wake.close()
 
@@ -130,26 +116,26 @@ class PostgresWatch:
         with selectors.DefaultSelector() as selector:
             selector.register(link.fileno(), selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
-            self._look(link)
+            self._poll(link)
             while not self._stopped:
                 selector.select(LOOK_SECONDS)
-                told = [notify.payload for notify in link.notifies(timeout=0)]
-                if not all(map(self._tell_news, told)) or not told:
-                    self._look(link)
+                payloads = [notify.payload for notify in link.notifies(timeout=0)]
+                if not all(map(self._notify_of, payloads)) or not payloads:
+                    self._poll(link)
 
-    def _look(self, link: PostgresConnection) -> None:
+    def _poll(self, link: PostgresConnection) -> None:
         for log, last in link.execute(_LASTS).fetchall():
-            self._tell(log, last)
+            self._notify(log, last)
 
-    def _tell_news(self, payload: str) -> bool:
-        """Passes on what a notification says; whether it said anything."""
+    def _notify_of(self, payload: str) -> bool:
+        """Reports the content of a notification; False when it is empty."""
         last, _space, log = payload.partition(" ")
         if not last.isdecimal():
             return False
-        self._tell(log, int(last))
+        self._notify(log, int(last))
         return True
 
-    def _tell(self, log: str, last: int) -> None:
+    def _notify(self, log: str, last: int) -> None:
         if self._known.get(log, 0) < last:
             self._known[log] = last
             self._grown(log, last)
@@ -161,7 +147,7 @@ class PostgresWatch:
 
 
 NOTIFY_CHANNEL = "'rapport_' || current_schema()"
-"""What listeners of a schema listen to, in SQL."""
+"""The channel of LISTEN and NOTIFY for a schema, in SQL."""
 FEW_ROWS = 16
 """Up to this many rows one statement is faster than COPY: half a millisecond for a single one."""
 
@@ -174,8 +160,8 @@ _COPY = f"COPY events ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
 
 
 class RowAppend(msgspec.Struct, frozen=True):
-    """Rows of `count` records that are to follow position `after` of a log; `notification` is what
-    listeners are told.
+    """Rows of `count` records to be appended after position `after` of a log, with the payload for
+    listeners.
     """
 
     log: int
@@ -184,8 +170,7 @@ class RowAppend(msgspec.Struct, frozen=True):
     rows: Sequence[Row]
     notification: str
 
-    def move(self) -> tuple[object, ...]:
-        """The parameters of _MOVE."""
+    def move_parameters(self) -> tuple[object, ...]:
         size = sum(map(row_bytes, self.rows))
         return (self.count, size, self.log, self.after, self.notification)
 
@@ -193,9 +178,8 @@ class RowAppend(msgspec.Struct, frozen=True):
 def append_rows(connections: PostgresConnections, addition: RowAppend) -> None:
     """Durable when it returns; raises Overtaken when the log does not end at `after`.
 
-    When the connection breaks it is found out whether the rows got there; if not they are added
-    once more. Raises ConnectionLost while the server stays away: then only the next look at the
-    log tells.
+    After a broken connection it checks whether the rows are there and appends them again if not.
+    Raises ConnectionLost while the server stays away: then only reading the log shows the outcome.
     """
     try:
         with connections.use() as connection:
@@ -219,7 +203,7 @@ def _add_few(connection: PostgresConnection, addition: RowAppend) -> None:
         f"WITH moved AS ({_MOVE}) INSERT INTO events ({COLUMNS}) "
         f"SELECT added.* FROM moved, (VALUES {rows}) AS added"
     )
-    values = chain(addition.move(), *addition.rows)
+    values = chain(addition.move_parameters(), *addition.rows)
     added = connection.execute(query, tuple(values), binary=True)
     if added.rowcount == 0:
         raise append_conflict(addition.after)
@@ -227,7 +211,7 @@ def _add_few(connection: PostgresConnection, addition: RowAppend) -> None:
 
 def _add_many(connection: PostgresConnection, addition: RowAppend) -> None:
     with connection.transaction():
-        moved = connection.execute(_MOVE, addition.move())
+        moved = connection.execute(_MOVE, addition.move_parameters())
         if moved.rowcount == 0:
             raise append_conflict(addition.after)
         with connection.cursor().copy(_COPY) as copy:
@@ -237,8 +221,8 @@ def _add_many(connection: PostgresConnection, addition: RowAppend) -> None:
 
 
 def _is_there(connection: PostgresConnection, addition: RowAppend) -> bool:
-    """Whether exactly these rows stand where they were to stand. Waits for the lock of the log, so
-    that a transaction whose connection we lost has ended before we look.
+    """Whether exactly these rows are at their positions. Waits for the lock of the log, so that the
+    transaction of the lost connection has ended.
     """
     with connection.transaction():
         connection.execute("SELECT FROM logs WHERE number = %s FOR UPDATE", (addition.log,))
@@ -251,15 +235,14 @@ def _is_there(connection: PostgresConnection, addition: RowAppend) -> bool:
 
 
 def append_conflict(after: int) -> AppendConflict:
-    """The error of an append that came too late."""
     return AppendConflict(
-        f"the log has not ended at position {after} any more",
+        f"the log does not end at position {after} any more",
         hint="another process appended first: read on, then append again",
     )
 
 
 TRIM_RECORDS = 50_000
-"""Positions that go in one transaction, unless one block alone has more."""
+"""Positions removed in one transaction, unless one block alone has more."""
 
 _DELETE = f"""
 WITH gone AS (
@@ -271,9 +254,9 @@ WHERE number = %(log)s
 
 
 def trim_some(link: PostgresConnection, log: int, before: int) -> bool:
-    """Deletes whole blocks that end before a position, oldest first; whether there is more to do.
+    """Deletes whole blocks that end before a position, oldest first; True when there are more.
 
-    The lock of the log's row keeps appends out meanwhile, so that no block is cut in two.
+    The lock of the log's row keeps appends out, so that no block is cut in two.
     """
     with link.transaction():
         query = "SELECT first, last FROM logs WHERE number = %s FOR UPDATE"
@@ -292,7 +275,7 @@ def trim_some(link: PostgresConnection, log: int, before: int) -> bool:
 
 
 def _floor(link: PostgresConnection, log: int, before: int, last: int) -> int:
-    """First position of the block that holds `before`; everything before it may go."""
+    """First position of the block that holds `before`."""
     if before > last:
         return last + 1
     query = "SELECT block FROM events WHERE log = %s AND position >= %s ORDER BY position LIMIT 1"
@@ -307,12 +290,12 @@ WHERE number = %(log)s AND last < %(last)s
 
 
 def move_log_end(link: PostgresConnection, log: int, position: int) -> None:
-    """Makes `position` the next one, if it lies after the next; nothing stands between."""
+    """Makes `position` the next one, if it lies after the next."""
     link.execute(_SKIP, {"log": log, "last": position - 1})
 
 
 def forget_log(link: PostgresConnection, log: int) -> None:
-    """Deletes a log whose events have been let go of, and whatever was appended since."""
+    """Deletes a log and its remaining events."""
     with link.transaction():
         link.execute("DELETE FROM events WHERE log = %s", (log,))
         link.execute("DELETE FROM logs WHERE number = %s", (log,))
@@ -320,10 +303,10 @@ def forget_log(link: PostgresConnection, log: int) -> None:
 
 _FEW_TRIES = 100
 _PIECE_RECORDS = 10_000
-"""Positions that retention looks at as one piece."""
+"""Positions of one retention piece."""
 
-# Bounded on both sides by look-ups of the first and the last block: whatever the planner makes of
-# it, the cost does not depend on the length of the log.
+# Bounded on both sides by look-ups of the first and the last block, so that with any plan the cost
+# does not depend on the length of the log.
 _READ = f"""
 WITH start AS MATERIALIZED (
   SELECT block FROM events WHERE log = %(log)s AND position > %(after)s::bigint
@@ -352,7 +335,7 @@ FROM events WHERE log = %(log)s AND position > %(after)s::bigint AND position <=
 
 
 class PostgresLogStore:
-    """See SharedLogStore, PiecedLogStore and MovableLogStore. Any thread may call.
+    """See SharedLogStore, PiecedLogStore and MovableLogStore. Thread-safe.
 
     An append of up to 16 events costs one round trip, more of them five. Raises StoreUnavailable
     when the server cannot be reached or refuses.
@@ -368,7 +351,7 @@ class PostgresLogStore:
     # --- appending --------------------------------------------------------------------------------
 
     def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
-        """See LogStore; goes behind whatever others append meanwhile."""
+        """See LogStore; behind the appends of other processes."""
         for _try in range(_FEW_TRIES):
             try:
                 return self.append_after(log, self.last_position(log), blocks, received)
@@ -379,18 +362,16 @@ class PostgresLogStore:
     def append_after(
         self, log: str, after: int, blocks: Sequence[tuple[int, bytes]], received: int
     ) -> list[Block]:
-        if any(count < 1 for count, _body in blocks):
-            raise InvalidInput("a block without records cannot be kept", code="log.bad_block_size")
-        placed, last = [], after
-        for count, body in blocks:
-            placed.append(Block(last + 1, count, received, body))
-            last += count
-        if placed:
-            number = self._number(log)
-            rows = [row for block in placed for row in rows_of_block(number, block)]
-            told = notification(log, last)
-            append_rows(self.connections, RowAppend(number, after, last - after, rows, told))
+        placed = place_blocks(blocks, after + 1, received)
+        self._append(log, placed)
         return placed
+
+    def _append(self, log: str, blocks: Sequence[Block]) -> None:
+        if blocks:
+            number, after, last = self._number(log), blocks[0].first - 1, blocks[-1].last
+            rows = [row for block in blocks for row in rows_of_block(number, block)]
+            payload = notification(log, last)
+            append_rows(self.connections, RowAppend(number, after, last - after, rows, payload))
 
     # --- moving -----------------------------------------------------------------------------------
 
@@ -401,14 +382,8 @@ class PostgresLogStore:
     def restore(self, log: str, blocks: Sequence[Block]) -> None:
         """See MovableLogStore; raises Overtaken when the log does not end before the blocks."""
         if blocks:
-            after = blocks[0].first - 1
-            check_contiguous(log, after, blocks)
-            number, last = self._number(log), blocks[-1].last
-            rows = [row for block in blocks for row in rows_of_block(number, block)]
-            append_rows(
-                self.connections,
-                RowAppend(number, after, last - after, rows, notification(log, last)),
-            )
+            check_contiguous(log, blocks[0].first - 1, blocks)
+            self._append(log, blocks)
 
     def remove(self, log: str) -> None:
         """See MovableLogStore; a bounded number of rows per transaction."""
@@ -432,10 +407,10 @@ class PostgresLogStore:
         return blocks_of_rows(_whole_blocks(found))
 
     def last_position(self, log: str) -> int:
-        return self._ask(log, "last", 0)
+        return self._read_column(log, "last", 0)
 
     def first_position(self, log: str) -> int:
-        return self._ask(log, "first", 1)
+        return self._read_column(log, "first", 1)
 
     def logs(self) -> list[str]:
         query = "SELECT name FROM logs WHERE last > 0 ORDER BY name"
@@ -451,8 +426,8 @@ class PostgresLogStore:
     # --- finding ----------------------------------------------------------------------------------
 
     def index_fields(self, log: str, fields: IndexedFields) -> IndexedFields:
-        """Sees to it that fields of a log are indexed, in the background; returns those that are by
-        now. A log that is not there has none.
+        """Requests indexes on fields of a log, which are created in the background; returns the
+        fields that are indexed now. An unknown log has none.
         """
         number = self._known_number(log)
         if number is None:
@@ -475,8 +450,9 @@ class PostgresLogStore:
         which there are no others (`until` at most).
 
         The condition is SQL over position, received, time, source, id, type, subject, data (text)
-        and headers (jsonb). What PostgreSQL cannot look into is always among the found. `lookup`
-        says what of the condition is in indexes; without one, 50,000 positions are tried at a time.
+        and headers (jsonb). Events that PostgreSQL cannot evaluate are always included. `lookup` is
+        the part of the condition that indexes answer; without one 50,000 positions are tried at a
+        time.
         """
         number = self._known_number(log)
         if number is None:
@@ -488,16 +464,16 @@ class PostgresLogStore:
         )
 
     def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:
-        """The events at positions, in order, as far as they are there."""
+        """The existing events at positions, in order."""
         number = self._known_number(log)
         if number is None:
             return []
         return self.connections.run(lambda link: fetch_events(link, number, positions))
 
-    # --- keeping house ----------------------------------------------------------------------------
+    # --- retention --------------------------------------------------------------------------------
 
     def trim(self, log: str, before: int) -> None:
-        """See LogStore; blocks are the pieces. A bounded number of rows per transaction."""
+        """See LogStore; whole blocks, a bounded number of rows per transaction."""
         number = self._known_number(log)
         if number is not None:
             while self.connections.run(lambda link: trim_some(link, number, before)):
@@ -514,11 +490,11 @@ class PostgresLogStore:
         return True
 
     def kept_bytes(self, log: str) -> int:
-        """See PiecedLogStore; data and an estimate of the rest, counted along with every append."""
-        return self._ask(log, "bytes", 0)
+        """See PiecedLogStore; data and an estimate of the rest, counted with every append."""
+        return self._read_column(log, "bytes", 0)
 
     def close_piece(self, log: str) -> None:
-        """See PiecedLogStore; every block may go at any time, so there is nothing to end."""
+        """See PiecedLogStore; every block can be removed, so there is nothing to do."""
 
     def closed_end(self, log: str) -> int:
         return self.last_position(log)
@@ -533,7 +509,7 @@ class PostgresLogStore:
 
     # --- numbers of logs --------------------------------------------------------------------------
 
-    def _ask(self, log: str, column: str, otherwise: int) -> int:
+    def _read_column(self, log: str, column: str, otherwise: int) -> int:
         query = f"SELECT {column} FROM logs WHERE name = %s"
         row = self.connections.run(lambda link: link.execute(query, (log,)).fetchone())
         return otherwise if row is None else int(row[0])
@@ -548,7 +524,7 @@ class PostgresLogStore:
         return self._numbers[log]
 
     def _number(self, log: str) -> int:
-        """The log's number, given to it now if it is new."""
+        """The number of a log; a new log gets one."""
         if "\x00" in log:
             raise InvalidInput("a log's name cannot hold NUL", code="log.bad_name")
         number = self._known_number(log)
@@ -561,7 +537,7 @@ class PostgresLogStore:
 
 
 def _whole_blocks(rows: list[Row]) -> list[Row]:
-    """Without the rows of a last block that were cut off by their bytes."""
+    """Without a last block that was cut off by the limit of bytes."""
     if not rows:
         return rows
     position, block, size = rows[-1][:3]
@@ -591,7 +567,7 @@ WHERE events.id = %s ORDER BY logs.name, events.position
 
 
 class PostgresHistory:
-    """See HistoryIndex. It is fed by appending and pruned by trimming, so it is never behind."""
+    """A HistoryIndex that is the log itself: appending feeds it, trimming prunes it."""
 
     needs_feeding = False
 
@@ -599,17 +575,16 @@ class PostgresHistory:
         self._store = store
 
     def fed(self, log: str) -> int:
-        """See HistoryIndex; always the log's last position."""
         return self._store.last_position(log)
 
     def feed(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]], fed: int) -> None:
-        """See HistoryIndex; what is in the log is in the index."""
+        """Nothing to do: the log is the index."""
 
     def prune(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]]) -> None:
-        """See HistoryIndex; what leaves the log leaves the index."""
+        """Nothing to do: the log is the index."""
 
     def forget(self, log: str) -> None:
-        """See HistoryIndex; there is nothing that could belong to another log."""
+        """Nothing to do: the log is the index."""
 
     def find(self, record_id: str) -> list[tuple[str, int]]:
         if "\x00" in record_id:
@@ -623,4 +598,4 @@ class PostgresHistory:
         ]
 
     def close(self) -> None:
-        """See HistoryIndex; the log store closes the connections."""
+        """Nothing to do: the log store closes the connections."""

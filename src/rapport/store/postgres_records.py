@@ -1,18 +1,17 @@
-"""Guarded changes in PostgreSQL: all in one statement where that can be, so that a process that is
-frozen at any point keeps no lock. [CH-13, CO-17]
+"""Records in PostgreSQL: cursors, leases, takes and other state that changes in transactions.
+[CH-13, CO-17]
 
-Records in PostgreSQL: cursors, leases, takes and other state that moves in transactions. [CH-13]
-
-Keys are kept as UTF-8 bytes: their order is that of code points, and any character may stand in
-them.
+Keys are stored as UTF-8 bytes: their order is that of code points, and they may hold any character.
+A guarded change is one statement where possible, so that a process that is frozen at any point
+holds no lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rapport.core.errors import InvalidInput
-from rapport.store.base import Change, Delete, Guard, GuardFailed, Put, check_changes
+from rapport.store.base import Change, Delete, Guard, GuardFailed, Put, RecordChanges, check_changes
 from rapport.store.postgres_connections import (
     CONNECTIONS,
     SCHEMA,
@@ -20,6 +19,16 @@ from rapport.store.postgres_connections import (
     PostgresConnections,
 )
 
+_PUT = (
+    "INSERT INTO records (in_table, key, value) VALUES (%s, %s, %s) "
+    "ON CONFLICT (in_table, key) DO UPDATE SET value = EXCLUDED.value"
+)
+_DELETE = "DELETE FROM records WHERE in_table = %s AND key = %s"
+_GET = "SELECT value FROM records WHERE in_table = %s AND key = %s"
+_FIND = (
+    "SELECT key, value FROM records WHERE in_table = %s AND key >= %s AND key > %s "
+    "ORDER BY key LIMIT %s"
+)
 _AT_ONCE = """
 WITH wanted AS (
   SELECT * FROM unnest(%s::text[], %s::bytea[], %s::bytea[]) AS guards (in_table, key, value)
@@ -43,26 +52,25 @@ SELECT in_table, key, value FROM held
 """
 _LOCK = "SELECT value FROM records WHERE in_table = %s AND key = %s FOR"
 _FREEZE_LIMIT = "SET LOCAL idle_in_transaction_session_timeout = '1s'"
-"""A process that is frozen between two statements is cut off after this, so that others go on."""
+"""Disconnects a process that is frozen between two statements, so that others go on."""
 
 
 def _apply_guarded(
     link: PostgresConnection,
     changes: Sequence[Change],
     guards: Sequence[Guard],
-    change_one: Callable[[PostgresConnection, Change], None],
 ) -> None:
     """See GuardedRecordStore; the changes are in order, one for each key."""
     changed = {(change.table, change.key) for change in changes}
     moves = any((guard.table, guard.key) in changed for guard in guards)
     if moves or any(guard.expected is None for guard in guards):
-        _step_by_step(link, changes, guards, changed, change_one)
+        _step_by_step(link, changes, guards, changed)
     else:
         _at_once(link, changes, guards)
 
 
 def _at_once(link: PostgresConnection, changes: Sequence[Change], guards: Sequence[Guard]) -> None:
-    """One statement. Transactions that share guards do not wait for each other; who changes a
+    """One statement. Transactions that share guards do not wait for each other; a change of a
     guarded record waits for them.
     """
     puts = [change for change in changes if isinstance(change, Put)]
@@ -89,41 +97,28 @@ def _step_by_step(
     changes: Sequence[Change],
     guards: Sequence[Guard],
     changed: set[tuple[str, str]],
-    change_one: Callable[[PostgresConnection, Change], None],
 ) -> None:
-    """For few changes: of records that are guarded themselves, or while others are not there."""
+    """A transaction for changes of guarded records, or with guards on absent records."""
     with link.transaction():
         if any(guard.expected is None for guard in guards):
-            # What is not there cannot be locked: the server watches for it instead.
+            # An absent row cannot be locked.
             link.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
         link.execute(_FREEZE_LIMIT)
         for guard in sorted(guards, key=lambda guard: (guard.table, guard.key)):
-            # Who will change the row takes the stronger lock at once: two that had the weaker one
-            # would wait for each other.
+            # The stronger lock at once for a row that will change: two transactions with the
+            # weaker one would wait for each other.
             strength = "UPDATE" if (guard.table, guard.key) in changed else "SHARE"
             place = (guard.table, guard.key.encode())
             row = link.execute(f"{_LOCK} {strength}", place, binary=True).fetchone()
             if (None if row is None else bytes(row[0])) != guard.expected:
                 raise GuardFailed(guard)
         for change in changes:
-            change_one(link, change)
+            _change(link, change)
 
 
-_PUT = (
-    "INSERT INTO records (in_table, key, value) VALUES (%s, %s, %s) "
-    "ON CONFLICT (in_table, key) DO UPDATE SET value = EXCLUDED.value"
-)
-_DELETE = "DELETE FROM records WHERE in_table = %s AND key = %s"
-_GET = "SELECT value FROM records WHERE in_table = %s AND key = %s"
-_FIND = (
-    "SELECT key, value FROM records WHERE in_table = %s AND key >= %s AND key > %s "
-    "ORDER BY key LIMIT %s"
-)
-
-
-class PostgresRecordStore:
-    """See RecordStore. A change is one transaction and one commit, however many keys it has; it may
-    be done a second time when the connection breaks, which changes nothing.
+class PostgresRecordStore(RecordChanges):
+    """See RecordStore. A change is one transaction for any number of keys; when a connection
+    breaks, it may run twice, which changes nothing.
     """
 
     def __init__(self, dsn: str, *, schema: str = SCHEMA, size: int = CONNECTIONS) -> None:
@@ -134,24 +129,15 @@ class PostgresRecordStore:
         row = self._connections.run(lambda link: link.execute(_GET, values, binary=True).fetchone())
         return None if row is None else bytes(row[0])
 
-    def put(self, table: str, key: str, value: bytes) -> None:
-        self.apply((Put(table, key, value),))
-
-    def delete(self, table: str, key: str) -> None:
-        self.apply((Delete(table, key),))
-
-    def apply(self, changes: Sequence[Change]) -> None:
-        ordered = _ordered(changes)
-        if ordered:
-            self._connections.run(lambda link: _apply(link, ordered))
-
     def apply_guarded(self, changes: Sequence[Change], guards: Sequence[Guard]) -> None:
         ordered = _ordered(changes)
         check_changes([Delete(guard.table, guard.key) for guard in guards])
         for place in (*ordered, *guards):
             _table(place.table)
-        if ordered or guards:
-            self._connections.run(lambda link: _apply_guarded(link, ordered, guards, _change))
+        if guards:
+            self._connections.run(lambda link: _apply_guarded(link, ordered, guards))
+        elif ordered:
+            self._connections.run(lambda link: _apply(link, ordered))
 
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
@@ -161,7 +147,7 @@ class PostgresRecordStore:
         rows = self._connections.run(
             lambda link: link.execute(_FIND, values, binary=True).fetchall()
         )
-        # Keys with the prefix stand together at the front, so the rest can be cut off here.
+        # Keys with the prefix stand together at the front.
         return [(bytes(key).decode(), bytes(value)) for key, value in rows if key.startswith(start)]
 
     def close(self) -> None:
@@ -169,9 +155,7 @@ class PostgresRecordStore:
 
 
 def _ordered(changes: Sequence[Change]) -> list[Change]:
-    """The last change of each key, the one that counts; in the order of keys, so that two
-    processes never wait for each other.
-    """
+    """The last change of each key, ordered by key, so that two processes do not deadlock."""
     check_changes(changes)
     last = {(change.table, change.key): change for change in changes}
     return [last[place] for place in sorted(last)]

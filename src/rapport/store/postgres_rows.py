@@ -30,7 +30,7 @@ Row = tuple[Any, ...]
 
 
 def rows_of_block(log: int, block: Block) -> list[Row]:
-    """A row per event; one row for all when the body is not exactly what events are packed to."""
+    """A row per event; a single row when the body is not exactly the encoding of events."""
     events = _events_in(block)
     if events is None:
         return [_opaque_row(log, block)]
@@ -44,7 +44,7 @@ def rows_of_block(log: int, block: Block) -> list[Row]:
 
 
 def row_bytes(row: Row) -> int:
-    """What a row counts for when a log is kept by size; `BYTES_SQL` says the same in SQL."""
+    """Size of a row for retention by size; `BYTES_SQL` is the same in SQL."""
     data, packed = row[10], row[12]
     return ROW_BYTES + (len(packed) if data is None else len(data.encode()))
 
@@ -53,19 +53,19 @@ BYTES_SQL = f"{ROW_BYTES} + COALESCE(octet_length(data), octet_length(packed))"
 
 
 def blocks_of_rows(rows: Sequence[Row]) -> list[Block]:
-    """The blocks that rows without their `log` came from; the rows are in order, blocks whole."""
+    """The blocks of rows without their `log`; the rows are in order, the blocks whole."""
     return [_block(list(group)) for _first, group in groupby(rows, key=lambda row: row[1])]
 
 
 def events_of_row(row: Row) -> list[StoredEvent]:
-    """The events that a row without its `log` holds: one, or those of a block that is no rows."""
+    """The events of a row without its `log`: one, or those of a block in a single row."""
     position, first, _size, received, _time, source = row[:6]
     if source is not None:
         return [StoredEvent(position, received, _event(row))]
     try:
         events = decode_block(row[11])
     except Corrupt:
-        return []  # whoever reads the block is told
+        return []  # reading the block reports it
     return [StoredEvent(place, received, event) for place, event in enumerate(events, start=first)]
 
 
@@ -108,7 +108,7 @@ def _opaque_row(log: int, block: Block) -> Row:
 
 
 def _content(event: Event) -> tuple[str | None, str | None, bytes | None]:
-    """(data, headers, packed): the first two, or the third for what PostgreSQL's JSON refuses."""
+    """(data, headers, packed): the first two, or the third when PostgreSQL's JSON refuses them."""
     headers = _NO_HEADERS
     if event.headers:
         encoded = msgspec.json.encode(event.headers)
@@ -122,10 +122,10 @@ def _content(event: Event) -> tuple[str | None, str | None, bytes | None]:
 
 
 def plain_json(data: bytes) -> str | None:
-    """The data as a text that PostgreSQL reads as we do; None when it might not.
+    """The data as a text that PostgreSQL reads as Rapport does; None when it might not.
 
-    What msgspec reads as JSON PostgreSQL reads, too, but for the character NUL; numbers beyond a
-    double it reads differently.
+    PostgreSQL accepts the JSON that msgspec accepts, except the character NUL, and reads numbers
+    beyond a double differently.
     """
     try:
         msgspec.json.decode(data)

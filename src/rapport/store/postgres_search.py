@@ -1,12 +1,8 @@
-"""Fields as indexes of PostgreSQL keep them, in SQL: what is indexed, and how it is looked up.
-Pure. [CH-4]
+"""Queries for events in PostgreSQL: conditions in SQL, and indexes on declared fields. [CH-4]
 
-The keys are those of `field_index_keys`: a text is cut, a number is a double, a truth value the
-smallest doubles. They over-approximate, so the condition itself is always asked too.
-
-The indexes on declared fields of a log: made and dropped in the background. [CH-4]
-
-Finding the events of a log that fulfil a condition, where they are. [CH-4]
+The keys of indexes are those of `field_keys.py`: a text is cut, a number is a double, a boolean one
+of the smallest doubles. They over-approximate, so a query always evaluates the condition too.
+Indexes are created and dropped in the background, while appending and reading go on.
 """
 
 from __future__ import annotations
@@ -42,13 +38,13 @@ from rapport.store.postgres_connections import (
 from rapport.store.postgres_rows import BYTES_SQL, CONTENT, events_of_row
 
 _TEXTS = ("id", "source", "type", "subject")
-_TRUE = "'5e-324'::float8"  # the key of a truth value, as a double
+_TRUE = "'5e-324'::float8"  # the key of TRUE, as a double
 
 Steps = tuple[str | int, ...]
 
 
 class FieldKey(msgspec.Struct, frozen=True):
-    """One expression that is indexed: the texts or the numbers of a field."""
+    """One indexed expression: the texts or the numbers of a field."""
 
     name: str
     is_text: bool
@@ -56,7 +52,7 @@ class FieldKey(msgspec.Struct, frozen=True):
 
 
 def field_keys(log: int, steps: Steps) -> tuple[FieldKey, ...]:
-    """What is indexed for a field of a log; `steps` begin with `data`, `headers` or a column."""
+    """The indexed expressions of a field; `steps` begin with `data`, `headers` or a column."""
     root = str(steps[0])
     if root in _TEXTS:
         return (_key(log, steps, True, sql.SQL("{}").format(sql.Identifier(root))),)
@@ -87,7 +83,7 @@ def _key(log: int, steps: Steps, is_text: bool, value: sql.Composed) -> FieldKey
 
 
 def create_index(log: int, key: FieldKey) -> sql.Composed:
-    """Makes an index while others go on appending; not inside a transaction."""
+    """Creates an index without blocking appends; not inside a transaction."""
     return sql.SQL(
         "CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON events "
         "((position >> {bits}), {key}, position) WHERE log = {log} AND {key} IS NOT NULL"
@@ -100,7 +96,7 @@ def create_index(log: int, key: FieldKey) -> sql.Composed:
 
 
 def lookup_sql(log: int, lookup: Lookup, steps_of: Mapping[str, Steps]) -> sql.Composed:
-    """A condition that is true wherever the lookup finds something, written for the indexes."""
+    """A condition that includes all matches of the lookup, in terms of the indexes."""
     if isinstance(lookup, RangeLookup):
         keys = {key.is_text: key for key in field_keys(log, steps_of[lookup.path])}
         parts = [_range_sql(keys, wanted, lookup.text) for wanted in lookup.ranges]
@@ -145,13 +141,11 @@ WHERE indrelid = 'events'::regclass AND starts_with(relname, %s)
 """
 
 IndexedFields = Mapping[str, Steps]
-"""The name of a field in queries, and its path."""
+"""From the name of a field in queries to its path."""
 
 
 class PostgresIndexes:
-    """Which fields of which log are indexed by now. Any thread may call; one of its own does the
-    work, for as long as it takes, while appending and reading go on.
-    """
+    """The indexed fields of logs. Thread-safe; a background thread creates and drops indexes."""
 
     def __init__(self, connections: PostgresConnections) -> None:
         self._connections = connections
@@ -163,7 +157,7 @@ class PostgresIndexes:
         self._stopped = False
 
     def declare(self, log: int, fields: IndexedFields) -> None:
-        """Says which fields of a log are to be indexed; others are dropped."""
+        """Sets the fields of a log to be indexed; other indexes are dropped."""
         with self._guard:
             if self._ready.get(log) == fields or self._wanted.get(log) == fields:
                 return
@@ -176,16 +170,16 @@ class PostgresIndexes:
                 self._thread.start()
 
     def ready(self, log: int) -> IndexedFields:
-        """The fields that can be looked up."""
+        """The fields whose indexes are complete."""
         return self._ready.get(log, {})
 
     def wait(self, seconds: float) -> bool:
-        """Returns when all that was declared is made (True), or after a time."""
+        """Waits until all declared indexes are complete; False after a time-out."""
         with self._guard:
             return self._guard.wait_for(lambda: not self._wanted, seconds)
 
     def stop(self) -> None:
-        """Gives up what is under way: the next start finishes it."""
+        """Cancels the work in progress; the next start finishes it."""
         with self._guard:
             self._stopped = True
             self._guard.notify_all()
@@ -216,8 +210,8 @@ class PostgresIndexes:
             link.is_patient = True
             with translate_errors(link):
                 link.execute("SET statement_timeout = 0")
-                # Processes that start together must not take each other's half-made index for one
-                # that was left behind.
+                # Processes that start together must not drop each other's incomplete index as one
+                # that a crash left behind.
                 link.execute("SELECT pg_advisory_lock(hashtext(current_schema()), %s)", (log,))
                 make_indexes(link, log, fields)
         finally:
@@ -231,7 +225,7 @@ class PostgresIndexes:
 
 
 def make_indexes(link: PostgresConnection, log: int, fields: IndexedFields) -> None:
-    """Makes the indexes of fields that lack one and drops what belongs to no field any more."""
+    """Creates missing indexes of fields and drops indexes of other fields."""
     wanted: dict[str, FieldKey] = {
         key.name: key for steps in fields.values() for key in field_keys(log, steps)
     }
@@ -245,15 +239,15 @@ def make_indexes(link: PostgresConnection, log: int, fields: IndexedFields) -> N
         if not found.get(name, False):
             link.execute(create_index(log, key))
     if wanted:
-        link.execute("ANALYZE events")  # the planner knows nothing of an expression before
+        link.execute("ANALYZE events")  # the planner has no statistics of the expressions before
 
 
 READ_POSITIONS = 50_000
-"""Positions that a condition without an index is tried on in one call: some 0.1 s."""
+"""Positions that one call tests a condition without an index on: some 0.1 s."""
 _MOST_PARTITIONS = 64
 _PAGE_BYTES = 4 * 1024 * 1024
 
-# What PostgreSQL cannot look into (packed events, XML) is always among the found. The bytes of the
+# Events that PostgreSQL cannot evaluate (packed events, XML) are always included. The bytes of the
 # events before one decide whether it still belongs to this page; the first one always does.
 _FIND = """
 WITH found AS (
@@ -276,8 +270,8 @@ SELECT {content}, found FROM counted WHERE before < {page} ORDER BY position
 
 
 class EventQuery(msgspec.Struct, frozen=True):
-    """A condition on the events of a log: SQL with `%s` places for its parameters, and what of it
-    may be looked up in indexes on fields.
+    """A condition on the events of a log: SQL with `%s` placeholders, and the part of it that
+    indexes answer.
     """
 
     log: int
@@ -291,7 +285,7 @@ def find_matching(
     link: PostgresConnection, wanted: EventQuery, *, after: int, until: int, limit: int
 ) -> tuple[list[StoredEvent], int]:
     """Events after a position that may fulfil the condition, and the position up to which there are
-    no others. Some megabytes at most, but at least one event if there is one within reach.
+    no others. Some megabytes at most, but at least one event if one was found.
     """
     if wanted.lookup is None:
         return _find(link, wanted, after, min(until, after + READ_POSITIONS), limit)
@@ -307,7 +301,7 @@ def find_matching(
 def fetch_events(
     link: PostgresConnection, log: int, positions: Collection[int]
 ) -> list[StoredEvent]:
-    """The events at positions, in order, as far as they are there."""
+    """The existing events at positions, in order."""
     asked = sorted(positions)
     query = f"SELECT {CONTENT} FROM events WHERE log = %s AND position = ANY(%s) ORDER BY position"
     rows = link.execute(query, (log, asked), binary=True).fetchall()
@@ -331,8 +325,8 @@ def _find(
 def _query(
     link: PostgresConnection, wanted: EventQuery, after: int, until: int, limit: int
 ) -> sql.Composed:
-    """Numbers stand in the text, not in parameters: an index that is for one log only is used when
-    the planner sees which log it is.
+    """Numbers are literals, not parameters: the planner uses the index of a single log only when it
+    sees the number of the log.
     """
     lookup = "TRUE"
     if wanted.lookup is not None:
