@@ -14,7 +14,7 @@ from rapport.channel.finding.planning import index_path, plan_lookup
 from rapport.channel.query.kinds import make_query
 from rapport.core.codec import encode_block
 from rapport.core.event import Event, StoredEvent
-from rapport.store import postgres_search as postgres_search
+from rapport.store import postgres_search
 from rapport.store.field_keys import PARTITION_BITS, number_key, number_of_key
 from rapport.store.postgres_log import PostgresLogStore
 

@@ -134,10 +134,10 @@ def test_rows_are_given_without_asking(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         refreshing = TableRefresher(tables, ManualClock(1_000), Chance(1))
-        assert await refreshing.give("present", rows)
+        assert await refreshing.set_rows("present", rows)
         assert tables.instances("room").columns["status"].tolist()[0] == "open"
-        assert not await refreshing.give("present", rows)
-        assert await refreshing.give("present", rows_of_context(question, "present", []))
+        assert not await refreshing.set_rows("present", rows)
+        assert await refreshing.set_rows("present", rows_of_context(question, "present", []))
         assert tables.instances("room").columns["status"].tolist()[0] is None
 
     asyncio.run(scenario())
@@ -166,7 +166,7 @@ def test_looking_at_other_rows_changes_nothing(tmp_path: Path) -> None:
     tables = loaded(tmp_path)
     question = context_query(tables.declarations()["present"], ["r1"])
     rows = rows_of_context(question, "present", [question.row("r1", {"status": "open"})])
-    then = tables.seen_with({"present": rows})
+    then = tables.with_rows({"present": rows})
     assert then.instances("room").columns["status"].tolist() == ["open", None, None]
     assert tables.instances("room").columns["status"].tolist() == [None, None, None]
     assert then.lookup("rooms", "r2", "x1") == "1"

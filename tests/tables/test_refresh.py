@@ -165,7 +165,7 @@ def test_rows_that_cannot_be_used_are_refused_and_the_old_ones_stay(
         assert status.error is not None
         assert status.error.code == code
         assert status.age_ms == LIFETIME_MS
-        assert world.refreshing.unwell() == ["people"]
+        assert world.refreshing.failing() == ["people"]
         assert world.tables.lookup("people", "ada", "status") == "guest"
         assert world.changes == []
 
@@ -280,7 +280,7 @@ def test_a_query_and_files_are_read_again(tmp_path: Path) -> None:
         database.close()
         await asyncio.to_thread(write_pairs, "far")
         await world.expire()
-        await world.until(lambda: len(world.refreshing.unwell()) == 2)
+        await world.until(lambda: len(world.refreshing.failing()) == 2)
         errors = {one.table: one.error.code for one in world.refreshing.status() if one.error}
         assert errors == {"people": "tables.bad_query", "distances": "tables.bad_number"}
         assert world.tables.pairs("near")["y", "x"] == 7.0
@@ -408,7 +408,7 @@ def test_age_and_error_are_those_of_the_tables_in_force_after_a_reload_and_after
         await world.clock.advance(5_000)
         with pytest.raises(SiteError):
             await world.refreshing.refresh("people")
-        former = world.tables.same()
+        former = world.tables.share()
         assert (world.status().age_ms, world.status().failures) == (5_000, 1)
         rows_server.status = 200
         give(rows_server, ada="staff")
@@ -416,13 +416,13 @@ def test_age_and_error_are_those_of_the_tables_in_force_after_a_reload_and_after
         world.tables.take_over(anew, world.clock.now_ms())
         told = world.status()
         assert (told.age_ms, told.failures, told.error, told.changes) == (0, 0, None, 1)
-        assert world.refreshing.unwell() == []
+        assert world.refreshing.failing() == []
         await world.clock.advance(1_000)
         world.tables.take_over(former, world.clock.now_ms())
         told = world.status()
         assert (told.age_ms, told.failures, told.changes) == (6_000, 1, 0)
         assert told.error is not None
-        assert world.refreshing.unwell() == ["people"]
+        assert world.refreshing.failing() == ["people"]
 
     in_a_world(tmp_path, [table], scenario)
 

@@ -55,7 +55,7 @@ def test_the_rows_of_before_serve_until_the_source_answers(
         rows_server.status, rows_server.body = 200, b'[{"id": "a", "status": "staff"}]'
         running = asyncio.create_task(refreshing.run())
         async with asyncio.timeout(20):
-            while refreshing.unwell():
+            while refreshing.failing():
                 await clock.advance(100)
                 await asyncio.sleep(0.005)
         running.cancel()

@@ -41,25 +41,25 @@ class ContextTables:
     def ask_again(self) -> None:
         """Lets all of them be asked for now, such as when the network was joined."""
         for table in self._of_context():
-            self._refreshing.hasten(table.declared.name)
+            self._refreshing.make_due(table.declared.name)
 
     def _of_context(self) -> list[LoadedTable]:
         return [one for one in self._tables.loaded().values() if one.declared.context]
 
     async def _put_right(self, table: LoadedTable) -> None:
         declared = table.declared
-        question = context_query(declared, self._tables.asked_for(declared))
+        question = context_query(declared, self._tables.context_ids(declared))
         rows = self._answers.rows(question, self._clock.now_ms())
         here = set(table.file.column(declared.key))
         if here == {row[0] for row in rows}:
             return
         try:
             file = rows_of_context(question, declared.shown, rows)
-            await self._refreshing.give(declared.name, file)
+            await self._refreshing.set_rows(declared.name, file)
         except UnknownName:
             return  # the site was reloaded without it
         if here - {row[0] for row in rows}:
-            self._refreshing.hasten(declared.name)
+            self._refreshing.make_due(declared.name)
 
     def _wait_ms(self) -> int:
         now_ms = self._clock.now_ms()

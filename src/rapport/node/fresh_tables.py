@@ -67,7 +67,7 @@ class FreshTables:
         Without `record` the record is only looked at.
         """
         version = await self._record.read(keep=record)
-        seen = self._tables.seen()
+        seen = self._tables.snapshot()
         self._given = self._tables.revision
         if version is not None:
             before = await in_own_thread(lambda: self._as_recorded(version), name="tables-then")
@@ -165,7 +165,7 @@ class FreshTables:
                 self._news_for_policies.clear()
 
     async def _drafted(self) -> tuple[RowsDraft, Tables, int]:
-        seen, revision = self._tables.seen(), self._tables.revision
+        seen, revision = self._tables.snapshot(), self._tables.revision
         return await self._record.draft(seen), seen, revision
 
     async def _give(self, draft: RowsDraft, seen: Tables, revision: int) -> bool:

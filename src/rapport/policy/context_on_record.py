@@ -22,7 +22,7 @@ def check_context_on_record(
     """Raises Unsupported for a plan that reads a table of context of which no version has rows on
     record; the error names policy, attribute and table.
     """
-    elsewhere = tables.elsewhere()
+    elsewhere = tables.context_attributes()
     for plan in plans if elsewhere else ():
         for concept, attribute in sorted(read_from_tables(plan) & elsewhere):
             table = unrecorded(tables, versions, concept, attribute)

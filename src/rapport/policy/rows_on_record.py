@@ -98,7 +98,7 @@ class TablesOfRecord:
     """
 
     def __init__(self, tables: Tables) -> None:
-        self._today = tables.seen()
+        self._today = tables.snapshot()
         self._digests: dict[str, str] = {}
         self._last: tuple[dict[str, str], Tables] = ({}, self._today)
         self.unusable: dict[str, TableRows | None] = {}
@@ -120,7 +120,7 @@ class TablesOfRecord:
         today = self._today.loaded()
         read += [today[name] for name in before.keys() - digests.keys()]
         try:
-            self._last = digests, tables.seen(read) if read else tables
+            self._last = digests, tables.snapshot(read) if read else tables
         except SiteError:  # together they do not fit what the site says now
             self.unusable |= dict.fromkeys(digests)
             self._last = {}, self._today
@@ -154,7 +154,7 @@ class TablesOfRecord:
         fields = [list(row) for row in rows.rows]
         file = LooseRows(today.declared.shown, list(rows.header), fields, rows.digest)
         try:
-            return self._today.given(name, file)
+            return self._today.load_rows(name, file)
         except SiteError:
             self.unusable[name] = rows
             return None

@@ -65,7 +65,7 @@ def context_at(
         return always(tables)
 
     async def at(time: int) -> TablesThen:
-        asked = {(one.name, identity) for one in declared for identity in tables.asked_for(one)}
+        asked = {(one.name, identity) for one in declared for identity in tables.context_ids(one)}
         told = await read_told(channels, asked, time)
         return ContextThen(tables, ontology, declared, told, time, on_record)
 
@@ -118,7 +118,7 @@ class ContextThen:
         self._tables, self._declared, self._told, self._time = tables, declared, told, time
         self._wording = Wording(ontology)
         asked = [one for one in declared if one.name not in on_record]
-        self.pull: PullData = tables.seen_with({one.name: self._rows(one) for one in asked})
+        self.pull: PullData = tables.with_rows({one.name: self._rows(one) for one in asked})
 
     def known(self, concept: str, identity: str) -> Sequence[Known]:
         """What was told of an instance; also that nothing was known, and why."""
@@ -132,7 +132,7 @@ class ContextThen:
         ]
 
     def _rows(self, declared: TableDeclaration) -> RowFile:
-        question = context_query(declared, self._tables.asked_for(declared))
+        question = context_query(declared, self._tables.context_ids(declared))
         rows = [
             question.row(one, found.values)
             for one in question.ids
@@ -146,7 +146,7 @@ class ContextThen:
         return found if found is not None and found.is_valid_at(self._time) else None
 
     def _is_asked(self, declared: TableDeclaration, identity: str) -> bool:
-        return (declared.name, identity) in self._told or identity in self._tables.asked_for(
+        return (declared.name, identity) in self._told or identity in self._tables.context_ids(
             declared
         )
 
@@ -197,7 +197,7 @@ class ContextThen:
         return f"{asked}: {said}"
 
     def _unknown(self, declared: TableDeclaration) -> Iterable[Note]:
-        asked = list(dict.fromkeys(self._tables.asked_for(declared)))
+        asked = list(dict.fromkeys(self._tables.context_ids(declared)))
         lost = [one for one in asked if self._valid(declared.name, one) is None]
         if lost:
             named = ", ".join(lost[:_MOST_NAMED]) + (", ..." if lost[_MOST_NAMED:] else "")

@@ -1,7 +1,5 @@
-"""The keys of a table that say where its rows come from, per kind of source. [PO-2]
-
-Tables as the site file declares them: where pull data lie and which columns give which
-attribute. [PO-2]
+"""Tables in the site file: where their rows are read from and which columns give which attribute.
+[PO-2]
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ KEYS_OF_KINDS = (
     "values",
 )
 CONTEXT_KEY = "id"
-"""The heading of the key of a table of context, unless it says another."""
+"""Default heading of the key of a table of context."""
 CONTEXT_LIFETIME_MS = 5_000
 CONTEXT_TIMEOUT_MS = 2_000
 _LONGEST_TIMEOUT_MS = 300_000
@@ -56,7 +54,7 @@ SourceKeys = Mapping[str, object]
 
 
 def read_kind(fields: Fields, directory: Path) -> SourceKeys | None:
-    """The part of a declaration that its kind of source has; None, and a fault, for none or two."""
+    """The keys of a declaration for its kind of source; None, and a fault, for two kinds."""
     kinds = [
         ("csv", fields.has("csv"), _csv),
         ("sql", fields.has("sql") or fields.has("database"), _sql),
@@ -123,7 +121,7 @@ def _url(fields: Fields, _directory: Path) -> SourceKeys:
             fields.fault("headers", "settings.bare_secret", message, hint=hint)
     timeout_ms = fields.duration_ms("timeout", DEFAULT_TIMEOUT_MS, least=1)
     if timeout_ms > _LONGEST_TIMEOUT_MS:
-        message = "a source is waited for at most 5 minutes"
+        message = "the longest timeout of a source is 5 minutes"
         fields.fault("timeout", "site.out_of_range", message, hint='such as timeout = "10s"')
     return {
         "url": url,
@@ -139,12 +137,12 @@ def _context(fields: Fields, _directory: Path) -> SourceKeys:
         fields.wrong("context", "a type of entity and a scope", 'context = "room status"')
     named, listed = fields.has("ids_from"), fields.has("ids")
     if named == listed:
-        message = "a table of context says in one way whom it asks for"
+        message = "a table of context needs either ids or ids_from"
         hint = 'write ids = ["r1", "r2"], or ids_from = "rooms" for the keys of that table'
         fields.fault("ids" if listed else "context", "tables.no_ids", message, hint=hint)
     timeout_ms = fields.duration_ms("timeout", CONTEXT_TIMEOUT_MS, least=1)
     if timeout_ms > _LONGEST_CONTEXT_MS:
-        message = "a broker is asked for at most a minute"
+        message = "the longest timeout of a broker is a minute"
         fields.fault("timeout", "site.out_of_range", message, hint='such as timeout = "2s"')
     return {
         "context": query,
@@ -156,7 +154,7 @@ def _context(fields: Fields, _directory: Path) -> SourceKeys:
 
 
 def check_path(fields: Fields, key: str, path: str, directory: Path) -> None:
-    """Notes a fault unless the file is there, in the site or named absolutely."""
+    """Adds a fault unless the file exists, inside the site or with an absolute path."""
     target = directory / path
     if not is_inside(target, directory) and not Path(path).is_absolute():
         message = f"{path!r} leads out of the site directory"
@@ -202,7 +200,7 @@ def _texts_by_name(fields: Fields, key: str, example: str) -> dict[str, str]:
 
 
 def _given_texts(fields: Fields, key: str) -> tuple[str, ...]:
-    """Without a fault for what is of another type: that is told where the key is read."""
+    """The texts of a key; values of other types have a fault where the key is read."""
     value = fields.section.values.get(key)
     texts = value if isinstance(value, list) else [value]
     return tuple(text for text in texts if isinstance(text, str))
@@ -216,8 +214,9 @@ _KEYS = ("concept", "key", "columns", "decimal", "lifetime", "record_rows", *KEY
 def tables_from_site(
     file: TomlFile, directory: Path, concepts: Concepts
 ) -> tuple[list[TableDeclaration], list[Problem]]:
-    """The sound declarations in the order of the file, then those of the listing it names, and
-    everything wrong with the others."""
+    """The valid declarations in the order of the file, then those of the XML file it names; and the
+    problems of the others.
+    """
     found: list[TableDeclaration] = []
     problems: list[Problem] = []
     whole = file.section("tables")
@@ -241,8 +240,8 @@ def tables_from_site(
 def _with_known_ids(
     found: list[TableDeclaration], whole: Section, problems: list[Problem]
 ) -> list[TableDeclaration]:
-    """Without tables of context that ask for the keys of a table which nobody declares, or which is
-    asked for itself; each has its problem.
+    """Removes tables of context whose `ids_from` is no declared table with rows of its own, and
+    adds a problem for each.
     """
     known = {one.name for one in found if not one.context}
     lost = [one for one in found if one.ids_from and one.ids_from not in known]

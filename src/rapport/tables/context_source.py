@@ -1,15 +1,13 @@
-"""Rows that a context broker knows: what a table asks of it, and its answers as fields of text.
-[PO-2, CX-1]
+"""Rows from a context broker: the query of a table, and the answers on record.
+[PO-2, CX-1, CX-8, PO-11]
 
-A broker is asked entity by entity, so a table of context says whom to ask for. Each record is a
-row for as long as it is valid; who has none is in no row. The node's broker implements
+A broker is queried entity by entity, so a table of context lists its entities. Each record is a row
+for as long as it is valid; an entity without a record has no row. The node's broker implements
 `ContextSource`; where there is none (`rapport check`, a replay) the table is empty.
 
-What a table was told of an entity, and when: the shape of events of the channel `context.found`.
-[CX-8, PO-11]
-
-A node appends one whenever the answer changes: another record, or none. So anybody who reads the
-log can say later what was known at a time, who provided it, and how far away it was found.
+A node appends a `ContextAnswer` to the channel `context.found` whenever the answer changes: another
+record, or none. So a reader of the log knows later which record was valid at a time, its provider,
+and how far away it was found.
 """
 
 from __future__ import annotations
@@ -31,33 +29,32 @@ _log = get_logger(__name__)
 
 
 class ContextQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What a table asks for: one scope of entities of one type."""
+    """The query of a table: one scope of entities of one type."""
 
     table: str
     type: str
     scope: str
     ids: tuple[str, ...]
     fields: tuple[str, ...]
-    """The headings of a row, first the key; others are values of the scope."""
+    """The headings of a row: the key, then values of the scope."""
     within_ms: int
 
     def row(self, identity: str, values: Mapping[str, Any]) -> list[str]:
-        """The fields of an entity with these values; what it lacks is empty."""
+        """The row of an entity; missing values are empty."""
         return [identity, *(field_text(values.get(name)) for name in self.fields[1:])]
 
 
 class ContextSource(Protocol):
-    """A broker that is asked as any other pull source is."""
+    """A broker as a source of rows."""
 
     def ask(self, question: ContextQuery) -> list[list[str]]:
-        """A row for each entity of which a valid record is found.
-
-        May block: it is called in a thread. Raises SourceUnavailable.
+        """A row for each entity with a valid record. May block: it is called in a thread. Raises
+        SourceUnavailable.
         """
 
 
 def parse_context_query(query: str) -> tuple[str, str] | None:
-    """The entity's type and the scope in `room status`; None when it is not written so."""
+    """The entity's type and the scope of `room status`; None for another form."""
     words = query.split()
     if len(words) != 2 or "/" in words[0]:
         return None
@@ -65,7 +62,7 @@ def parse_context_query(query: str) -> tuple[str, str] | None:
 
 
 def context_query(declared: TableDeclaration, ids: Sequence[str]) -> ContextQuery:
-    """What this table asks for, about these entities; each once, empty ones not at all."""
+    """The query of a table for these entities, without repeated and empty ids."""
     kind, scope = parse_context_query(declared.context) or ("", "")
     return ContextQuery(
         table=declared.name,
@@ -78,15 +75,15 @@ def context_query(declared: TableDeclaration, ids: Sequence[str]) -> ContextQuer
 
 
 def rows_of_context(question: ContextQuery, name: str, rows: list[list[str]]) -> RowFile:
-    """The rows as any source gives them; raises SiteError when there are too many."""
+    """The rows of an answer; raises SiteError when there are too many."""
     check_size(name, len(rows))
     header = list(question.fields)
     return LooseRows(name, header, rows, rows_digest(header, rows))
 
 
 def drop_unusable_values(declared: TableDeclaration, file: RowFile, concepts: Concepts) -> RowFile:
-    """The rows without values that are not of their attribute's type: one provider that tells
-    nonsense must not keep others from being heard. What was left out is logged.
+    """Empties and logs values that are not of their attribute's type: the fault of one provider
+    must not make the rows of others unusable.
     """
     faults: list[Problem] = []
     if not declared.concept:
@@ -136,49 +133,45 @@ _NO_VALUES: dict[str, Any] = {}
 
 
 class ContextAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer about one entity; without a provider there was none, and `why` says the reason."""
+    """The answer about one entity; without a provider it has no record, and `why` is set."""
 
     table: str
     type: str
     id: str
     scope: str
     time: int
-    """When it was told."""
+    """When the table received it."""
     provider: str = ""
     valid_from: int = 0
     valid_until: int = 0
     values: dict[str, Any] = _NO_VALUES
     hops: int = 0
     holder: str = ""
-    """The address of the broker where the provider puts it."""
+    """The address of the broker that holds the record."""
     why: str = ""
     former: str = ""
-    """Where there is no record any more: who provided the last one; `valid_until` is its end."""
+    """Without a record: the provider of the last one; `valid_until` is its end."""
 
     @property
     def is_found(self) -> bool:
-        """Whether there was a record."""
         return bool(self.provider)
 
     def is_valid_at(self, wall_ms: int) -> bool:
-        """Whether it could be relied on at that time."""
         return self.is_found and self.valid_from <= wall_ms < self.valid_until
 
     def lasts_at(self, wall_ms: int) -> bool:
-        """Whether it is not over at that time."""
+        """Whether its validity has not ended at that time."""
         return self.is_found and wall_ms < self.valid_until
 
     def says_the_same_as(self, other: ContextAnswer | None) -> bool:
-        """Whether nothing is new for a reader of tables: the same record, wherever it was found, or
-        again none.
-        """
+        """Whether it has the same record, wherever it was found, or again none."""
         return other is not None and self._record() == other._record()
 
     def _record(self) -> tuple[object, ...]:
         return self.provider, self.valid_from, self.valid_until, self.values
 
     def after(self, before: ContextAnswer | None) -> ContextAnswer:
-        """This answer, knowing the one before: that there is none says what there was."""
+        """This answer, with the former record if it has none."""
         if self.is_found or before is None:
             return self
         return msgspec.structs.replace(
@@ -207,7 +200,6 @@ class ContextAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 def answer_with_record(
     table: str, record: ContextRecord, *, time: int, hops: int, holder: str
 ) -> ContextAnswer:
-    """The answer that a record is."""
     return ContextAnswer(
         table=table,
         type=record.entity.type,
@@ -226,7 +218,6 @@ def answer_with_record(
 def answer_without_record(
     table: str, entity: EntityRef, scope: str, *, time: int, why: str
 ) -> ContextAnswer:
-    """The answer that there is none."""
     return ContextAnswer(
         table=table, type=entity.type, id=entity.id, scope=scope, time=time, why=why
     )

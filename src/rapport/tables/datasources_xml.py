@@ -1,7 +1,7 @@
-"""Tables declared in XML, in the form of listing 5.3: `[tables] declared_in = "datasources.xml"`.
-[PO-2]
+"""Tables declared in XML, in the form of the paper's listing 5.3: `[tables] declared_in =
+"datasources.xml"`. [PO-2]
 
-A password in that file is a warning: `password="env:NAME"` names where it is.
+A password in that file is a warning: `password="env:NAME"` names where it stands.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""The instances of a concept as columns: what policies and mediation look things up in. [PO-2]
-
-Choosing the fewest tables that together give every attribute. [PO-2]
-
-Several tables of one concept, joined on the key. [PO-2]
+"""The instances of a concept as columns, joined from the fewest tables that have all needed
+attributes. [PO-2]
 """
 
 from __future__ import annotations
@@ -103,7 +100,7 @@ def _union(masks: Mapping[str, int], names: list[str] | tuple[str, ...]) -> int:
 
 
 class TypedTable(msgspec.Struct, frozen=True):
-    """The part of a table that speaks of a concept."""
+    """The columns of a table for a concept."""
 
     name: str
     concept: str
@@ -115,7 +112,8 @@ def join(
     concept: str, tables: Sequence[TypedTable], attributes: Mapping[str, AttributeType]
 ) -> Instances:
     """All keys of all tables in order of appearance; an attribute comes from the first table that
-    gives it."""
+    has it.
+    """
     ids = list(dict.fromkeys(key for table in tables for key in table.keys))
     columns: dict[str, npt.NDArray[Any]] = {}
     for table in tables:
@@ -135,9 +133,9 @@ def join_fewest(
     attributes: Mapping[str, AttributeType],
     needed: frozenset[str],
 ) -> Instances:
-    """The same of the fewest tables that give every needed attribute that some give.
+    """Joins the fewest tables that have every needed attribute that any table has.
 
-    A table that gives none of them says which instances exist; it is always joined.
+    A table without any of them adds instances; it is always joined.
     """
     offers = {table.name: frozenset(table.columns) for table in tables}
     chosen = smallest_cover(offers, needed)

@@ -1,6 +1,5 @@
-"""A table that was read and checked: look-ups by key, and typed columns for its concept. [PO-2]
-
-Functions of the site that are looked up: a number by one or two texts. [PO-2]
+"""A table that was read and checked: rows by key, typed columns for its concept, and pairs for
+functions that are looked up. [PO-2]
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from rapport.tables.rows import (
 
 
 class LoadedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """What one source gave; never changed, only replaced."""
+    """The rows of one source; never changed, only replaced."""
 
     declared: TableDeclaration
     file: RowFile
     lookup: KeyedRows
     typed: TypedTable | None
     digest: str
-    """Names content and declaration."""
+    """Identifies content and declaration."""
     tag: str = ""
-    """By which a source is asked whether its rows changed."""
+    """The ETag of the rows."""
 
 
 class KeyedRows:
-    """One table as text, by key; columns are cut out when first asked for."""
+    """One table as text, by key; columns are extracted when first needed."""
 
     def __init__(self, name: str, file: RowFile, keys: list[str]) -> None:
         self._name, self._file = name, file
@@ -103,8 +102,8 @@ def load_table(
 def reload_table(
     former: LoadedTable, file: RowFile, concepts: Concepts, *, repeating: bool, tag: str
 ) -> LoadedTable:
-    """What the source of a loaded table gives now; raises SiteError, also when columns are gone
-    that were there: whoever looks things up in them would find nothing.
+    """Loads new rows of a table; raises SiteError, also when former columns are missing: look-ups
+    in them would find nothing.
     """
     gone = [name for name in former.file.header if name not in file.header]
     if gone and file.fixed_headings:
@@ -135,7 +134,7 @@ def _gone(file: RowFile, column: str) -> Problem:
         file=file.name,
         code="tables.schema_changed",
         message=f"the column {column!r} is gone",
-        hint="the rows from before stay; bring the column back, or change the site and reload it",
+        hint="the old rows stay; bring the column back, or change the site and reload it",
     )
 
 
@@ -164,8 +163,8 @@ Pairs = Mapping[tuple[str, ...], float]
 def read_pairs(declared: PairDeclaration, tables: Mapping[str, LoadedTable]) -> Pairs:
     """The numbers by their keys, both orders of a symmetric one; raises SiteError with places.
 
-    A row without a number says nothing. Two rows for the same keys are refused, and so are
-    (a, b) and (b, a) with different numbers of a symmetric function.
+    A row without a number is ignored. Two rows for the same keys are refused, and so are (a, b) and
+    (b, a) with different numbers of a symmetric function.
     """
     table = tables.get(declared.table)
     if table is None:

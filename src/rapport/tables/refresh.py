@@ -1,10 +1,8 @@
-"""When a source is asked again, and what became of asking it: pure, time is an argument. [PO-2]
-
-Tables with a lifetime, asked again in the background; new tables while a node runs. [PO-2]
+"""Refreshing tables with a lifetime in the background; new tables while a node runs. [PO-2]
 
 The old rows serve until new ones are read, checked and joined, all beside the event loop; then they
-are switched in one step. A source that fails, or gives what cannot be used, changes nothing: its
-rows stay, its status says why, and it is asked again after a growing pause.
+are switched in one step. A source that fails, or whose rows cannot be used, changes nothing: its
+rows stay, its status names the reason, and it is read again after a growing pause.
 """
 
 from __future__ import annotations
@@ -25,20 +23,20 @@ from rapport.tables.tables import Freshness, Tables, TablesChange, fresh
 
 
 class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How fresh a table is, for people."""
+    """Freshness of a table, for people."""
 
     table: str
     rows: int
     lifetime_ms: int
     """0: it is read once."""
     age_ms: int
-    """Since the source last gave its rows, or said that they are the same."""
+    """Since the source last answered."""
     changes: int
-    """How often other rows came than before."""
+    """Number of changes of the rows."""
     failures: int
-    """How often in a row it failed; 0: the rows are those of the source."""
+    """Consecutive failures; 0: the rows are those of the source."""
     error: Problem | None = None
-    """Why it failed last."""
+    """The last failure."""
 
 
 _log = get_logger(__name__)
@@ -47,36 +45,35 @@ _LOOK_EVERY_MS = 1_000
 
 
 class TableRefresher:
-    """Keeps the tables of a running node fresh. All calls belong to one event loop."""
+    """Refreshes the tables of a running node. All calls belong to one event loop."""
 
     def __init__(self, tables: Tables, clock: Clock, chance: Chance) -> None:
         self._tables, self._clock, self._chance = tables, clock, chance
         self._turn = asyncio.Lock()
-        self._known = tables.asked
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._known = tables.freshness
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._follow()
         tables.changed.append(self._follow)
 
     async def run(self) -> None:
-        """Asks sources whose lifetime is over until cancelled; a slow one keeps no other waiting.
+        """Refreshes tables that are due until cancelled; a slow source does not delay others.
 
-        Ends at once, also while a source is being asked.
+        Ends at once, also during a request.
         """
         try:
             while True:
                 self._reap()
                 for name in self._due():
-                    self._under_way[name] = asyncio.create_task(self._ask(name))
+                    self._tasks[name] = asyncio.create_task(self._try_refresh(name))
                 await self._clock.sleep(self._wait_ms())
         finally:
-            asked = list(self._under_way.values())
+            asked = list(self._tasks.values())
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
-            self._under_way.clear()
+            self._tasks.clear()
 
     def status(self) -> list[TableStatus]:
-        """Every table, by name."""
         now, loaded = self._now_ms(), self._tables.loaded()
         return [
             TableStatus(
@@ -91,31 +88,29 @@ class TableRefresher:
             for name, (_declared, known) in sorted(self._known.items())
         ]
 
-    def unwell(self) -> list[str]:
-        """The tables whose source failed when it was last asked."""
+    def failing(self) -> list[str]:
+        """The tables whose last refresh failed."""
         return sorted(name for name, (_declared, known) in self._known.items() if known.failures)
 
     async def add(self, declared: TableDeclaration) -> None:
-        """Takes in a new table, or another declaration of one; the fewest tables are chosen anew
-        beside the loop, then switched. Raises SiteError; then everything stays as it was.
-        """
+        """Adds a table, or replaces its declaration. Raises SiteError; then nothing changes."""
         read = await in_own_thread(
             lambda: self._tables.read(declared), name=f"tables-{declared.name}"
         )
-        await self._take(read, is_new=True)
+        await self._apply(read, is_new=True)
 
     async def refresh(self, name: str) -> bool:
-        """Asks a source now; True when its rows changed. Raises UnknownName, or SiteError when it
-        fails or gives what cannot be used: then the rows stay, and the status says so.
+        """Reads a source now; True when its rows changed. Raises UnknownName, or SiteError when it
+        fails or its rows cannot be used: then the old rows stay, and the status has the reason.
         """
         if name not in self._known:
             raise UnknownName("table", name, list(self._known))
         known, asked = self._known, self._known[name][0]
         try:
             read = await in_own_thread(lambda: self._tables.read_again(name), name=f"tables-{name}")
-            changed = read is not None and await self._take(read)
+            changed = read is not None and await self._apply(read)
         except RapportError as error:
-            if self._known is known:  # otherwise it is about rows that are not in force any more
+            if self._known is known:  # otherwise these tables are not in force any more
                 self._note_failure(asked, error)
             raise
         if (changed or self._known is known) and self._is_declared_so(asked):
@@ -123,24 +118,24 @@ class TableRefresher:
             self._known[name] = asked, noted
         return changed
 
-    def hasten(self, name: str) -> None:
-        """Lets a source be asked within a second, whatever its lifetime; nothing for a name nobody
-        knows.
-        """
+    def make_due(self, name: str) -> None:
+        """Makes a table due now; an unknown name is no error."""
         if name in self._known:
             declared, known = self._known[name]
             self._known[name] = declared, msgspec.structs.replace(known, due_ms=self._now_ms())
 
-    async def give(self, name: str, file: RowFile) -> bool:
-        """Puts rows in force that are known without asking; True when they were others. Raises
+    async def set_rows(self, name: str, file: RowFile) -> bool:
+        """Puts rows in force that are known without a request; True when they changed. Raises
         UnknownName or SiteError.
         """
-        read = await in_own_thread(lambda: self._tables.given(name, file), name=f"tables-{name}")
-        return read is not None and await self._take(read)
+        read = await in_own_thread(
+            lambda: self._tables.load_rows(name, file), name=f"tables-{name}"
+        )
+        return read is not None and await self._apply(read)
 
-    async def _take(self, read: LoadedTable, *, is_new: bool = False) -> bool:
+    async def _apply(self, read: LoadedTable, *, is_new: bool = False) -> bool:
         """Prepares beside the loop and switches; again when the tables changed meanwhile. False
-        when the table itself went or was declared otherwise: then what was read is of no use.
+        when the table was removed or its declaration changed.
         """
         name = read.declared.name
         async with self._turn:
@@ -154,17 +149,17 @@ class TableRefresher:
 
     # --- what is due ---
 
-    async def _ask(self, name: str) -> None:
+    async def _try_refresh(self, name: str) -> None:
         try:
             await self.refresh(name)
         except RapportError:
-            return  # noted, and asked again when it is due
+            return  # noted, and repeated when it is due
 
     def _reap(self) -> None:
-        """Forgets what is done; raises what nobody expected."""
-        for name, task in list(self._under_way.items()):
+        """Removes finished tasks; raises unexpected errors."""
+        for name, task in list(self._tasks.items()):
             if task.done():
-                del self._under_way[name]
+                del self._tasks[name]
                 task.result()
 
     def _due(self) -> list[str]:
@@ -172,25 +167,25 @@ class TableRefresher:
         return [
             name
             for name, (_declared, known) in self._known.items()
-            if known.lifetime_ms and known.due_ms <= now and name not in self._under_way
+            if known.lifetime_ms and known.due_ms <= now and name not in self._tasks
         ]
 
     def _wait_ms(self) -> int:
-        """Until the next is due, a second at most: declarations may change meanwhile."""
+        """Until the next table is due, a second at most: declarations may change."""
         dues = [
             known.due_ms
             for name, (_declared, known) in self._known.items()
-            if known.lifetime_ms and name not in self._under_way
+            if known.lifetime_ms and name not in self._tasks
         ]
         wait = min(dues, default=self._now_ms() + _LOOK_EVERY_MS) - self._now_ms()
         return min(max(wait, 1), _LOOK_EVERY_MS)
 
     def _follow(self, changed: TablesChange | None = None) -> None:
-        """Learns of tables that are new, gone, declared otherwise or read anew with the site; a
-        site that is gone back to has what was known of it.
+        """Follows a change of the tables: new, removed or changed declarations begin anew, others
+        keep their freshness.
         """
         declarations, now = self._tables.declarations(), self._now_ms()
-        before, self._known = self._known, self._tables.asked
+        before, self._known = self._known, self._tables.freshness
         for name, declared in declarations.items():
             if name not in self._known or self._known[name][0] != declared:
                 begun = self._begun(declared, now)
@@ -202,7 +197,7 @@ class TableRefresher:
             del self._known[name]
 
     def _begun(self, declared: TableDeclaration, now: int) -> Freshness:
-        """A table as it was loaded; one that began with rows of before has failed once already."""
+        """Freshness of a table that was just loaded; one with cached rows has failed once."""
         stale = self._tables.stale.get(declared.name)
         if stale is None:
             return fresh(declared.lifetime_ms, now)
@@ -211,7 +206,7 @@ class TableRefresher:
         return begun.failed(now, stale.problem, chance=self._chance.random())
 
     def _is_declared_so(self, asked: TableDeclaration) -> bool:
-        """False when the table went, or was declared otherwise, while its source was asked."""
+        """Whether the table still has this declaration."""
         return asked.name in self._known and self._known[asked.name][0] == asked
 
     def _note_failure(self, asked: TableDeclaration, error: RapportError) -> None:

@@ -1,7 +1,7 @@
-"""The last rows of sources elsewhere, kept on disk: a node starts with them when a source does not
+"""Cache of the last rows of remote sources on disk: a node starts with them when a source does not
 answer. [PO-2]
 
-For tables with a lifetime that come from a server; files of the site are there anyway.
+For tables with a lifetime whose rows come from a server; files of the site need no cache.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_NAME = 200
 
 
 class StaleRows(msgspec.Struct, frozen=True):
-    """Rows that were kept, in use because of `problem`; `read_ms` is when the source gave them."""
+    """Cached rows in use because of `problem`; `read_ms` is when they were read."""
 
     problem: Problem
     read_ms: int
@@ -39,7 +39,6 @@ class _CachedRows(msgspec.Struct, frozen=True):
 
 
 def is_cached(declared: TableDeclaration) -> bool:
-    """Whether rows of this table are kept."""
     remote = declared.kind == "url" or bool(declared.login) or is_reference(declared.database)
     return remote and declared.lifetime_ms > 0
 
@@ -51,7 +50,7 @@ class RowCache:
         self._directory = directory
 
     def save(self, table: LoadedTable, read_ms: int) -> None:
-        """Durable, all or nothing; raises OSError. A million rows take about a second."""
+        """Durable and atomic; raises OSError. A million rows take about a second."""
         file = table.file
         kept = _CachedRows(
             _named(table.declared),
@@ -70,8 +69,8 @@ class RowCache:
         sync_path(self._directory)
 
     def find(self, declared: TableDeclaration) -> tuple[RowFile, int] | None:
-        """The rows and when they were read; None when there are none of just this declaration, or
-        the file is damaged.
+        """The rows and when they were read; None when there are none of this declaration, or the
+        file is damaged.
         """
         try:
             kept = msgspec.msgpack.decode(self._path(declared.name).read_bytes(), type=_CachedRows)
@@ -90,7 +89,7 @@ class RowCache:
 
 
 def is_unreachable(problems: tuple[Problem, ...]) -> bool:
-    """Whether a source did not answer; a wrong answer is to be mended, not passed over."""
+    """Whether the source did not answer; a wrong answer is not hidden by cached rows."""
     return all(
         problem.code.startswith("source.") or problem.code == "tables.bad_query"
         for problem in problems

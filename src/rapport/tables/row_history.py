@@ -1,23 +1,16 @@
-"""What changed between two lists of rows, so that one and the change give the other. Pure. [PO-2]
+"""The rows that were in force for policies, on record as events of the channel `tables.rows`. Pure.
+[PO-2, PO-11]
 
-Rows are told apart by all their fields and keep their order, so rows with the same key, as pairs
-have, need no care of their own.
+A change is one moment at which rows of one or more tables were replaced, in pieces of bounded size;
+it counts when all of its pieces are there, so a change cut off by a crash has no effect. It has the
+edits of the rows before it, or all rows of all tables: then it is a *base*, where reading may
+begin. Edits compare rows by all fields and keep their order, so rows with the same key need no
+special treatment.
 
-Rows that came into force for policies, as events of the channel `tables.rows`; and what they
-come to, read back. Pure. [PO-2, PO-11]
-
-A change is one moment at which rows of one or more tables were exchanged, in pieces of bounded
-size; it counts when all of its pieces are there, so one that was cut off by a crash is none. It
-says what became of the rows before it, or has all rows of all tables: then it is a *base*, where
-reading can begin.
-
-What is to be put on record when rows come into force: the smallest change, or now and then a
-base. Pure. [PO-2]
-
-A base comes first, when a table goes, when the changes since the last one are together larger than
-it, and after `BASE_AFTER` changes once reading them costs as much as reading it: so what is read
-back to know all rows of a time is bounded, and so is what is written; a small table that changes
-all the time, such as one of context, does not make large ones be written again and again.
+A base comes first, when a table is removed, when the changes since the last base are together
+larger than it, and after `BASE_AFTER` changes once reading them costs as much as reading it. So
+both the amount that is read back for the rows of a time and the amount that is written are bounded,
+and a small table that changes often does not cause large ones to be written again.
 """
 
 from __future__ import annotations
@@ -38,7 +31,7 @@ Rows = Sequence[Sequence[str]]
 
 
 class Edit(msgspec.Struct, frozen=True, array_like=True):
-    """`count` rows of before from `start` on (counted from 0), then new rows."""
+    """`count` former rows from `start` on (counted from 0), then new rows."""
 
     start: int
     count: int
@@ -46,7 +39,7 @@ class Edit(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChangeCounts(msgspec.Struct, frozen=True):
-    """How many rows are new, have another field than before, and are gone."""
+    """Numbers of added, changed and removed rows."""
 
     added: int
     changed: int
@@ -54,7 +47,7 @@ class ChangeCounts(msgspec.Struct, frozen=True):
 
 
 def edits_between(before: Rows, after: Rows) -> list[Edit]:
-    """Edits that make `after` of `before`; costs a look at each row of both.
+    """Edits that turn `before` into `after`; one pass over both.
 
     >>> edits_between([["a"], ["b"]], [["a"], ["c"]])
     [Edit(start=0, count=1, rows=(('c',),))]
@@ -98,12 +91,12 @@ def apply_edits(before: Rows, edits: Iterable[Edit], most: int) -> list[tuple[st
 
 
 def whole_edits(rows: Rows) -> list[Edit]:
-    """Edits that give these rows whatever there was before."""
+    """Edits that give these rows whatever the former rows were."""
     return [Edit(0, 0, tuple(tuple(row) for row in rows))] if rows else []
 
 
 def counts_between(before: Rows, after: Rows, keys: Sequence[int]) -> ChangeCounts:
-    """For people: by the fields at `keys`, which tell rows apart."""
+    """Counts for people, by the fields at `keys`, which identify rows."""
     old, new = (Counter(tuple(row[at] for at in keys) for row in rows) for rows in (before, after))
     added, removed = (new - old).total(), (old - new).total()
     same = Counter(map(tuple, before)) & Counter(map(tuple, after))
@@ -111,7 +104,7 @@ def counts_between(before: Rows, after: Rows, keys: Sequence[int]) -> ChangeCoun
 
 
 def in_pieces(edits: Iterable[Edit], most_bytes: int) -> Iterator[list[Edit]]:
-    """The edits in the same order, cut so that no piece is larger as JSON, unless one row is."""
+    """The edits in order, cut so that no piece is larger as JSON, unless a single row is."""
     piece: list[Edit] = []
     size = 0
     for edit in edits:
@@ -147,8 +140,8 @@ FROM_THE_BEGINNING = -(2**62)
 
 
 class RowsPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """When rows came into force, and where in the stream: after the events up to position `after`,
-    for readings with a time from `since` on.
+    """When rows came into force: by the clock, after the events up to position `after` of the
+    stream, for readings with a time from `since` on.
     """
 
     time: int
@@ -158,10 +151,7 @@ class RowsPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowsPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of a change: what became of the rows of one table, or of some of them.
-
-    Fields that a later version adds are passed over.
-    """
+    """A part of a change: edits of the rows of one table. Unknown fields are ignored."""
 
     change: str
     part: int
@@ -175,19 +165,19 @@ class RowsPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int = 0
     """Rows after the change."""
     of: str = ""
-    """The digest of the rows that edits are of; empty: the edits give all rows."""
+    """The digest of the rows that the edits apply to; empty: the edits give all rows."""
     edits: tuple[Edit, ...] = ()
     added: int = 0
     changed: int = 0
     removed: int = 0
     is_base: bool = False
     base: int = 0
-    """Where the last base begins: the position before its first piece; of a base nothing."""
+    """The position before the first piece of the last base; 0 in a base itself."""
     is_counted: bool = False
-    """Whether there were too many rows to record: only their digest and number are known."""
+    """Whether there were too many rows to record: only digest and number are known."""
 
     def to_event(self, *, source: str) -> Event:
-        """As an event of the channel; written twice it is one."""
+        """The event of the channel; its id makes a second write a duplicate."""
         return Event(
             source=source,
             id=content_id(TABLE_ROWS, self.change, str(self.part)),
@@ -199,7 +189,7 @@ class RowsPiece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def decode_piece(stored: StoredEvent) -> RowsPiece | None:
-    """The piece that an event of the channel is; None for others, and for what cannot be read."""
+    """The piece of an event of the channel; None for other events and unreadable ones."""
     if stored.event.type != TABLE_ROWS:
         return None
     try:
@@ -222,7 +212,6 @@ class TableRows(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> TableRows:
-        """Rows that are known."""
         made = [tuple(row) for row in rows]
         return TableRows(
             header=tuple(header),
@@ -233,13 +222,13 @@ class TableRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowsVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """What all tables held from one place on."""
+    """The rows of all tables from one position on."""
 
     change: str
     place: RowsPosition
     tables: Mapping[str, TableRows]
     changed: frozenset[str]
-    """The tables whose rows are others than before, gone ones among them."""
+    """The tables whose rows changed, removed ones included."""
     is_base: bool = False
     position: int = 0
     """Of its last piece."""
@@ -251,9 +240,9 @@ def digest_of_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 class RowHistory:
-    """Pieces in the order of the log become versions, one for each change that is whole.
+    """Builds versions from pieces in the order of the log, one per complete change.
 
-    Holds the rows of now, and the pieces of the change that is not whole yet.
+    Holds the present rows and the pieces of an incomplete change.
     """
 
     def __init__(self) -> None:
@@ -262,16 +251,14 @@ class RowHistory:
         self._pieces: dict[int, RowsPiece] = {}
 
     def take(self, stored: StoredEvent) -> RowsVersion | None:
-        """The version that is whole with this event; None when none is, and for an event that was
-        taken before.
-
-        Before the first base nothing is known, and what is there is passed over.
+        """The version that this event completes; None when it completes none, or is a duplicate.
+        Changes before the first base are ignored.
         """
         piece = decode_piece(stored)
         if piece is None or piece.change in self._seen:
             return None
         if self._pieces and next(iter(self._pieces.values())).change != piece.change:
-            self._pieces = {}  # the rest of that one was never written
+            self._pieces = {}  # the rest of that change was never written
         self._pieces[piece.part] = piece
         if len(self._pieces) < piece.parts:
             return None
@@ -312,7 +299,7 @@ class RowHistory:
 
 
 def _rows_after(before: TableRows | None, pieces: Sequence[RowsPiece]) -> TableRows:
-    """What a table holds after a change; not known where its record does not fit what was there."""
+    """The rows of a table after a change; unknown where the edits do not fit the former rows."""
     first = pieces[0]
     unknown = TableRows(
         header=first.header, rows=(), digest=first.digest, count=first.count, is_known=False
@@ -320,7 +307,7 @@ def _rows_after(before: TableRows | None, pieces: Sequence[RowsPiece]) -> TableR
     if first.is_counted or first.count > MOST_ROWS:
         return unknown
     if before is not None and before.is_known and before.digest == first.digest:
-        return before  # rows that are told once more are held once
+        return before  # one copy of repeated rows
     start: Sequence[tuple[str, ...]] = ()
     if first.of:
         if before is None or not before.is_known or before.digest != first.of:
@@ -341,7 +328,7 @@ def _edits(pieces: Iterable[RowsPiece]) -> Iterable[Edit]:
 
 
 def _rising(place: RowsPosition, before: RowsVersion | None) -> RowsPosition:
-    """Also where policies began anew: what was decided by other rows stays decided by them."""
+    """A position that never falls, also where policies were restarted."""
     if before is None or place.since >= before.place.since:
         return place
     return msgspec.structs.replace(place, since=before.place.since)
@@ -352,20 +339,20 @@ _MOST_PIECES = 1_000_000
 
 BASE_AFTER = 64
 BASE_AT_LAST_AFTER = 1_024
-"""However little they say: so many are read back in some tens of milliseconds."""
+"""Most changes of any size; so many are read back in some tens of milliseconds."""
 PIECE_BYTES = 256 * 1024
 _LARGEST_ROW = 512 * 1024
-"""A table with a larger row is recorded by its digest only: an event has its bounds."""
+"""A table with a larger row is recorded by its digest only: the size of an event is limited."""
 _LEAST_BASE_BYTES = 64 * 1024
 _NOWHERE = RowsPosition(time=0)
 
 
 class RecordableRows(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of a table that policies look at, as they are to be recorded."""
+    """The rows of a table that policies use, as they are recorded."""
 
     rows: TableRows
     keys: tuple[int, ...]
-    """Which columns tell rows apart."""
+    """The columns that identify rows."""
     is_counted: bool
     """Whether only digest and number are recorded."""
 
@@ -373,9 +360,9 @@ class RecordableRows(msgspec.Struct, frozen=True, kw_only=True):
 def recorded_columns(
     declared: TableDeclaration, pairs: Sequence[PairDeclaration]
 ) -> tuple[str, ...]:
-    """The columns of a table that policies look at: nothing that is not declared. Empty for tables
-    that only serve look-ups of mediation. Those of context have a record of their own, which says
-    who told what; here is what of it policies saw, and from where in the stream on.
+    """The declared columns of a table that policies use; empty for tables that only serve look-ups
+    of mediation. Tables of context are recorded too: `context.found` has the answers, this record
+    the rows in force and their position in the stream.
     """
     own = [pair for pair in pairs if pair.table == declared.name]
     if not (declared.concept or own):
@@ -387,7 +374,7 @@ def recorded_columns(
 
 
 def rows_to_record(table: LoadedTable, pairs: Sequence[PairDeclaration]) -> RecordableRows | None:
-    """What of a table is recorded; None for one that is not. 100,000 rows take some 0.1 s."""
+    """The recorded part of a table; None for a table without one. 100,000 rows take some 0.1 s."""
     header = recorded_columns(table.declared, pairs)
     if not header:
         return None
@@ -406,7 +393,7 @@ def _has_large_row(rows: TableRows) -> bool:
 
 
 class RecordState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the record stands: its last version, and what was written since the last base."""
+    """The state of the record: its last version, and the amount written since the last base."""
 
     version: RowsVersion | None = None
 
@@ -419,14 +406,14 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
     """The position before the last base's first piece."""
     base_bytes: int = 0
     base_rows: int = 0
-    """Rows of all tables together, then."""
+    """Rows of all tables together in the base."""
     changes: int = 0
     bytes: int = 0
     rows: int = 0
-    """Rows of the tables that changed, added up over the changes: what reading them costs."""
+    """Rows of the changed tables, summed over the changes: the cost of reading them."""
 
     def after(self, version: RowsVersion, size: int, begins: int) -> RecordState:
-        """When a version was written in so many bytes, after the position `begins`."""
+        """The state after a version was written in `size` bytes, after the position `begins`."""
         if version.is_base:
             rows = sum(one.count for one in version.tables.values())
             return RecordState(version=version, base=begins, base_bytes=size, base_rows=rows)
@@ -440,7 +427,7 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def wants_base(self) -> bool:
-        """Whether the next change should have all rows, whatever it is."""
+        """Whether the next change should be a base."""
         changes = self.changes + 1
         if changes >= BASE_AT_LAST_AFTER:
             return True
@@ -448,14 +435,14 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowsDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that is ready to be written, but for its place; without pieces nothing changed."""
+    """A change that lacks only its position; without pieces nothing changed."""
 
     pieces: tuple[RowsPiece, ...] = ()
     bytes: int = 0
     tables: Mapping[str, TableRows] = {}
-    """What all tables hold after it."""
+    """The rows of all tables after it."""
     follows: str = ""
-    """The change after which it can be written; empty: it is the first."""
+    """The change that it follows; empty: it is the first."""
 
     @property
     def is_base(self) -> bool:
@@ -478,7 +465,7 @@ class RowsDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draft_change(now: Mapping[str, RecordableRows], standing: RecordState) -> RowsDraft:
-    """What is to be written so that the record says what tables hold now; empty when it does."""
+    """The change to be written for the present rows; empty when the record has them."""
     known = standing.version.tables if standing.version is not None else {}
     changed = {
         name: table
@@ -527,7 +514,7 @@ def _size(pieces: Sequence[RowsPiece]) -> int:
 
 
 def _change(name: str, before: TableRows | None, table: RecordableRows) -> list[RowsPiece]:
-    """By what changed, unless all rows take no more."""
+    """Edits, or all rows where that takes no more."""
     rows = table.rows
     if table.is_counted or before is None or not before.is_known or before.header != rows.header:
         return _whole(name, table)

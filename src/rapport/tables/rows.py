@@ -1,7 +1,5 @@
-"""Rows of text below headings: what every kind of source is read into. [PO-2]
-
-From fields of text to typed columns: numbers, truths, points and rectangles; faults with their
-place. [PO-2]
+"""Rows of text below headings, the form that every kind of source is read into; and their typed
+columns: numbers, booleans, points and rectangles. Faults have their place. [PO-2]
 """
 
 from __future__ import annotations
@@ -20,20 +18,20 @@ from rapport.core.errors import Problem, SiteError, nearest_names
 from rapport.core.schema import PARTS, AttributeType
 
 MAX_FAULTS = 20
-"""Most faults of one kind that are told of one table."""
+"""Most faults of one kind that are reported of one table."""
 MOST_ROWS = 5_000_000
 
 
 class RowFile:
-    """The rows of a table by column. Subclasses know the line in which a row stands."""
+    """The rows of a table by column. Subclasses know the lines of rows."""
 
     fixed_headings = True
-    """False: the headings are those that some row happened to have."""
+    """False: the headings are those that some row has."""
 
     def __init__(self, name: str, header: list[str], rows: list[list[str]], digest: str) -> None:
         self.name, self.header, self._rows = name, header, rows
         self.digest = digest
-        """Names the content."""
+        """Identifies the content."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -48,18 +46,18 @@ class RowFile:
         return self._rows
 
     def add_headings(self, names: Sequence[str]) -> None:
-        """Columns without a field, for headings that rows had before and may have again."""
+        """Adds empty columns, for headings that rows had before and may have again."""
         missing = [name for name in names if name not in self.header]
         if missing:
             self.header = [*self.header, *missing]
             self._rows = [[*row, *([""] * len(missing))] for row in self._rows]
 
     def line_of(self, row: int) -> int:
-        """The line in which a row ends; 0 when the source has none. For faults only: it is slow."""
+        """The line of a row; 0 when the source has none. Slow, for faults only."""
         return 0
 
     def shown(self, row: int) -> str:
-        """Where a row stands, as a message says it."""
+        """The place of a row for messages."""
         line = self.line_of(row)
         return f"line {line}" if line else f"row {row + 1}"
 
@@ -77,13 +75,12 @@ class RowFile:
 
 
 class LooseRows(RowFile):
-    """Rows whose headings are those that some of them had: of JSON and of XML."""
+    """Rows of JSON or XML, whose headings are those that some of them have."""
 
     fixed_headings = False
 
 
 def content_digest(*parts: bytes) -> str:
-    """A name for bytes."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         digest.update(part)
@@ -91,7 +88,6 @@ def content_digest(*parts: bytes) -> str:
 
 
 def rows_digest(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A name for rows that came as values."""
     return content_digest(msgspec.msgpack.encode(header), msgspec.msgpack.encode(rows))
 
 
@@ -113,7 +109,7 @@ def check_heading(file: RowFile, column: str) -> Problem | None:
 
 
 def repeated_headings(name: str, header: Sequence[str]) -> list[Problem]:
-    """A problem for each heading that stood before."""
+    """A problem for each repeated heading."""
     seen: set[str] = set()
     faults = []
     for number, heading in enumerate(header, start=1):
@@ -124,7 +120,7 @@ def repeated_headings(name: str, header: Sequence[str]) -> list[Problem]:
                     line=1,
                     column=number,
                     code="tables.repeated_column",
-                    message=f"the column {heading!r} stands twice",
+                    message=f"the column {heading!r} appears twice",
                     hint="give each column a name of its own",
                 )
             )
@@ -133,10 +129,10 @@ def repeated_headings(name: str, header: Sequence[str]) -> list[Problem]:
 
 
 def check_size(name: str, rows: int) -> None:
-    """Raises SiteError when there are more rows than are held."""
+    """Raises SiteError when there are too many rows."""
     if rows > MOST_ROWS:
         message = f"there are more than {MOST_ROWS:,} rows"
-        raise unusable_table(name, "tables.too_many_rows", message, "let it give fewer")
+        raise unusable_table(name, "tables.too_many_rows", message, "select fewer")
 
 
 def unusable_table(
@@ -158,9 +154,9 @@ def typed_column(
     *,
     decimal: str = ".",
 ) -> npt.NDArray[Any]:
-    """The values of one attribute in the form `Instances` promises; faults are added to
-    `problems`. A point or rectangle may stand in one column, its parts separated by spaces, commas
-    or semicolons."""
+    """The values of one attribute in the form of `Instances`; adds faults to `problems`. A point or
+    rectangle may stand in one column, its parts separated by spaces, commas or semicolons.
+    """
     if kind == "text":
         return _objects([field or None for field in file.column(columns[0])])
     if kind == "boolean":
@@ -188,7 +184,7 @@ def empty_column(kind: AttributeType, rows: int) -> npt.NDArray[Any]:
 def numbers(
     file: RowFile, column: str, problems: list[Problem], *, decimal: str = "."
 ) -> npt.NDArray[np.float64]:
-    """The numbers of a column, NaN where it is empty; faults are added to `problems`."""
+    """The numbers of a column, NaN where it is empty; adds faults to `problems`."""
     values = []
     faults = 0
     for row, field in enumerate(file.column(column)):

@@ -1,15 +1,9 @@
-"""Headers of a request whose secrets stand elsewhere: `env:NAME`, `file:PATH`. [PO-2, UX-4]
+"""Reading the rows of a source: CSV files, JSON over HTTP, and a dispatch to SQL, XML and context.
+[PO-2, UX-4]
 
-Reading a CSV file into columns of text; every fault with file, line and column. [PO-2]
-
-Rows from a JSON document: the objects of a list, nested values by dotted names. [PO-2]
-
-Fetching a document by HTTP: bounded in time and size, asked for again only if it changed. [PO-2]
-
-Redirects are not followed: the site named this address, not another. Blocking: background work
-calls it in a thread.
-
-Asking a source for its rows, whatever kind it is. Blocking. [PO-2]
+HTTP documents are bounded in time and size, and fetched only if they changed. Redirects are not
+followed: the site names this address, not another. Secrets in headers stand elsewhere: `env:NAME`,
+`file:PATH`. All calls block; background work runs them in a thread.
 """
 
 from __future__ import annotations
@@ -47,17 +41,17 @@ _SECRET_WORDS = ("authorization", "cookie", "token", "secret", "password", "key"
 
 
 def is_reference(text: str) -> bool:
-    """True for what names where a secret is."""
+    """Whether a text refers to a secret."""
     return text.startswith(("env:", "file:"))
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a header of this name carries what lets somebody in."""
+    """Whether a header of this name carries a credential."""
     return any(word in name.lower() for word in _SECRET_WORDS)
 
 
 def resolve_secrets(headers: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """The headers as they are sent; raises InvalidInput when a secret is not there.
+    """The headers with their secrets; raises InvalidInput when a secret is missing.
 
     A reference may follow a word: `Bearer env:TOKEN`.
     """
@@ -79,7 +73,7 @@ class CsvFile(RowFile):
         self._text = text
 
     def line_of(self, row: int) -> int:
-        """The line in which a row ends; reads the file again, so it is for faults only."""
+        """The line in which a row ends; parses the text again."""
         reader = csv.reader(io.StringIO(self._text, newline=""), strict=True)
         next(reader)
         found = -1
@@ -91,7 +85,7 @@ class CsvFile(RowFile):
 
 
 def read_csv(path: Path, *, name: str) -> CsvFile:
-    """Reads the file; raises SiteError with its faults. Empty lines are skipped, a BOM too."""
+    """Reads the file; raises SiteError with its faults. Skips empty lines and a BOM."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -224,7 +218,7 @@ def _example(found: Any, walked: list[str]) -> str:
 
 
 def _flatten(prefix: str, value: Any, row: dict[str, str], levels: int) -> None:
-    """Fills `row`; what lies deeper than the levels is left out."""
+    """Fills `row`; values nested deeper than `levels` are left out."""
     if isinstance(value, dict):
         inner = value.items()
     elif isinstance(value, list):
@@ -254,7 +248,7 @@ _CHUNK = 1 << 16
 
 
 class HttpDocument(msgspec.Struct, frozen=True):
-    """A body with the tag by which to ask whether it changed; no body: it did not."""
+    """A body with its ETag; no body: it did not change."""
 
     body: bytes | None
     tag: str = ""
@@ -268,9 +262,7 @@ def fetch(
     tag: str = "",
     most_bytes: int = MOST_BYTES,
 ) -> HttpDocument:
-    """Asks once; raises SourceUnavailable when there is no usable answer within the time, however
-    slowly its bytes come.
-    """
+    """One request; raises SourceUnavailable without a complete answer within the time."""
     try:
         connection, parts = _connection(url, timeout_ms)
     except ValueError:
@@ -295,7 +287,7 @@ def fetch(
     finally:
         hurry.cancel()
         connection.close()
-    if too_late.is_set():  # whatever came of it: once hung up, the answer is not whole
+    if too_late.is_set():  # the connection was closed, so the answer is not complete
         raise _failed(f"no answer within {timeout_ms} ms", "source.timeout")
     if failed is not None:
         raise failed
@@ -336,7 +328,7 @@ def _body(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
         body += chunk
         if len(body) > most_bytes:
             message = f"the answer is larger than {most_bytes} bytes"
-            raise _failed(message, "source.too_large", "let it give fewer rows")
+            raise _failed(message, "source.too_large", "let the source send fewer rows")
     if response.length:  # the connection ended early
         raise _failed(f"{response.length} bytes are missing", "source.unreachable")
     return bytes(body)
@@ -346,14 +338,14 @@ def _wrong_status(response: http.client.HTTPResponse) -> SourceUnavailable:
     message = f"it answered {response.status} {response.reason}"[:200]
     hint = "look at the address and the headers"
     if 300 <= response.status < 400:
-        # Without what is asked there: a token may stand in it, which a server sends along.
+        # Without the query, which may hold a token.
         there = response.headers.get("Location", "").partition("?")[0][:200]
         hint = f"redirects are not followed; name the address itself: {there}"
     return _failed(message, "source.bad_status", hint)
 
 
 def _hang_up(connection: http.client.HTTPConnection, too_late: threading.Event) -> None:
-    """Wakes whoever waits for bytes."""
+    """Ends a read that waits for bytes."""
     too_late.set()
     sock = connection.sock
     if sock is None:
@@ -365,18 +357,16 @@ def _hang_up(connection: http.client.HTTPConnection, too_late: threading.Event) 
 
 
 def _unsendable() -> SourceUnavailable:
-    """Without the driver's words: they show the address or the header, which may be a secret."""
+    """Without the library's message, which shows the address or the header: a secret perhaps."""
     return _failed("the address or a header cannot be sent", "source.bad_address")
 
 
 def _failed(message: str, code: str, hint: str = "") -> SourceUnavailable:
-    return SourceUnavailable(message, code=code, hint=hint or "it is asked again later")
+    return SourceUnavailable(message, code=code, hint=hint or "it is read again later")
 
 
 class SourceRows(msgspec.Struct, frozen=True):
-    """The rows a source gave, and the tag by which to ask whether they changed; no rows: they did
-    not.
-    """
+    """The rows of a source and their ETag; no rows: they did not change."""
 
     file: RowFile | None
     tag: str = ""
@@ -390,11 +380,11 @@ def read_source(
     context: ContextSource | None = None,
     ids: Sequence[str] = (),
 ) -> SourceRows:
-    """What the source holds now; raises SiteError with the reason, and places where there are
-    some. Waits as long as the source's time-out, a minute for a query.
+    """Reads the rows of a source; raises SiteError with the reasons and their places. Waits for the
+    source's time-out, a minute for an SQL query.
 
     Args:
-        ids: whom a context broker is asked for.
+        ids: the entities for a context broker.
     """
     name = declared.shown
     if declared.kind == "csv":
@@ -431,7 +421,7 @@ def _fetched(declared: TableDeclaration, directory: Path, tag: str) -> SourceRow
 def _from_context(
     declared: TableDeclaration, context: ContextSource | None, ids: Sequence[str]
 ) -> RowFile:
-    """Nobody is known where no broker can be asked."""
+    """Without a broker there are no rows."""
     question = context_query(declared, ids)
     if context is None or not question.ids:
         return rows_of_context(question, declared.shown, [])

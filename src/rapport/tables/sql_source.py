@@ -1,7 +1,7 @@
-"""A query's result as a table: from an SQLite file of the site or from PostgreSQL. [PO-2, ME-4]
+"""Rows of a query: from an SQLite file of the site or from PostgreSQL. [PO-2, ME-4]
 
-Read on a connection that cannot write. What comes back is written as a person would write it into
-a CSV file, so faults, keys and versions are the same for both.
+The connection is read-only. Values are converted to the text that a person would write into a CSV
+file, so faults, keys and versions are the same for both.
 """
 
 from __future__ import annotations
