@@ -13,8 +13,8 @@ from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.channel.requesting.batch import Request
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event
-from rapport.store.routed import RoutedLogStore
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.placement import RoutedLogStore
+from rapport.store.segment_store import SegmentLogStore
 
 pytestmark = pytest.mark.slow
 

@@ -26,10 +26,10 @@ from rapport.channel.requesting.batch import Batch, Request
 from rapport.channel.requesting.tokens import Tokens
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
-from rapport.store.fields.index import SqliteFieldIndex
-from rapport.store.history import MemoryHistory
+from rapport.store.field_index import SqliteFieldIndex
+from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryRecordStore
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.segment_store import SegmentLogStore
 from rapport.testing.judge.conditions import kind
 from support.faults.disk import ForgetfulDisk
 

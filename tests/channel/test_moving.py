@@ -22,7 +22,7 @@ from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
-from rapport.store.routed import PLACEMENTS, read_placements
+from rapport.store.placement import PLACEMENTS, read_placements
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from rapport.channel.logged.shared import Parts
 from rapport.channel.logged.writer import ThreadWriter
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event
-from rapport.store.history import MemoryHistory
+from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 
 QUEUE_BYTES = 64 * 1024

@@ -18,8 +18,8 @@ from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
-from rapport.store.base import Overtaken
-from rapport.store.history import MemoryHistory
+from rapport.store.base import AppendConflict
+from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 from support.servers.nats import NatsServer
 
@@ -39,7 +39,7 @@ class SharedMemory(MemoryLogStore):
     def append_after(self, log, after, blocks, received):
         if self.always or after != self.last_position(log):
             self.overtaken += 1
-            raise Overtaken("another was faster")
+            raise AppendConflict("another was faster")
         placed = self.append(log, blocks, received)
         for watcher in self.watchers:
             watcher(log, placed[-1].last)

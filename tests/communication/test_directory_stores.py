@@ -16,7 +16,7 @@ from rapport.communication.peers import SiteDirectory
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import ManualClock
 from rapport.store.base import RecordStore
-from rapport.store.postgres.records import PostgresRecordStore
+from rapport.store.postgres_records import PostgresRecordStore
 from rapport.store.sqlite import SqliteRecordStore
 from support.servers.postgres import postgres, postgres_server  # noqa: F401
 

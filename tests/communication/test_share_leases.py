@@ -11,8 +11,7 @@ from rapport.communication.sharing.records import WHERE, ShareRecords
 from rapport.communication.sharing.shares import ShareSettings
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.kernel.clock import ManualClock
-from rapport.store.base import Delete, Put
-from rapport.store.guarding import GuardFailed
+from rapport.store.base import Delete, GuardFailed, Put
 from rapport.store.memory import MemoryRecordStore
 
 SETTINGS = ShareSettings(count=8, lease_ms=6_000)

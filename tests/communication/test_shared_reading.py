@@ -23,7 +23,7 @@ from rapport.communication.sharing.shares import Lease, share_name, share_of
 from rapport.core.event import Event, make_event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
-from rapport.store.guarding import GuardFailed
+from rapport.store.base import GuardFailed
 
 COUNT = 4
 APP = Identifier("component", "app")

@@ -7,11 +7,10 @@ import threading
 import pytest
 
 from rapport.core.errors import InvalidInput, Unsupported
-from rapport.store.base import Delete, Put
-from rapport.store.guarding import Guard, GuardFailed, as_guarded, keep_first
+from rapport.store import postgres_records
+from rapport.store.base import Delete, Guard, GuardFailed, Put, as_guarded, put_if_absent
 from rapport.store.memory import MemoryRecordStore
-from rapport.store.postgres import records as postgres_records
-from rapport.store.postgres.records import PostgresRecordStore
+from rapport.store.postgres_records import PostgresRecordStore
 from rapport.store.sqlite import SqliteRecordStore
 
 
@@ -151,8 +150,8 @@ def test_two_that_each_guard_against_the_others_change_do_not_both_succeed(store
 
 def test_keeping_the_first_gives_everybody_the_same(stores):
     one, other = stores
-    assert keep_first(one, "secrets", "a", b"first") == b"first"
-    assert keep_first(other, "secrets", "a", b"second") == b"first"
+    assert put_if_absent(one, "secrets", "a", b"first") == b"first"
+    assert put_if_absent(other, "secrets", "a", b"second") == b"first"
 
 
 def test_a_store_without_guards_is_refused():

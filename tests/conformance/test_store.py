@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
-from rapport.store.nats.store import NatsLogStore
-from rapport.store.postgres.log import PostgresLogStore
-from rapport.store.postgres.records import PostgresRecordStore
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.nats_store import NatsLogStore
+from rapport.store.postgres_log import PostgresLogStore
+from rapport.store.postgres_records import PostgresRecordStore
+from rapport.store.segment_store import SegmentLogStore
 from rapport.store.sqlite import SqliteRecordStore
 from rapport.testing.suites.store import LogStoreSuite, RecordStoreSuite
 from support.faults.disk import ForgetfulDisk

@@ -11,7 +11,7 @@ from rapport.communication.declare import communication_from_site
 from rapport.core.schema import AttributeType
 from rapport.kernel.toml import TomlFile
 from rapport.site.context import context_from_site
-from rapport.tables.declare import tables_from_site
+from rapport.tables.config import tables_from_site
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "context-in-policies.md"
 BROKER, TABLE, ACTIONS = (

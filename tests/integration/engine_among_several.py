@@ -19,7 +19,7 @@ from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.communication.sharing.shares import ShareSettings
 from rapport.communication.sharing.working import Sharing
 from rapport.kernel.clock import SystemClock
-from rapport.store.postgres.records import PostgresRecordStore
+from rapport.store.postgres_records import PostgresRecordStore
 
 PEERS = [f"p{number}" for number in range(12)]
 LEASE_MS = 1_500

@@ -12,7 +12,7 @@ from rapport.mediation.declare import interpretations_from_site
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.mediation.resolve import check_bindings
-from rapport.tables.declare import tables_from_site
+from rapport.tables.config import tables_from_site
 from rapport.tables.tables import Tables
 
 SITE = """

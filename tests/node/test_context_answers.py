@@ -12,25 +12,29 @@ from hypothesis import strategies as st
 
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.node.context_answers import ContextAnswers
-from rapport.tables.context import ContextQuestion
-from rapport.tables.context_found import ContextFound, found_of, missing_of
+from rapport.tables.context_source import (
+    ContextAnswer,
+    ContextQuery,
+    answer_with_record,
+    answer_without_record,
+)
 
 
-def question(*ids: str) -> ContextQuestion:
-    return ContextQuestion(
+def question(*ids: str) -> ContextQuery:
+    return ContextQuery(
         table="present", type="room", scope="status", ids=ids, fields=("id", "status"), within_ms=1
     )
 
 
-def told(identity: str, status: str, *, time: int, until: int, since: int = 0) -> ContextFound:
+def told(identity: str, status: str, *, time: int, until: int, since: int = 0) -> ContextAnswer:
     entity = EntityRef("room", identity)
     record = ContextRecord("desk", entity, "status", since, until, {"status": status})
-    return found_of("present", record, time=time, hops=3, holder="127.0.0.1:7411")
+    return answer_with_record("present", record, time=time, hops=3, holder="127.0.0.1:7411")
 
 
-def nothing(identity: str, *, time: int) -> ContextFound:
+def nothing(identity: str, *, time: int) -> ContextAnswer:
     entity = EntityRef("room", identity)
-    return missing_of("present", entity, "status", time=time, why="not found")
+    return answer_without_record("present", entity, "status", time=time, why="not found")
 
 
 def test_a_record_is_a_row_until_it_ends_asked_again_or_not() -> None:
@@ -102,7 +106,7 @@ events = st.lists(
 @given(events, st.integers(0, 60))
 def test_no_row_is_ever_past_its_validity(steps: list[Any], after: int) -> None:
     answers, asked, now = ContextAnswers(), question("r1", "r2"), 0
-    last: dict[str, ContextFound] = {}
+    last: dict[str, ContextAnswer] = {}
     for identity, pause, record in steps:
         now += pause
         if record is None:

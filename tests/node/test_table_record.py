@@ -23,7 +23,7 @@ from rapport.policy.replaying.log import LogReplay
 from rapport.policy.rows_on_record import TablesOfRecord
 from rapport.site.explaining import asking_of
 from rapport.site.site import Site, load_site
-from rapport.tables.recorded_rows import ROWS_CHANNEL
+from rapport.tables.row_history import ROWS_CHANNEL
 from support.varied.changing_tables import NOW, SITE, WHO, Life, living, make_place, people, seen
 
 pytestmark = pytest.mark.slow

@@ -12,24 +12,31 @@ from rapport.channel.channel import Channels
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import ManualClock
 from rapport.policy.rows_on_record import version_at, versions_on_record
-from rapport.tables.recorded_rows import ROWS_CHANNEL, RowsPlace, RowsVersion, TableRows
-from rapport.tables.rows_recorder import RecordStanding, RowsOfTable, draft_change
+from rapport.tables.row_history import (
+    ROWS_CHANNEL,
+    RecordableRows,
+    RecordState,
+    RowsPosition,
+    RowsVersion,
+    TableRows,
+    draft_change,
+)
 
 COUNT = 200
 
 
-def rows_of(number: int) -> RowsOfTable:
+def rows_of(number: int) -> RecordableRows:
     people = [(str(key), "guest") for key in range(20)]
     rows = TableRows.of(("id", "status"), [*people, ("new", str(number))])
-    return RowsOfTable(rows=rows, keys=(0,), is_counted=False)
+    return RecordableRows(rows=rows, keys=(0,), is_counted=False)
 
 
 async def fill(channels: Channels) -> None:
     """A change at each ten seconds of the readings' time, told by the one who is new."""
-    channel, standing = channels.channel(ROWS_CHANNEL), RecordStanding()
+    channel, standing = channels.channel(ROWS_CHANNEL), RecordState()
     for number in range(COUNT):
         draft = draft_change({"people": rows_of(number)}, standing)
-        place = RowsPlace(time=number, after=number, since=number * 10_000)
+        place = RowsPosition(time=number, after=number, since=number * 10_000)
         pieces = draft.at(place, standing.base)
         appended = await channel.append([piece.to_event(source="s") for piece in pieces])
         version = RowsVersion(
@@ -37,7 +44,7 @@ async def fill(channels: Channels) -> None:
         )
         if draft.is_base:
             base = appended.positions[0] - 1
-            standing = RecordStanding(version=version, base=base, base_bytes=draft.bytes)
+            standing = RecordState(version=version, base=base, base_bytes=draft.bytes)
         else:
             standing = msgspec.structs.replace(
                 standing, version=version, changes=standing.changes + 1

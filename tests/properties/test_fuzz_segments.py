@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.store.base import Block
-from rapport.store.segments.store import SegmentLogStore
-from rapport.store.segments.tailing import SegmentLogReader
+from rapport.store.segment_store import SegmentLogReader, SegmentLogStore
 from support.faults.disk import ForgetfulDisk
 
 pytestmark = pytest.mark.slow

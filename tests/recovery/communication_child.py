@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.kernel.clock import ManualClock
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.segment_store import SegmentLogStore
 from rapport.store.sqlite import SqliteRecordStore
 from support.faults.fuses import Fuse
 from support.processes.delivery_walk import BEGIN, Walk

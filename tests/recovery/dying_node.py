@@ -16,15 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import rapport.node.table_record as record
-import rapport.tables.rows_recorder as rows_recorder
+import rapport.tables.row_history as rows_recorder
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings
 from rapport.node.table_record import TableRecord
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site
-from rapport.tables.recorded_rows import RowsPlace
-from rapport.tables.rows_recorder import RowsDraft
+from rapport.tables.row_history import RowsDraft, RowsPosition
 from rapport.web.app import serving
 
 SITE = Path(sys.argv[1])
@@ -49,7 +48,7 @@ def lay(fuse: Fuse) -> None:
     put, append = TableRecord.put, TableRecord._append
     record._MOST_AT_ONCE, rows_recorder.PIECE_BYTES = 1, 20  # a row is a piece
 
-    async def dying_put(self: TableRecord, draft: RowsDraft, place: RowsPlace) -> bool:
+    async def dying_put(self: TableRecord, draft: RowsDraft, place: RowsPosition) -> bool:
         fuse.changes += fuse.is_up and bool(draft.pieces)
         fuse.burn("before")
         done = await put(self, draft, place)

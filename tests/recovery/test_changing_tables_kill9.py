@@ -34,7 +34,7 @@ from rapport.policy.replaying.log import LogReplay
 from rapport.policy.rows_on_record import version_at, versions_on_record
 from rapport.site.explaining import asking_of
 from rapport.site.site import load_site
-from rapport.tables.recorded_rows import RowsVersion
+from rapport.tables.row_history import RowsVersion
 from support.processes.node import NodeProcess
 from support.servers.rows import RowsServer
 from support.varied.changing_tables import ALONE, INSIDE, LASTING, SITE, WHO

@@ -20,7 +20,7 @@ from rapport.channel.logged.writer import InlineWriter
 from rapport.communication.history.ledger import Ledger
 from rapport.core.message import MESSAGE
 from rapport.kernel.clock import ManualClock
-from rapport.store.history import MemoryHistory
+from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 from support.faults.fuses import Fuse, Killed
 from support.processes.delivery_walk import BEGIN, RESULTS, Walk

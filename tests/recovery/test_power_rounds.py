@@ -24,8 +24,8 @@ from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
-from rapport.store.history import MemoryHistory
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.history_index import MemoryHistory
+from rapport.store.segment_store import SegmentLogStore
 from support.faults.disk import ForgetfulDisk
 from support.faults.forgetful_records import ForgetfulRecords
 from support.faults.rounds import check_once, few_or_many

@@ -13,7 +13,7 @@ import pytest
 
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.chance import Chance
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.segment_store import SegmentLogStore
 from support.faults.disk import ForgetfulDisk
 
 CHILD = Path(__file__).with_name("retention_child.py")

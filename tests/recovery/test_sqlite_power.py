@@ -14,7 +14,7 @@ import pytest
 
 from rapport.kernel.chance import Chance
 from rapport.store.base import Put
-from rapport.store.history_sqlite import SqliteHistory
+from rapport.store.history_index import SqliteHistory
 from rapport.store.sqlite import SqliteRecordStore
 
 WAL = "records.sqlite-wal"

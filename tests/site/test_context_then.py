@@ -15,7 +15,12 @@ from rapport.kernel.clock import ManualClock
 from rapport.policy.explaining.then import TablesThen
 from rapport.site.context_then import context_at
 from rapport.site.site import Site, load_site
-from rapport.tables.context_found import FOUND_CHANNEL, ContextFound, found_of, missing_of
+from rapport.tables.context_source import (
+    FOUND_CHANNEL,
+    ContextAnswer,
+    answer_with_record,
+    answer_without_record,
+)
 
 SITE = """
 [site]
@@ -50,18 +55,20 @@ def site(tmp_path: Path) -> Site:
     return load_site(tmp_path)
 
 
-def told(identity: str, time: int, until: int, **values: object) -> ContextFound:
+def told(identity: str, time: int, until: int, **values: object) -> ContextAnswer:
     entity = EntityRef("room", identity)
     record = ContextRecord("desk", entity, "status", time - 10, until, dict(values))
-    return found_of("present", record, time=time, hops=3, holder="127.0.0.1:7441")
+    return answer_with_record("present", record, time=time, hops=3, holder="127.0.0.1:7441")
 
 
-def missing(identity: str, time: int) -> ContextFound:
+def missing(identity: str, time: int) -> ContextAnswer:
     entity = EntityRef("room", identity)
-    return missing_of("present", entity, "status", time=time, why="no valid record was found")
+    return answer_without_record(
+        "present", entity, "status", time=time, why="no valid record was found"
+    )
 
 
-async def log_of(answers: list[ContextFound]) -> Channels:
+async def log_of(answers: list[ContextAnswer]) -> Channels:
     clock = ManualClock(NOON)
     channels = open_memory(clock)
     for answer in answers:

@@ -11,23 +11,26 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.store.history import MemoryHistory
-from rapport.store.history_runs import (
+from rapport.store.history_index import (
     LAST_LEVEL,
+    KeyedIds,
+    KeyFilter,
+    MemoryHistory,
+    SqliteHistory,
+    build_run,
+    id_key,
+    id_keys,
+    key_ranges,
     level_of,
-    made_of,
     read_pieces,
-    stretches,
 )
-from rapport.store.history_sqlite import SqliteHistory
-from rapport.store.id_keys import KeyedIds, key_of, keys_of
 
 COLLIDING = ("d486e40b55", "82a4a2d12a")
 """Two words of one key."""
 
 
 def test_words_of_one_key_are_both_found_at_both_places(tmp_path):
-    assert key_of(COLLIDING[0]) == key_of(COLLIDING[1])
+    assert id_key(COLLIDING[0]) == id_key(COLLIDING[1])
     history = SqliteHistory(tmp_path / "h.sqlite")
     history.feed("a", [(1, COLLIDING)], 2)
     assert history.find(COLLIDING[0]) == history.find(COLLIDING[1]) == [("a", 1), ("a", 2)]
@@ -36,7 +39,7 @@ def test_words_of_one_key_are_both_found_at_both_places(tmp_path):
 
 @given(st.lists(st.text(st.characters(), max_size=40) | st.from_regex(r"[a-c]{0,9}"), max_size=40))
 def test_keys_made_together_are_those_made_one_by_one(ids):
-    assert keys_of(ids).tolist() == [key_of(id) for id in ids]
+    assert id_keys(ids).tolist() == [id_key(id) for id in ids]
 
 
 @given(
@@ -44,20 +47,20 @@ def test_keys_made_together_are_those_made_one_by_one(ids):
 )
 def test_keys_of_ids_of_many_lengths_are_those_made_one_by_one(drawn):
     ids = [letter * length for letter, length in drawn]
-    assert keys_of(ids).tolist() == [key_of(id) for id in ids]
+    assert id_keys(ids).tolist() == [id_key(id) for id in ids]
 
 
 def test_keys_of_ids_of_many_lengths_are_made_faster_than_one_by_one():
     ids = ["x" * (1 + number * 7 % 200) for number in range(5_000)]
-    assert least_ns(lambda: keys_of(ids)) < least_ns(lambda: list(map(key_of, ids)))
+    assert least_ns(lambda: id_keys(ids)) < least_ns(lambda: list(map(id_key, ids)))
     ids[17] = "ü"
-    assert least_ns(lambda: keys_of(ids)) < least_ns(lambda: list(map(key_of, ids)))
+    assert least_ns(lambda: id_keys(ids)) < least_ns(lambda: list(map(id_key, ids)))
 
 
 def test_blocks_of_one_event_cost_no_more_than_their_keys_one_by_one():
     blocks = [(number, [f"gate-{number:09d}"]) for number in range(1, 10_001)]
-    singly = least_ns(lambda: [key_of(id) for _first, ids in blocks for id in ids])
-    assert least_ns(lambda: made_of(1, blocks, 0)) < 2 * singly
+    singly = least_ns(lambda: [id_key(id) for _first, ids in blocks for id in ids])
+    assert least_ns(lambda: build_run(1, blocks, 0)) < 2 * singly
 
 
 def least_ns(work: Callable[[], object]) -> int:
@@ -73,55 +76,55 @@ def least_ns(work: Callable[[], object]) -> int:
 def test_blocks_with_and_without_keys_are_indexed_alike_in_any_order():
     pieces = [[f"id-{place}-{number}" for number in range(3)] for place in range(6)]
     plain = [(1 + 3 * place, ids) for place, ids in enumerate(pieces)]
-    mixed = [(first, KeyedIds(ids, keys_of(ids)) if first % 2 else ids) for first, ids in plain]
+    mixed = [(first, KeyedIds(ids, id_keys(ids)) if first % 2 else ids) for first, ids in plain]
     for after in (0, 4, 6, 18):
-        runs = [made_of(3, blocks, after) for blocks in (plain, mixed)]
+        runs = [build_run(3, blocks, after) for blocks in (plain, mixed)]
         for ids in pieces:
             for id in ids:
-                assert list(runs[0].find(key_of(id))) == list(runs[1].find(key_of(id)))
+                assert list(runs[0].find(id_key(id))) == list(runs[1].find(id_key(id)))
         assert len(runs[0]) == len(runs[1]) == 18 - after
 
 
 def test_ids_that_bring_their_keys_are_indexed_as_those_that_do_not():
     ids = [f"id-{number}" for number in range(50)]
-    keyed = KeyedIds(ids, keys_of(ids))
+    keyed = KeyedIds(ids, id_keys(ids))
     assert list(keyed) == ids
     for after in (0, 7):
-        runs = [made_of(3, [(1, given)], after) for given in (ids, keyed)]
+        runs = [build_run(3, [(1, given)], after) for given in (ids, keyed)]
         assert runs[0].keys.tolist() == runs[1].keys.tolist()
         assert runs[0].places.tolist() == runs[1].places.tolist()
 
 
 def test_counted_ids_have_few_keys_in_common():
-    keys = keys_of([f"reader/{number}" for number in range(200_000)])
+    keys = id_keys([f"reader/{number}" for number in range(200_000)])
     assert len(set(keys.tolist())) > 200_000 - 30  # some five of random ones
 
 
 def test_a_run_that_is_cut_and_read_again_is_the_same():
     ids = [f"id-{number % 3_000}" for number in range(10_000)] + ["same"] * 5_000
-    run = made_of(7, [(1, ids)], 0)
+    run = build_run(7, [(1, ids)], 0)
     pieces = list(run.pieces())
     again = read_pieces([body for _, body in pieces])
     assert again.keys.tolist() == run.keys.tolist()
     assert again.places.tolist() == run.places.tolist()
     assert len({first for first, _ in pieces}) == len(pieces) > 3
-    assert list(again.find(key_of("same"))) == [(7, place) for place in range(10_001, 15_001)]
-    assert list(again.find(key_of("id-2999"))) == [(7, 3_000), (7, 6_000), (7, 9_000)]
+    assert list(again.find(id_key("same"))) == [(7, place) for place in range(10_001, 15_001)]
+    assert list(again.find(id_key("id-2999"))) == [(7, 3_000), (7, 6_000), (7, 9_000)]
 
 
 def test_marks_deny_no_key_that_is_there_and_most_that_are_not():
-    marks = made_of(1, [(1, [f"id-{number}" for number in range(5_000)])], 0).marks()
-    assert all(marks.may_hold(key_of(f"id-{number}")) for number in range(5_000))
-    assert sum(marks.may_hold(key_of(f"other-{number}")) for number in range(5_000)) < 1_500
+    marks = KeyFilter(build_run(1, [(1, [f"id-{number}" for number in range(5_000)])], 0).keys)
+    assert all(marks.may_hold(id_key(f"id-{number}")) for number in range(5_000))
+    assert sum(marks.may_hold(id_key(f"other-{number}")) for number in range(5_000)) < 1_500
 
 
 def test_positions_that_are_gone_and_logs_that_are_forgotten_leave_with_a_merge():
     run = read_pieces(
-        [body for log in (1, 2) for _, body in made_of(log, [(1, "abc")], 0).pieces()]
+        [body for log in (1, 2) for _, body in build_run(log, [(1, "abc")], 0).pieces()]
     )
     kept = run.only_kept({1: 3})
-    assert [list(kept.find(key_of(each))) for each in "abc"] == [[], [], [(1, 3)]]
-    assert len(run.only_kept({})) == len(made_of(1, [], 0).only_kept({1: 1})) == 0
+    assert [list(kept.find(id_key(each))) for each in "abc"] == [[], [], [(1, 3)]]
+    assert len(run.only_kept({})) == len(build_run(1, [], 0).only_kept({1: 1})) == 0
 
 
 def test_what_another_process_has_fed_is_not_fed_again(tmp_path):
@@ -205,7 +208,7 @@ def test_any_history_of_feeding_pruning_and_forgetting_finds_the_same_as_in_memo
 
 
 def test_a_large_merge_is_done_in_stretches_and_loses_no_key(tmp_path):
-    ends = stretches(1_000_000)
+    ends = key_ranges(1_000_000)
     assert (ends[0][0], ends[-1][1]) == (0, 1 << 32)
     assert all(before[1] == after[0] for before, after in pairwise(ends))
     history = SqliteHistory(tmp_path / "h.sqlite")

@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from rapport.store import nats_stream as nats_log
 from rapport.store.memory import MemoryLogStore
-from rapport.store.nats import log as nats_log
-from rapport.store.nats.groups import GROUP_HEADER, GroupMark
-from rapport.store.nats.store import NatsLogStore
+from rapport.store.nats_groups import GROUP_HEADER, GroupMark
+from rapport.store.nats_store import NatsLogStore
 from support.servers.nats import _shared_server
 
 pytestmark = pytest.mark.slow
@@ -68,7 +68,9 @@ class NatsModel(RuleBasedStateMachine):
         for number in range(part + 1):
             mark = GroupMark(last + 1, 5, 0, number, 4, write)
             subject = f"{self.prefix}.log.a"
-            store._link.run(store._link.request(subject, b"x", {GROUP_HEADER: mark.header()}))
+            store._connection.run(
+                store._connection.request(subject, b"x", {GROUP_HEADER: mark.header()})
+            )
 
     @rule(which=st.integers(0, 1), share=st.floats(0, 1.1))
     def trim(self, which: int, share: float) -> None:

@@ -7,10 +7,9 @@ from itertools import pairwise
 import pytest
 
 from rapport.core.errors import StoreUnavailable
-from rapport.store.history import MemoryHistory
-from rapport.store.history_sqlite import SqliteHistory
+from rapport.store.history_index import MemoryHistory, SqliteHistory
 from rapport.store.memory import MemoryLogStore
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.segment_store import SegmentLogStore
 from support.faults.disk import ForgetfulDisk
 
 

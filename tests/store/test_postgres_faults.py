@@ -17,11 +17,11 @@ from rapport.core.codec import encode_block
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
-from rapport.store.base import Overtaken
-from rapport.store.postgres import appending as postgres_appending
-from rapport.store.postgres import connections as postgres_connections
-from rapport.store.postgres.log import PostgresLogStore
-from rapport.store.postgres.records import PostgresRecordStore
+from rapport.store import postgres_connections
+from rapport.store import postgres_log as postgres_appending
+from rapport.store.base import AppendConflict
+from rapport.store.postgres_log import PostgresLogStore
+from rapport.store.postgres_records import PostgresRecordStore
 from support.servers.postgres import LocalPostgres
 
 pytestmark = pytest.mark.slow
@@ -81,7 +81,7 @@ def test_others_that_came_in_between_are_not_taken_for_ours(store, monkeypatch):
         add(connection, addition)
 
     monkeypatch.setattr(postgres_appending, "_add", overtaken_and_broken)
-    with pytest.raises(Overtaken):
+    with pytest.raises(AppendConflict):
         store.append_after("log", 0, [block("ours")], 5)
     assert store.last_position("log") == 1
 

@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.chance import Chance
-from rapport.store.segments.store import SegmentLogStore
-from rapport.store.segments.tailing import SegmentLogReader
+from rapport.store.segment_store import SegmentLogReader, SegmentLogStore
 from support.faults.disk import ForgetfulDisk
 
 ROOT = Path("/store")

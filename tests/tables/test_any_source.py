@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import SiteError
 from rapport.tables.declaration import TableDeclaration
-from rapport.tables.json_rows import rows_of_json
-from rapport.tables.loaded import load_table
-from rapport.tables.xml_file import rows_of_xml
+from rapport.tables.loaded_table import load_table
+from rapport.tables.sources import rows_of_json
+from rapport.tables.xml_source import rows_of_xml
 
 CONCEPTS = {"person": {"status": "text", "age": "number", "armed": "boolean", "home": "point"}}
 TABLE = TableDeclaration(

@@ -14,10 +14,10 @@ from rapport.core.schema import AttributeType
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.toml import TomlFile
-from rapport.tables.context import ContextQuestion, question_of, rows_of_context
+from rapport.tables.config import tables_from_site
+from rapport.tables.context_source import ContextQuery, context_query, rows_of_context
 from rapport.tables.declaration import TableDeclaration
-from rapport.tables.declare import tables_from_site
-from rapport.tables.refreshing import Refreshing
+from rapport.tables.refresh import TableRefresher
 from rapport.tables.tables import Tables
 
 CONCEPTS: dict[str, dict[str, AttributeType]] = {
@@ -42,9 +42,9 @@ class Broker:
     """Knows what it was told, by entity."""
 
     def __init__(self, known: dict[str, dict[str, object]]) -> None:
-        self.known, self.asked, self.fails = known, list[ContextQuestion](), False
+        self.known, self.asked, self.fails = known, list[ContextQuery](), False
 
-    def ask(self, question: ContextQuestion) -> list[list[str]]:
+    def ask(self, question: ContextQuery) -> list[list[str]]:
         self.asked.append(question)
         if self.fails:
             raise SourceUnavailable("the broker is down", hint="wait")
@@ -67,7 +67,7 @@ def loaded(directory: Path) -> Tables:
 def test_a_declaration_has_what_a_broker_is_asked(tmp_path: Path) -> None:
     present = declared(tmp_path)[1]
     assert (present.kind, present.key, present.lifetime_ms) == ("context", "id", 5_000)
-    question = question_of(present, ["r1", "r1", "", "r2"])
+    question = context_query(present, ["r1", "r1", "", "r2"])
     assert (question.type, question.scope, question.within_ms) == ("room", "status", 2_000)
     assert question.ids == ("r1", "r2")
     assert question.fields == ("id", "status", "celsius", "at", "guard")
@@ -129,15 +129,15 @@ def test_a_broker_that_does_not_answer_is_a_source_that_fails(tmp_path: Path) ->
 
 def test_rows_are_given_without_asking(tmp_path: Path) -> None:
     tables = loaded(tmp_path)
-    question = question_of(tables.declarations()["present"], ["r1"])
+    question = context_query(tables.declarations()["present"], ["r1"])
     rows = rows_of_context(question, "present", [question.row("r1", {"status": "open"})])
 
     async def scenario() -> None:
-        refreshing = Refreshing(tables, ManualClock(1_000), Chance(1))
-        assert await refreshing.give("present", rows)
+        refreshing = TableRefresher(tables, ManualClock(1_000), Chance(1))
+        assert await refreshing.set_rows("present", rows)
         assert tables.instances("room").columns["status"].tolist()[0] == "open"
-        assert not await refreshing.give("present", rows)
-        assert await refreshing.give("present", rows_of_context(question, "present", []))
+        assert not await refreshing.set_rows("present", rows)
+        assert await refreshing.set_rows("present", rows_of_context(question, "present", []))
         assert tables.instances("room").columns["status"].tolist()[0] is None
 
     asyncio.run(scenario())
@@ -149,7 +149,7 @@ def test_rows_of_context_that_a_reload_keeps_are_as_old_as_they_are(tmp_path: Pa
 
     async def scenario() -> None:
         clock = ManualClock(1_000)
-        refreshing = Refreshing(tables, clock, Chance(1))
+        refreshing = TableRefresher(tables, clock, Chance(1))
         await refreshing.refresh("present")
         await clock.advance(3_000)
         anew = await asyncio.to_thread(loaded, tmp_path)
@@ -164,9 +164,9 @@ def test_rows_of_context_that_a_reload_keeps_are_as_old_as_they_are(tmp_path: Pa
 
 def test_looking_at_other_rows_changes_nothing(tmp_path: Path) -> None:
     tables = loaded(tmp_path)
-    question = question_of(tables.declarations()["present"], ["r1"])
+    question = context_query(tables.declarations()["present"], ["r1"])
     rows = rows_of_context(question, "present", [question.row("r1", {"status": "open"})])
-    then = tables.seen_with({"present": rows})
+    then = tables.with_rows({"present": rows})
     assert then.instances("room").columns["status"].tolist() == ["open", None, None]
     assert tables.instances("room").columns["status"].tolist() == [None, None, None]
     assert then.lookup("rooms", "r2", "x1") == "1"

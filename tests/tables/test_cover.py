@@ -6,8 +6,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.tables import cover
-from rapport.tables.cover import smallest_cover
+from rapport.tables import instances
+from rapport.tables.instances import smallest_cover
 
 offers = st.dictionaries(
     st.text("abcdefgh", min_size=1, max_size=2), st.frozensets(st.integers(0, 6)), max_size=7
@@ -60,4 +60,4 @@ def test_with_many_tables_a_good_cover_is_found_quickly() -> None:
 
 
 def test_the_example_in_the_docstring_holds() -> None:
-    assert doctest.testmod(cover).failed == 0
+    assert doctest.testmod(instances).failed == 0

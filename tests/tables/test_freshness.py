@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import Problem
-from rapport.tables.freshness import LONGEST_PAUSE_MS, Freshness, fresh
+from rapport.tables.tables import LONGEST_PAUSE_MS, Freshness, fresh
 
 WHY = Problem(code="source.timeout", message="no answer")
 

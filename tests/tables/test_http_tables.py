@@ -10,8 +10,8 @@ import pytest
 from rapport.core.errors import SiteError, SourceUnavailable
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
-from rapport.tables.declare import TableDeclaration, tables_from_site
-from rapport.tables.http_fetch import fetch
+from rapport.tables.config import TableDeclaration, tables_from_site
+from rapport.tables.sources import fetch
 from rapport.tables.tables import Tables
 from support.servers.rows import RowsServer
 
@@ -219,7 +219,7 @@ def test_a_million_rows_load_and_one_more_is_refused(
     tables = load(tmp_path, table)
     assert len(tables.instances("person")) == 1_000_000
     assert tables.lookup("people", "p999999", "status") == "s"
-    monkeypatch.setattr("rapport.tables.row_file.MOST_ROWS", 999_999)
+    monkeypatch.setattr("rapport.tables.rows.MOST_ROWS", 999_999)
     assert problem_of(tmp_path, table)[0] == "tables.too_many_rows"
 
 

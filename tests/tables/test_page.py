@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rapport.kernel.toml import TomlFile
-from rapport.tables.declare import tables_from_site
+from rapport.tables.config import tables_from_site
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/tables.md"
 CONCEPTS = {

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import Corrupt
-from rapport.tables.row_edits import (
+from rapport.tables.row_history import (
     Edit,
     apply_edits,
     counts_between,

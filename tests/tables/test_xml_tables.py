@@ -7,7 +7,7 @@ import pytest
 from rapport.core.errors import SiteError
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
-from rapport.tables.declare import tables_from_site
+from rapport.tables.config import tables_from_site
 from rapport.tables.tables import Tables
 
 CONCEPTS = {"room": {"security": "text", "area": "rectangle", "seats": "number"}}

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from both_ways import Participant, Sent
 
-from rapport.tables.declare import TableDeclaration
+from rapport.tables.config import TableDeclaration
 from rapport.tables.tables import Tables
 
 FIRST_MS, LAST_MS = 1_712_620_800_000, 1_719_705_600_000

@@ -25,7 +25,7 @@ from rapport.node.context_wishes import Wishes
 from rapport.node.summaries import Summaries
 from rapport.site.context import ContextDeclared
 from rapport.site.site import Site
-from rapport.tables.refreshing import Refreshing
+from rapport.tables.refresh import TableRefresher
 from rapport.transport.keys import KeyFileWatch
 
 _FIRST_PAUSE_MS = 1_000
@@ -53,7 +53,7 @@ class NodeContext:
         declared: ContextDeclared,
         site: Site,
         channels: LoggedChannels,
-        refreshing: Refreshing,
+        refreshing: TableRefresher,
         clock: Clock,
         chance: Chance,
     ) -> None:

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rapport.tables.context import ContextQuestion
-from rapport.tables.context_found import ContextFound
+from rapport.tables.context_source import ContextAnswer, ContextQuery
 
 
 class ContextAnswers:
     """The answers by table and entity; those of entities nobody asks for any more are let go."""
 
     def __init__(self) -> None:
-        self._answers: dict[str, dict[str, ContextFound]] = {}
+        self._answers: dict[str, dict[str, ContextAnswer]] = {}
 
-    def take(self, question: ContextQuestion, told: Iterable[ContextFound]) -> list[ContextFound]:
+    def take(self, question: ContextQuery, told: Iterable[ContextAnswer]) -> list[ContextAnswer]:
         """Takes in answers to a question; returns those that are news."""
         known = self._answers.get(question.table, {})
         kept = {one: known[one] for one in question.ids if one in known}
@@ -36,7 +35,7 @@ class ContextAnswers:
         self._answers[question.table] = kept
         return news
 
-    def rows(self, question: ContextQuestion, now_ms: int) -> list[list[str]]:
+    def rows(self, question: ContextQuery, now_ms: int) -> list[list[str]]:
         """A row for each entity of which something is known now, in the order of the question."""
         known = self._answers.get(question.table, {})
         found = ((one, known.get(one)) for one in question.ids)
@@ -64,7 +63,7 @@ class ContextAnswers:
         return sum(answer.is_valid_at(now_ms) for answer in every)
 
 
-def _stays(before: ContextFound, answer: ContextFound) -> bool:
+def _stays(before: ContextAnswer, answer: ContextAnswer) -> bool:
     """Whether what was known counts for more: it lasts while nothing is found, and of two that are
     valid the newer start counts, then the provider.
     """

@@ -14,8 +14,13 @@ from rapport.core.context_record import EntityRef
 from rapport.core.errors import RapportError, SourceUnavailable, Unavailable
 from rapport.kernel.clock import Clock
 from rapport.node.context_answers import ContextAnswers
-from rapport.tables.context import ContextQuestion
-from rapport.tables.context_found import FOUND_CHANNEL, ContextFound, found_of, missing_of
+from rapport.tables.context_source import (
+    FOUND_CHANNEL,
+    ContextAnswer,
+    ContextQuery,
+    answer_with_record,
+    answer_without_record,
+)
 from rapport.transport.addresses import format_address
 
 _AT_ONCE = 64
@@ -42,7 +47,7 @@ class BrokerSource:
         self._channel, self._source = channels.channel(FOUND_CHANNEL), source
         self._loop = asyncio.get_running_loop()
 
-    def ask(self, question: ContextQuestion) -> list[list[str]]:
+    def ask(self, question: ContextQuery) -> list[list[str]]:
         """A row for each entity of which a valid record is known, now that all were asked for.
 
         Raises SourceUnavailable when the broker could not do it for any of them. Blocks.
@@ -54,10 +59,10 @@ class BrokerSource:
             asking.cancel()
             raise SourceUnavailable("the context broker has stopped") from None
 
-    async def ask_all(self, question: ContextQuestion) -> list[list[str]]:
+    async def ask_all(self, question: ContextQuery) -> list[list[str]]:
         """The same for who is in the loop; what is news is on disk when it returns."""
         waiting = list(reversed(question.ids))
-        told: list[ContextFound] = []
+        told: list[ContextAnswer] = []
         failed: list[RapportError] = []
 
         async def work() -> None:
@@ -76,7 +81,7 @@ class BrokerSource:
         await self._record(self._answers.take(question, told))
         return self._answers.rows(question, self._clock.now_ms())
 
-    async def _ask_one(self, question: ContextQuestion, identity: str) -> ContextFound:
+    async def _ask_one(self, question: ContextQuery, identity: str) -> ContextAnswer:
         """What is known of one entity; raises Unavailable when the broker could not look."""
         entity = EntityRef(question.type, identity)
         table, scope = question.table, question.scope
@@ -86,8 +91,8 @@ class BrokerSource:
             raise
         except RapportError as error:
             time = self._clock.now_ms()
-            return missing_of(table, entity, scope, time=time, why=error.message)
-        return found_of(
+            return answer_without_record(table, entity, scope, time=time, why=error.message)
+        return answer_with_record(
             table,
             found.record,
             time=self._clock.now_ms(),
@@ -95,6 +100,6 @@ class BrokerSource:
             holder=format_address(found.holder) if found.holder is not None else "",
         )
 
-    async def _record(self, news: Sequence[ContextFound]) -> None:
+    async def _record(self, news: Sequence[ContextAnswer]) -> None:
         if news:
             await self._channel.append([one.to_event(source=self._source) for one in news])

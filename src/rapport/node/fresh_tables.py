@@ -24,14 +24,11 @@ from rapport.policy.ontology import Ontology
 from rapport.policy.rows_on_record import TablesOfRecord
 from rapport.site.pulling import kept_rows_directory
 from rapport.site.site import Site
-from rapport.tables.freshness import TableStatus
-from rapport.tables.held import Changed
-from rapport.tables.kept_rows import KeptRows, comes_from_elsewhere
-from rapport.tables.loaded import LoadedTable
-from rapport.tables.recorded_rows import RowsPlace, RowsVersion
-from rapport.tables.refreshing import Refreshing
-from rapport.tables.rows_recorder import RowsDraft
-from rapport.tables.tables import Tables
+from rapport.tables.loaded_table import LoadedTable
+from rapport.tables.refresh import TableRefresher, TableStatus
+from rapport.tables.row_cache import RowCache, is_cached
+from rapport.tables.row_history import RowsDraft, RowsPosition, RowsVersion
+from rapport.tables.tables import Tables, TablesChange
 
 _log = get_logger(__name__)
 
@@ -52,9 +49,9 @@ class FreshTables:
     ) -> None:
         self._site, self._tables, self._clock = site, site.tables, clock
         self._policy = policy
-        self.refreshing = Refreshing(site.tables, clock, chance)
+        self.refreshing = TableRefresher(site.tables, clock, chance)
         self._news_for_policies = asyncio.Event()
-        self._kept = KeptRows(kept_rows_directory(site.data_directory))
+        self._kept = RowCache(kept_rows_directory(site.data_directory))
         self._to_keep = asyncio.Event()
         self._to_keep.set()
         self._saved: dict[str, LoadedTable] = {}
@@ -70,7 +67,7 @@ class FreshTables:
         Without `record` the record is only looked at.
         """
         version = await self._record.read(keep=record)
-        seen = self._tables.seen()
+        seen = self._tables.snapshot()
         self._given = self._tables.revision
         if version is not None:
             before = await run_in_thread(lambda: self._as_recorded(version), name="tables-then")
@@ -141,7 +138,7 @@ class FreshTables:
         """
         self._tables.take_over(reloaded.tables, self._clock.now_ms())
 
-    def _hand_on(self, changed: Changed) -> None:
+    def _hand_on(self, changed: TablesChange) -> None:
         self._to_keep.set()
         if changed.concepts or changed.functions:
             self._news_for_policies.set()
@@ -168,7 +165,7 @@ class FreshTables:
                 self._news_for_policies.clear()
 
     async def _drafted(self) -> tuple[RowsDraft, Tables, int]:
-        seen, revision = self._tables.seen(), self._tables.revision
+        seen, revision = self._tables.snapshot(), self._tables.revision
         return await self._record.draft(seen), seen, revision
 
     async def _give(self, draft: RowsDraft, seen: Tables, revision: int) -> bool:
@@ -182,7 +179,7 @@ class FreshTables:
 
     async def _put(self, draft: RowsDraft, seen: Tables, revision: int, ontology: Ontology) -> bool:
         standing = await self._policy.standing()
-        place = RowsPlace(
+        place = RowsPosition(
             time=self._clock.now_ms(), after=standing.position, since=standing.watermark
         )
         if not await self._record.put(draft, place):
@@ -197,7 +194,7 @@ class FreshTables:
             await self._to_keep.wait()
             self._to_keep.clear()
             for name, table in self._tables.loaded().items():
-                if self._saved.get(name) is not table and comes_from_elsewhere(table.declared):
+                if self._saved.get(name) is not table and is_cached(table.declared):
                     if name not in self._tables.stale:
                         await self._save(table)
                     self._saved[name] = table

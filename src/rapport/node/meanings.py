@@ -150,7 +150,7 @@ class Meanings:
 
     def former(self) -> FormerMeanings:
         """What `take_back` takes; costs nothing."""
-        tables = self._site.tables.same()
+        tables = self._site.tables.share()
         site = msgspec.structs.replace(self._taken, tables=tables)
         return FormerMeanings(self.updating.former(), self._bindings, site)
 

@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.event import Event
 from rapport.kernel.threads import run_in_thread
-from rapport.tables.loaded import LoadedTable
-from rapport.tables.recorded_rows import ROWS_CHANNEL, RowsFolded, RowsPlace, RowsVersion
-from rapport.tables.rows_recorder import (
-    RecordStanding,
+from rapport.tables.loaded_table import LoadedTable
+from rapport.tables.row_history import (
+    ROWS_CHANNEL,
+    RecordableRows,
+    RecordState,
+    RowHistory,
     RowsDraft,
-    RowsOfTable,
+    RowsPosition,
+    RowsVersion,
     draft_change,
     rows_to_record,
 )
@@ -37,9 +40,9 @@ class TableRecord:
     def __init__(self, channels: Channels, *, source: str) -> None:
         """`source`: who the events come from."""
         self._channels, self._source = channels, source
-        self._standing: RecordStanding | None = None
+        self._standing: RecordState | None = None
         self._reader: Subscription | None = None
-        self._made: dict[str, tuple[LoadedTable, RowsOfTable | None]] = {}
+        self._made: dict[str, tuple[LoadedTable, RecordableRows | None]] = {}
 
     async def read(self, *, keep: bool = True) -> RowsVersion | None:
         """What is on record last; None when nothing is. With `keep` retention is held back."""
@@ -63,7 +66,7 @@ class TableRecord:
         assert standing is not None
         return await run_in_thread(lambda: self._drafted(tables, standing), name="tables-record")
 
-    async def put(self, draft: RowsDraft, place: RowsPlace) -> bool:
+    async def put(self, draft: RowsDraft, place: RowsPosition) -> bool:
         """Writes it; durable when it returns. False, and nothing done, when something else was
         written since it was drafted. Raises ChannelUnavailable.
         """
@@ -96,10 +99,10 @@ class TableRecord:
             positions += appended.positions
         return positions
 
-    def _drafted(self, tables: Tables, standing: RecordStanding) -> RowsDraft:
+    def _drafted(self, tables: Tables, standing: RecordState) -> RowsDraft:
         pairs, made = tables.functions(), self._made
         self._made = {}
-        now: dict[str, RowsOfTable] = {}
+        now: dict[str, RecordableRows] = {}
         for name, table in tables.loaded().items():
             known = made.get(name)
             found = known[1] if known and known[0] is table else rows_to_record(table, pairs)
@@ -108,11 +111,11 @@ class TableRecord:
                 now[name] = found
         return draft_change(now, standing)
 
-    async def _read_after(self, position: int) -> RecordStanding:
+    async def _read_after(self, position: int) -> RecordState:
         channel, folded, standing = (
             self._channels.channel(ROWS_CHANNEL),
-            RowsFolded(),
-            RecordStanding(),
+            RowHistory(),
+            RecordState(),
         )
         size, begins = 0, position
         while batch := await channel.read_after(position, limit=_PAGE):

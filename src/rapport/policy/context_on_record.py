@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from rapport.core.errors import Unsupported
 from rapport.policy.compiler.reads import table_attributes
 from rapport.policy.plan import Plan
-from rapport.tables.recorded_rows import RowsVersion
+from rapport.tables.row_history import RowsVersion
 from rapport.tables.tables import Tables
 
 
@@ -22,7 +22,7 @@ def check_context_on_record(
     """Raises Unsupported for a plan that reads a table of context of which no version has rows on
     record; the error names policy, attribute and table.
     """
-    elsewhere = tables.elsewhere()
+    elsewhere = tables.context_attributes()
     for plan in plans if elsewhere else ():
         for concept, attribute in sorted(read_from_tables(plan) & elsewhere):
             table = unrecorded(tables, versions, concept, attribute)

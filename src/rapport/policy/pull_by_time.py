@@ -24,7 +24,7 @@ from rapport.policy.plan import Plan
 from rapport.policy.rows_on_record import TablesOfRecord, version_at
 from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.local import LocalRunner
-from rapport.tables.recorded_rows import FROM_THE_BEGINNING, RowsVersion
+from rapport.tables.row_history import FROM_THE_BEGINNING, RowsVersion
 from rapport.tables.tables import Tables
 
 

@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from rapport.channel.channel import Channel, Channels
 from rapport.channel.finding.by_time import oldest
 from rapport.core.errors import SiteError
-from rapport.tables.loaded import LoadedTable
-from rapport.tables.recorded_rows import (
+from rapport.tables.loaded_table import LoadedTable
+from rapport.tables.row_history import (
     ROWS_CHANNEL,
-    RowsFolded,
+    RowHistory,
     RowsPiece,
     RowsVersion,
     TableRows,
-    piece_of,
+    decode_piece,
+    recorded_columns,
+    rows_to_record,
 )
-from rapport.tables.row_file import LooseRows
-from rapport.tables.rows_recorder import recorded_columns, rows_to_record
+from rapport.tables.rows import LooseRows
 from rapport.tables.tables import Tables
 
 _PAGE = 500
@@ -53,7 +54,7 @@ def version_at(versions: Sequence[RowsVersion], time: int) -> RowsVersion | None
 
 
 async def _folded(channel: Channel, after: int, most_events: int | None) -> list[RowsVersion]:
-    folded, found, left = RowsFolded(), list[RowsVersion](), most_events
+    folded, found, left = RowHistory(), list[RowsVersion](), most_events
     while batch := await channel.read_after(after, limit=_PAGE):
         after = batch[-1].position
         found += [version for stored in batch if (version := folded.take(stored)) is not None]
@@ -74,7 +75,7 @@ async def _base_before(channel: Channel, since: int) -> int:
     while low < high:  # what stands before `low` is not later than `since`
         middle = (low + high) // 2
         read = await channel.read_after(middle - 1, limit=1)
-        piece = piece_of(read[0]) if read else None
+        piece = decode_piece(read[0]) if read else None
         if piece is None:
             return 0
         if piece.place.since <= since:
@@ -97,7 +98,7 @@ class TablesOfRecord:
     """
 
     def __init__(self, tables: Tables) -> None:
-        self._today = tables.seen()
+        self._today = tables.snapshot()
         self._digests: dict[str, str] = {}
         self._last: tuple[dict[str, str], Tables] = ({}, self._today)
         self.unusable: dict[str, TableRows | None] = {}
@@ -119,7 +120,7 @@ class TablesOfRecord:
         today = self._today.loaded()
         read += [today[name] for name in before.keys() - digests.keys()]
         try:
-            self._last = digests, tables.seen(read) if read else tables
+            self._last = digests, tables.snapshot(read) if read else tables
         except SiteError:  # together they do not fit what the site says now
             self.unusable |= dict.fromkeys(digests)
             self._last = {}, self._today
@@ -153,7 +154,7 @@ class TablesOfRecord:
         fields = [list(row) for row in rows.rows]
         file = LooseRows(today.declared.shown, list(rows.header), fields, rows.digest)
         try:
-            return self._today.given(name, file)
+            return self._today.load_rows(name, file)
         except SiteError:
             self.unusable[name] = rows
             return None

@@ -220,7 +220,7 @@ def _actions_without(parts: SiteParts) -> Iterable[Problem]:
 def _on_spark(parts: SiteParts) -> list[Problem]:
     """Policies on Spark look at tables as they are when they start: context would never be new."""
     problems: list[Problem] = []
-    known = parts.tables.elsewhere() if parts.tables is not None else set()
+    known = parts.tables.context_attributes() if parts.tables is not None else set()
     chosen = OnSpark(on_spark_of(parts.file))
     fields = Fields(parts.file.section("policies"), problems)
     for name, compiled in parts.policies.items():

@@ -16,10 +16,15 @@ from rapport.policy.explaining.verdict import Known, Note
 from rapport.policy.explaining.wording import Wording
 from rapport.policy.ontology import Ontology
 from rapport.policy.runners.base import PullData
-from rapport.tables.context import field_text, question_of, rows_of_context
-from rapport.tables.context_found import FOUND_CHANNEL, ContextFound
+from rapport.tables.context_source import (
+    FOUND_CHANNEL,
+    ContextAnswer,
+    context_query,
+    field_text,
+    rows_of_context,
+)
 from rapport.tables.declaration import TableDeclaration
-from rapport.tables.row_file import RowFile
+from rapport.tables.rows import RowFile
 from rapport.tables.tables import Tables
 
 _AT_ONCE = 10_000
@@ -30,15 +35,15 @@ Place = tuple[str, str]
 """A table and an entity's id."""
 
 
-class Told(dict[Place, ContextFound]):
+class Told(dict[Place, ContextAnswer]):
     """The last answer about each entity, and beside it the last record there was."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.records: dict[Place, ContextFound] = {}
+        self.records: dict[Place, ContextAnswer] = {}
         self.events: dict[Place, str] = {}
 
-    def take(self, found: ContextFound, event: str) -> None:
+    def take(self, found: ContextAnswer, event: str) -> None:
         """A later answer."""
         place = found.table, found.id
         self[place], self.events[place] = found, event
@@ -60,7 +65,7 @@ def context_at(
         return always(tables)
 
     async def at(time: int) -> TablesThen:
-        asked = {(one.name, identity) for one in declared for identity in tables.asked_for(one)}
+        asked = {(one.name, identity) for one in declared for identity in tables.context_ids(one)}
         told = await read_told(channels, asked, time)
         return ContextThen(tables, ontology, declared, told, time, on_record)
 
@@ -90,9 +95,9 @@ async def read_told(channels: Channels, asked: set[Place], time: int) -> Told:
         back *= _WIDER
 
 
-def _found_in(event: Event) -> ContextFound | None:
+def _found_in(event: Event) -> ContextAnswer | None:
     try:
-        return ContextFound.from_event(event)
+        return ContextAnswer.from_event(event)
     except InvalidInput:
         return None  # written by a version that said more
 
@@ -113,7 +118,7 @@ class ContextThen:
         self._tables, self._declared, self._told, self._time = tables, declared, told, time
         self._wording = Wording(ontology)
         asked = [one for one in declared if one.name not in on_record]
-        self.pull: PullData = tables.seen_with({one.name: self._rows(one) for one in asked})
+        self.pull: PullData = tables.with_rows({one.name: self._rows(one) for one in asked})
 
     def known(self, concept: str, identity: str) -> Sequence[Known]:
         """What was told of an instance; also that nothing was known, and why."""
@@ -127,7 +132,7 @@ class ContextThen:
         ]
 
     def _rows(self, declared: TableDeclaration) -> RowFile:
-        question = question_of(declared, self._tables.asked_for(declared))
+        question = context_query(declared, self._tables.context_ids(declared))
         rows = [
             question.row(one, found.values)
             for one in question.ids
@@ -135,13 +140,13 @@ class ContextThen:
         ]
         return rows_of_context(question, declared.shown, rows)
 
-    def _valid(self, table: str, identity: str) -> ContextFound | None:
+    def _valid(self, table: str, identity: str) -> ContextAnswer | None:
         """A record stays true for as long as its provider said, whoever was not found since."""
         found = self._told.records.get((table, identity))
         return found if found is not None and found.is_valid_at(self._time) else None
 
     def _is_asked(self, declared: TableDeclaration, identity: str) -> bool:
-        return (declared.name, identity) in self._told or identity in self._tables.asked_for(
+        return (declared.name, identity) in self._told or identity in self._tables.context_ids(
             declared
         )
 
@@ -163,7 +168,7 @@ class ContextThen:
             event=self._told.events[place],
         )
 
-    def _said(self, declared: TableDeclaration, identity: str, found: ContextFound) -> str:
+    def _said(self, declared: TableDeclaration, identity: str, found: ContextAnswer) -> str:
         values = (
             f"{attribute} of {identity} = {self._shown(declared, attribute, found.values)}"
             for attribute in declared.columns
@@ -192,7 +197,7 @@ class ContextThen:
         return f"{asked}: {said}"
 
     def _unknown(self, declared: TableDeclaration) -> Iterable[Note]:
-        asked = list(dict.fromkeys(self._tables.asked_for(declared)))
+        asked = list(dict.fromkeys(self._tables.context_ids(declared)))
         lost = [one for one in asked if self._valid(declared.name, one) is None]
         if lost:
             named = ", ".join(lost[:_MOST_NAMED]) + (", ..." if lost[_MOST_NAMED:] else "")
@@ -200,12 +205,12 @@ class ContextThen:
             yield Note(kind="context", text=f"{text}{len(lost)}: {named}", time=self._time)
 
 
-def _provided(declared: TableDeclaration, found: ContextFound) -> str:
+def _provided(declared: TableDeclaration, found: ContextAnswer) -> str:
     until = format_time(found.valid_until)
     return f"context {declared.context!r}: provided by {found.provider}, valid until {until}"
 
 
-def _far(found: ContextFound) -> str:
+def _far(found: ContextAnswer) -> str:
     if not found.hops:
         return "known to the node's own broker"
     hops = "1 hop" if found.hops == 1 else f"{found.hops} hops"

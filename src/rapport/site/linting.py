@@ -41,7 +41,7 @@ def check_instances(parts: SiteParts) -> list[Problem]:
     if parts.tables is None:
         return []
     problems: list[Problem] = []
-    candidates = Candidates(parts.tables, parts.tables.elsewhere())
+    candidates = Candidates(parts.tables, parts.tables.context_attributes())
     for name, compiled in parts.policies.items():
         faults = Faults(name, parts.texts[name])
         lint_instances(compiled.tree, compiled.plan, candidates, faults)

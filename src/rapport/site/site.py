@@ -32,8 +32,8 @@ from rapport.site.pulling import (
 )
 from rapport.site.rooms import REFUSING_THEMSELVES, ROOM_CHECKERS
 from rapport.site.terms import TermsOfPolicies, terms_of_policies
-from rapport.tables.declare import tables_from_site
-from rapport.tables.kept_rows import KeptRows
+from rapport.tables.config import tables_from_site
+from rapport.tables.row_cache import RowCache
 from rapport.tables.tables import Tables
 
 SITE_FILE = "site.toml"
@@ -193,7 +193,7 @@ def _tables(
             ontology.concepts,
             needed=needed_of_tables(ontology),
             pairs=looked_up(ontology, {declared.name for declared in declarations}),
-            kept=KeptRows(kept_rows_directory(data)),
+            kept=RowCache(kept_rows_directory(data)),
         )
         problems = [*problems, *stale_tables(tables)]
         tables.deriving = DerivedColumns(ontology)

@@ -12,8 +12,8 @@ from rapport.policy.explaining.then import AtTime, TablesThen, always
 from rapport.policy.explaining.verdict import Known, Note
 from rapport.policy.ontology import Ontology
 from rapport.site.context_then import context_at
-from rapport.tables.context_found import FOUND_CHANNEL
-from rapport.tables.recorded_rows import ROWS_CHANNEL
+from rapport.tables.context_source import FOUND_CHANNEL
+from rapport.tables.row_history import ROWS_CHANNEL
 from rapport.tables.tables import Tables
 
 

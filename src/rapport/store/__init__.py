@@ -1,1 +1,1 @@
-"""Keeping: log files and records, in memory, on disk, in SQL."""
+"""Stores of logs and records: in memory, in files, in SQLite, PostgreSQL and NATS."""

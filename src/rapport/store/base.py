@@ -1,27 +1,40 @@
-"""The two shapes of keeping: a log of blocks and a map of records. [CH-13]
+"""The interfaces of stores: a log of blocks, and tables of records. [CH-13]
 
-Both are synchronous: they are called from the channel's writer thread or from short calls of
-low-rate code. "Returned" means durable, for every back end that claims to be persistent.
+Both are synchronous: the channel's writer thread and low-rate code call them. A call that returns
+has made its change durable, in every back end that claims to be persistent. The checks here come
+before any back end is used, so that all of them refuse the same input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, cast, runtime_checkable
 
 import msgspec
 
-from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
+from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable, Unsupported
 
 READ_BYTES = 32 * 1024 * 1024
-"""A reading ends with the block that brings it to so many bytes: how many records fit into memory
-is not known to who asks for a number of them.
+"""A read ends with the block that brings it to so many bytes: a caller that asks for a number of
+records does not know how many of them fit into memory.
+"""
+MAX_BODY_BYTES = 64 * 1024 * 1024
+"""Longest body of a block; a stored header that claims more is broken, so no reader allocates for
+an absurd length.
 """
 
 
+def closed_error() -> StoreUnavailable:
+    """The error of a store that was closed."""
+    return StoreUnavailable("the store is closed", code="store.closed")
+
+
+# --- logs -----------------------------------------------------------------------------------------
+
+
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """`count` records appended together: positions `first` .. `first + count - 1`; `body` is opaque
-    here.
+    """`count` records appended together: positions `first` .. `first + count - 1`; stores do not
+    look into `body`.
     """
 
     first: int
@@ -31,38 +44,23 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last(self) -> int:
-        """Position of the block's last record."""
         return self.first + self.count - 1
 
 
-class LogStore(Protocol):
-    """Named logs of blocks. One writer per store; any number of readers, also while it writes.
-
-    Positions count records from 1 without gaps. A block is there whole or not at all, also after a
-    power cut.
-    """
-
-    def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
-        """Appends blocks of (count, body) in order and makes them durable with one sync; returns
-        them placed.
-
-        Raises StoreUnavailable when the disk refuses; then none of the blocks is there.
-        """
+class LogReader(Protocol):
+    """The reading half of a LogStore."""
 
     def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
-        """Whole blocks holding records after `position`, in order, until `max_records` or
-        READ_BYTES are reached (at least one block if there is any). The first block may begin at or
-        before `position`. Cost does not depend on the length of the log. An unknown log is empty.
+        """Whole blocks with records after `position`, in order, until `max_records` or READ_BYTES
+        are reached (at least one block if there is any). The first block may begin at or before
+        `position`. Cost does not depend on the length of the log. An unknown log is empty.
         """
 
     def last_position(self, log: str) -> int:
         """Position of the last durable record; 0 when there is none."""
 
     def first_position(self, log: str) -> int:
-        """Position of the oldest record still kept; last + 1 when there is none."""
-
-    def trim(self, log: str, before: int) -> None:
-        """Lets go of records before a position, as far as whole segments allow."""
+        """Position of the oldest record kept; last + 1 when there is none."""
 
     def logs(self) -> list[str]:
         """Names of all logs, sorted."""
@@ -71,9 +69,27 @@ class LogStore(Protocol):
         """Ends; a second call is no error."""
 
 
+class LogStore(LogReader, Protocol):
+    """Named logs of blocks. One writer per store; any number of readers, also while it writes.
+
+    Positions count records from 1 without gaps. A block is there whole or not at all, also after a
+    power cut.
+    """
+
+    def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
+        """Appends blocks of (count, body) in order and makes them durable with one sync; returns
+        them with their positions.
+
+        Raises StoreUnavailable when the disk refuses; then none of the blocks is there.
+        """
+
+    def trim(self, log: str, before: int) -> None:
+        """Removes records before a position, as far as whole segments allow."""
+
+
 class LogPiece(msgspec.Struct, frozen=True, gc=False):
-    """What a log lets go of at once: positions, bytes, and when the oldest and the newest of them
-    were received.
+    """The smallest part of a log that retention removes: positions, bytes, and when its oldest and
+    newest records were received.
     """
 
     first: int
@@ -96,34 +112,34 @@ class LimitedPieces(Protocol):
     """A store whose pieces can be made smaller, so that retention by size cuts finely."""
 
     def limit_pieces(self, limit_of: Callable[[str], int]) -> None:
-        """`limit_of` gives the most bytes of a piece of a log; 0 = as large as any."""
+        """`limit_of` gives the most bytes of a piece of a log; 0: the store's own limit."""
 
 
 class PiecedLogStore(LogStore, Protocol):
-    """A LogStore that knows its pieces, so that retention can choose among them.
+    """A LogStore that lists its pieces, so that retention can choose among them.
 
     The cost of every call is bounded by its limit, not by the length of the log.
     """
 
     def pieces(self, log: str, limit: int) -> list[LogPiece]:
-        """The oldest pieces that hold something, in order; the last may still be growing."""
+        """The oldest pieces that hold records, in order; the last may be the active one."""
 
     def kept_bytes(self, log: str) -> int:
         """Bytes of all pieces."""
 
     def close_piece(self, log: str) -> None:
-        """Ends the growing piece, so that it can be let go of; by the thread that appends."""
+        """Ends the active piece, so that it can be removed; by the thread that appends."""
 
     def closed_end(self, log: str) -> int:
-        """Last position that shares no piece with what is appended next; of the log itself where
-        any block can go. 0 when there is none.
+        """Last position that shares no piece with the next append; the log's last position where
+        any block can be removed. 0 when there is none.
         """
 
     def trims_blocks(self, log: str) -> bool:
-        """Whether any block can go, not only whole pieces; then these may be of any size."""
+        """Whether any block can be removed, not only whole pieces."""
 
 
-class Overtaken(StoreUnavailable):
+class AppendConflict(StoreUnavailable):
     """Another process appended first; nothing was appended. Read on and try again."""
 
     code = "store.overtaken"
@@ -131,48 +147,96 @@ class Overtaken(StoreUnavailable):
 
 class SharedLogStore(LogStore, Protocol):
     """A LogStore that several processes may write at the same time: positions still count without
-    gaps, because an append says what it follows.
+    gaps, because an append names the position it follows.
     """
 
     def append_after(
         self, log: str, after: int, blocks: Sequence[tuple[int, bytes]], received: int
     ) -> list[Block]:
-        """`append`, provided that `after` is the log's last position; raises Overtaken when
+        """`append`, provided that `after` is the log's last position; raises AppendConflict when
         another process was faster.
         """
 
     def watch(self, grown: Callable[[str, int], None]) -> None:
-        """From now on calls `grown(log, last position)` from a thread of the store's own whenever
-        a log has grown, whoever appended; calls may be merged, the last one is never lost.
+        """From now on calls `grown(log, last position)` from a thread of the store whenever any
+        process has appended to a log; calls may be merged, the last one is never lost.
         """
 
 
 class MovableLogStore(LogStore, Protocol):
-    """A LogStore that a log can be moved to and away from, its positions kept."""
+    """A LogStore that a log can be moved to and from, its positions kept."""
 
     def skip_to(self, log: str, position: int) -> None:
-        """The next record appended gets `position`, when that lies after the next one; what lies
-        between is not there. Makes the log if there is none; by the thread that appends.
+        """Gives the next record `position`, when that lies after the next one; the positions
+        between stay empty. Creates the log if there is none; by the thread that appends.
         """
 
     def restore(self, log: str, blocks: Sequence[Block]) -> None:
-        """Appends blocks at the positions and with the times they had elsewhere, all or none,
-        durable when it returns. Raises InvalidInput unless they follow the log's end and each
+        """Appends blocks at the positions and with the times they had in another store, all or
+        none, durable when it returns. Raises InvalidInput unless they follow the log's end and each
         other without a gap.
         """
 
     def remove(self, log: str) -> None:
-        """Forgets a log and all it holds; not being there is no error."""
+        """Deletes a log; an unknown one is no error."""
 
 
-def check_places(log: str, last: int, blocks: Sequence[Block]) -> None:
-    """Raises InvalidInput unless the blocks stand one after the other, the first after `last`."""
+def place_blocks(
+    blocks: Sequence[tuple[int, bytes]], first: int, received: int, most_bytes: int | None = None
+) -> list[Block]:
+    """Blocks of (count, body) at their positions from `first` on; raises InvalidInput for one
+    without records, or longer than `most_bytes`.
+    """
+    placed: list[Block] = []
+    for count, body in blocks:
+        placed.append(Block(first, count, received, bytes(body)))
+        first += count
+    check_sizes(placed, most_bytes)
+    return placed
+
+
+def check_sizes(blocks: Sequence[Block], most_bytes: int | None = None) -> None:
+    """Raises InvalidInput for a block that has no records or is too long."""
+    for block in blocks:
+        if block.count < 1 or (most_bytes is not None and len(block.body) > most_bytes):
+            raise InvalidInput(
+                f"a block of {block.count} records and {len(block.body)} bytes cannot be kept",
+                code="log.bad_block_size",
+            )
+
+
+def check_contiguous(log: str, last: int, blocks: Sequence[Block]) -> None:
+    """Raises InvalidInput unless the blocks follow each other, the first one `last`."""
     for block in blocks:
         if block.first != last + 1:
             raise InvalidInput(
                 f"log {log!r} goes on at {last + 1}, not at {block.first}", code="log.bad_place"
             )
         last = block.last
+
+
+# --- side logs: beside a channel's log, for state that the processes which share the store must
+# agree on. They are no channels, so stores do not list them. Their names hold a slash, which no
+# channel's name does.
+
+_TAKEN = "taken/"
+
+
+def take_log(channel: str) -> str:
+    """The log of the takes of a channel."""
+    return f"{_TAKEN}{channel}"
+
+
+def is_side_log(log: str) -> bool:
+    return log.startswith(_TAKEN)
+
+
+def owning_channel(log: str) -> str:
+    """The channel whose store holds a log: the log's own, or the one of a side log."""
+    return log.removeprefix(_TAKEN)
+
+
+# --- records --------------------------------------------------------------------------------------
 
 
 class Put(msgspec.Struct, frozen=True, tag="put"):
@@ -184,7 +248,7 @@ class Put(msgspec.Struct, frozen=True, tag="put"):
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
-    """Forget `key`; not being there is no error."""
+    """Delete `key`; an unknown one is no error."""
 
     table: str
     key: str
@@ -194,19 +258,16 @@ Change = Put | Delete
 
 
 class RecordStore(Protocol):
-    """Tables of key to bytes, keys ordered by code points."""
+    """Tables of key to bytes, keys ordered by code points. A change that returned is durable."""
 
-    def get(self, table: str, key: str) -> bytes | None:
-        """The value, or None."""
+    def get(self, table: str, key: str) -> bytes | None: ...
 
-    def put(self, table: str, key: str, value: bytes) -> None:
-        """Durable when it returns."""
+    def put(self, table: str, key: str, value: bytes) -> None: ...
 
-    def delete(self, table: str, key: str) -> None:
-        """Durable when it returns."""
+    def delete(self, table: str, key: str) -> None: ...
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """All changes or none, durable when it returns."""
+        """All changes or none."""
 
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
@@ -217,3 +278,110 @@ class RecordStore(Protocol):
 
     def close(self) -> None:
         """Ends; a second call is no error."""
+
+
+class Guard(msgspec.Struct, frozen=True):
+    """The value that a record must have for a change to happen; None: it must not exist."""
+
+    table: str
+    key: str
+    expected: bytes | None
+
+
+class GuardFailed(StoreUnavailable):
+    """A guarded record has another value: nothing was changed. Read it before trying again."""
+
+    code = "store.guard_failed"
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__(
+            f"the record {guard.key!r} of {guard.table} was changed by another process",
+            code=self.code,
+            hint="read it again; the change may be another process's task now",
+        )
+        self.guard = guard
+
+
+class GuardedRecordStore(RecordStore, Protocol):
+    """A RecordStore that several processes may share: a change can depend on the values of
+    other records (a fence). [CO-17]
+    """
+
+    def apply_guarded(self, changes: Sequence[Change], guards: Sequence[Guard]) -> None:
+        """All changes if every guard holds at that moment, else none and GuardFailed. One
+        transaction: no change of a guarded record comes in between.
+
+        After a broken connection it may run twice; the second run fails when the first one changed
+        a guarded record, so a caller that changes one reads it after a failure.
+        """
+
+
+class RecordChanges:
+    """The changes of a RecordStore by way of `apply_guarded`."""
+
+    def apply_guarded(self, changes: Sequence[Change], guards: Sequence[Guard]) -> None:
+        raise NotImplementedError
+
+    def put(self, table: str, key: str, value: bytes) -> None:
+        self.apply_guarded((Put(table, key, value),), ())
+
+    def delete(self, table: str, key: str) -> None:
+        self.apply_guarded((Delete(table, key),), ())
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        self.apply_guarded(changes, ())
+
+
+class _GetAndPut(Protocol):
+    def get(self, table: str, key: str) -> bytes | None: ...
+    def put(self, table: str, key: str, value: bytes) -> None: ...
+
+
+def as_guarded(records: RecordStore) -> GuardedRecordStore:
+    """The store as one with guards; raises Unsupported when it has none."""
+    if not hasattr(records, "apply_guarded"):
+        raise Unsupported("changing records under a guard", type(records).__name__)
+    return cast(GuardedRecordStore, records)
+
+
+def check_guards(guards: Iterable[Guard], get: Callable[[str, str], bytes | None]) -> None:
+    """Raises GuardFailed for the first record that has another value."""
+    for guard in guards:
+        if get(guard.table, guard.key) != guard.expected:
+            raise GuardFailed(guard)
+
+
+def put_if_absent(records: _GetAndPut, table: str, key: str, value: bytes) -> bytes:
+    """Puts `value` unless there is one, and returns the one that stands: of several processes that
+    try at the same time one is first, and all get its value.
+    """
+    kept = records.get(table, key)
+    if kept is not None:
+        return kept
+    if not hasattr(records, "apply_guarded"):
+        records.put(table, key, value)
+        return value
+    try:
+        cast(GuardedRecordStore, records).apply_guarded(
+            [Put(table, key, value)], [Guard(table, key, None)]
+        )
+    except GuardFailed:
+        kept = records.get(table, key)
+    return value if kept is None else kept
+
+
+def check_changes(changes: Sequence[Change]) -> None:
+    """Raises InvalidInput for a key that is not text or a value that is not bytes."""
+    for change in changes:
+        try:
+            f"{change.table}{change.key}".encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                f"{change.key[:60]!r} cannot be a key: {error.reason}", code="store.bad_key"
+            ) from None
+        if not isinstance(change.key, str) or not isinstance(change.table, str):
+            raise InvalidInput(f"{change.key!r} is no text", code="store.bad_key")
+        if isinstance(change, Put) and not isinstance(change.value, bytes):
+            raise InvalidInput(
+                f"the value of {change.key[:60]!r} is no bytes", code="store.bad_record"
+            )

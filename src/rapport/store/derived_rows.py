@@ -1,9 +1,9 @@
-"""Tables that are made from a log: rows found by key and by column, kept with how far the log was
-read. [CH-4, CO-10]
+"""Tables derived from a log: rows found by key and by column, with the position read so far.
+[CH-4, CO-10]
 
-In a SQLite file of its own, or in memory. Rows and the position they rest on change together, so
-they may be late, never wrong; the file can be deleted at any time and is made again. Several
-processes may feed it: who was overtaken is told so and looks again.
+They stand in a SQLite file of their own, or in memory. Rows and position change in one transaction,
+so rows may be late but never wrong; the file can be deleted at any time and is rebuilt. Several
+processes may feed it: `ingest` returns False to one that was overtaken.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from typing import Any, Literal
 import msgspec
 
 from rapport.core.ids import content_id
-from rapport.store.beginning_anew import open_or_begin_anew
-from rapport.store.sqlite import SqliteFile
+from rapport.store.sqlite import SqliteFile, open_or_recreate
 
 IN_MEMORY = Path(":memory:")
 _FED = "CREATE TABLE IF NOT EXISTS fed (log TEXT PRIMARY KEY, position INTEGER NOT NULL);"
 _VERSION_BITS = 31
 
-Row = tuple[Any, ...]
+DerivedRow = tuple[Any, ...]
 Comparison = Literal["=", "<", "<=", ">", ">="]
 
 
-class Shape(msgspec.Struct, frozen=True):
-    """One table: its columns in order, those that are its key, and the orders it is asked in.
+class TableShape(msgspec.Struct, frozen=True):
+    """One table: its columns in order, those of its key, and its indexes.
 
-    Each of `orders` is an index: a question whose equal columns begin one of them, and whose order
-    goes on with it, costs what it finds.
+    Each of `orders` is an index: a query whose equal columns begin one of them, and whose order
+    continues it, costs only the rows it finds.
     """
 
     columns: tuple[str, ...]
@@ -38,8 +37,8 @@ class Shape(msgspec.Struct, frozen=True):
     orders: tuple[tuple[str, ...], ...] = ()
 
 
-class Where(msgspec.Struct, frozen=True):
-    """One condition of a question; columns together are compared in order."""
+class RowCondition(msgspec.Struct, frozen=True):
+    """One condition of a query; several columns are compared as a tuple."""
 
     columns: tuple[str, ...]
     is_: Comparison
@@ -47,31 +46,30 @@ class Where(msgspec.Struct, frozen=True):
 
 
 class DerivedRows:
-    """Tables of one log. Names of tables and columns are the program's, values anybody's."""
+    """Tables of one log. Names of tables and columns come from the program, values from anybody."""
 
-    def __init__(self, path: Path, shapes: Mapping[str, Shape]) -> None:
-        """Opens or makes them; another version's, or a damaged file's, begin anew."""
+    def __init__(self, path: Path, shapes: Mapping[str, TableShape]) -> None:
+        """Opens or creates them; tables of another version, or a damaged file, are recreated."""
         self._shapes = dict(shapes)
         self._version = int(content_id(repr(sorted(shapes.items()))), 16) % (1 << _VERSION_BITS)
-        self._database = open_or_begin_anew(self._open, path)
+        self._database = open_or_recreate(self._open, path)
 
     def fed(self, log: str) -> int:
-        """The position up to which the log was taken in."""
+        """The position up to which the log was read."""
         with self._database.use() as connection:
             row = connection.execute("SELECT position FROM fed WHERE log = ?", (log,)).fetchone()
         return 0 if row is None else int(row[0])
 
-    def take_in(
+    def ingest(
         self,
         log: str,
         before: int,
         through: int,
-        writes: Mapping[str, Sequence[Row]],
-        gone: Mapping[str, Sequence[Row]] | None = None,
+        writes: Mapping[str, Sequence[DerivedRow]],
+        gone: Mapping[str, Sequence[DerivedRow]] | None = None,
     ) -> bool:
-        """Writes whole rows, by table, takes off those with the keys `gone`, and notes that the log
-        is taken in `through` a position; False, and nothing written, when it was not `before` that
-        it was taken in up to.
+        """Writes whole rows by table, deletes those with the keys `gone`, and records that the log
+        is read `through` a position; False, and nothing written, unless it was read up to `before`.
         """
         with self._database.change() as connection:
             row = connection.execute("SELECT position FROM fed WHERE log = ?", (log,)).fetchone()
@@ -86,9 +84,9 @@ class DerivedRows:
             connection.execute("INSERT OR REPLACE INTO fed VALUES (?, ?)", (log, through))
         return True
 
-    def by_key(self, table: str, keys: Sequence[Sequence[str]]) -> list[Row]:
-        """The rows with these keys; a key that is shorter than the table's finds all that begin
-        with it. All keys are of one length.
+    def by_key(self, table: str, keys: Sequence[Sequence[str]]) -> list[DerivedRow]:
+        """The rows with these keys; a key shorter than the table's finds all rows whose key begins
+        with it. All keys have one length.
         """
         if not keys:
             return []
@@ -105,33 +103,35 @@ class DerivedRows:
     def find(
         self,
         table: str,
-        where: Sequence[Where] = (),
+        where: Sequence[RowCondition] = (),
         *,
         newest_by: Sequence[str],
         limit: int,
-    ) -> list[Row]:
-        """The rows that fit, greatest first by `newest_by`."""
-        text, values = self._question(table, where, newest_by)
+    ) -> list[DerivedRow]:
+        """The matching rows, greatest first by `newest_by`."""
+        text, values = self._query(table, where, newest_by)
         with self._database.use() as connection:
             return connection.execute(text, (*values, limit)).fetchall()
 
-    def plan(self, table: str, where: Sequence[Where], *, newest_by: Sequence[str]) -> list[str]:
-        """How `find` would look, in SQLite's words; for tests of what a question costs."""
-        text, values = self._question(table, where, newest_by)
+    def plan(
+        self, table: str, where: Sequence[RowCondition], *, newest_by: Sequence[str]
+    ) -> list[str]:
+        """SQLite's plan for `find`, for tests of the cost of a query."""
+        text, values = self._query(table, where, newest_by)
         with self._database.use() as connection:
             rows = connection.execute(f"EXPLAIN QUERY PLAN {text}", (*values, 1)).fetchall()
         return [str(row[3]) for row in rows]
 
-    def counts(self, table: str, where: Sequence[Where], by: str) -> dict[str, int]:
-        """How many rows fit, by the values of a column; looks at all of them."""
+    def counts(self, table: str, where: Sequence[RowCondition], by: str) -> dict[str, int]:
+        """Number of matching rows by the values of a column; scans all of them."""
         condition, values = _condition(where)
         text = f"SELECT {by}, count(*) FROM {table}{condition} GROUP BY {by}"
         with self._database.use() as connection:
             return {str(value): int(count) for value, count in connection.execute(text, values)}
 
     def prune(self, table: str, column: str, below: int, *, beside: Sequence[str] = ()) -> None:
-        """Lets go of rows whose column is smaller, and of those of other tables whose key begins
-        with the same value; looks at the whole table.
+        """Deletes rows whose column is smaller, and rows of other tables whose key begins with the
+        same value; scans the whole table.
         """
         key = self._shapes[table].key[0]
         gone = f"SELECT {key} FROM {table} WHERE {column} < ?"
@@ -140,8 +140,8 @@ class DerivedRows:
                 first = self._shapes[other].key[0]
                 connection.execute(f"DELETE FROM {other} WHERE {first} IN ({gone})", (below,))
 
-    def begin_anew(self, log: str) -> None:
-        """Forgets everything; the log is to be taken in from its start."""
+    def reset(self, log: str) -> None:
+        """Deletes everything; the log is read again from its start."""
         with self._database.change() as connection:
             for table in self._shapes:
                 connection.execute(f"DELETE FROM {table}")
@@ -151,8 +151,8 @@ class DerivedRows:
         """Ends; a second call is no error."""
         self._database.close()
 
-    def _question(
-        self, table: str, where: Sequence[Where], newest_by: Sequence[str]
+    def _query(
+        self, table: str, where: Sequence[RowCondition], newest_by: Sequence[str]
     ) -> tuple[str, list[Any]]:
         condition, values = _condition(where)
         order = ", ".join(f"{column} DESC" for column in newest_by)
@@ -172,7 +172,7 @@ class DerivedRows:
         return database
 
 
-def _condition(where: Sequence[Where]) -> tuple[str, list[Any]]:
+def _condition(where: Sequence[RowCondition]) -> tuple[str, list[Any]]:
     parts, values = [], list[Any]()
     for each in where:
         marks = ", ".join("?" for _ in each.values)
@@ -181,7 +181,7 @@ def _condition(where: Sequence[Where]) -> tuple[str, list[Any]]:
     return (f" WHERE {' AND '.join(parts)}" if parts else ""), values
 
 
-def _statements(table: str, shape: Shape) -> list[str]:
+def _statements(table: str, shape: TableShape) -> list[str]:
     key = ", ".join(shape.key)
     made = [f"CREATE TABLE {table} ({', '.join(shape.columns)}, PRIMARY KEY ({key})) WITHOUT ROWID"]
     for number, order in enumerate(shape.orders):

@@ -1,7 +1,7 @@
-"""The only way the log touches a disk, small enough to be replaced by one that forgets. [CH-13]
+"""Access of the log to a disk, small enough to be replaced by a simulated one. [CH-13]
 
-All that `segments` writes goes through `Files`; `support.faults.disk` is a second one that
-loses what was not synced, so a missing sync shows in a test and not in a power cut.
+Segments are written through `Files` only. The simulated disk of the tests loses bytes that were
+not synced, so a missing sync shows in a test and not in a power cut.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from rapport.core.errors import StoreUnavailable
 from rapport.kernel.files import sync_path
 
 LOCK_NAME = "lock"
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 _CANNOT_ALLOCATE = frozenset(
     (errno.ENOSPC, errno.EOPNOTSUPP, errno.EINVAL, errno.EDQUOT, errno.EFBIG)
 )
 _MOST_PIECES = 1_024 if hasattr(os, "pwritev") else 0
-"""That the system takes in one call."""
+"""Most buffers that the system writes in one call."""
 
 
 class OpenFile(Protocol):
@@ -36,8 +37,8 @@ class OpenFile(Protocol):
         """Bytes in the file now."""
 
     def allocate(self, size: int) -> None:
-        """Reserves room up to `size`, reading as zeros; a disk that cannot is no error (a hint for
-        speed).
+        """Reserves room up to `size`, which reads as zeros; only a hint for speed, so a disk that
+        cannot do it raises nothing.
         """
 
     def truncate(self, size: int) -> None:
@@ -51,10 +52,10 @@ class OpenFile(Protocol):
 
 
 class Lock(Protocol):
-    """The right to write a directory."""
+    """The exclusive right to write a directory."""
 
     def release(self) -> None:
-        """Gives it back; a second call is no error."""
+        """Releases it; a second call is no error."""
 
 
 class Files(Protocol):
@@ -63,13 +64,13 @@ class Files(Protocol):
     """
 
     def open(self, path: Path) -> OpenFile:
-        """Opens for reading and writing, making the file when absent."""
+        """Opens for reading and writing; creates the file when absent."""
 
     def open_to_read(self, path: Path) -> OpenFile:
         """Opens an existing file for reading; raises FileNotFoundError."""
 
     def make_directory(self, path: Path) -> None:
-        """Makes one directory; an existing one is no error."""
+        """Creates one directory; an existing one is no error."""
 
     def sync_directory(self, path: Path) -> None:
         """Makes the names in a directory durable."""
@@ -80,18 +81,17 @@ class Files(Protocol):
     def rename(self, old: Path, new: Path) -> None:
         """Replaces `new` in one step."""
 
-    def remove(self, path: Path) -> None:
-        """Forgets a file."""
+    def remove(self, path: Path) -> None: ...
 
     def remove_directory(self, path: Path) -> None:
-        """Forgets an empty directory."""
+        """Removes an empty directory."""
 
     def lock(self, directory: Path) -> Lock:
-        """Takes the writer's lock; raises StoreUnavailable naming the process that holds it."""
+        """Acquires the writer's lock; raises StoreUnavailable naming the process that holds it."""
 
 
 class DiskFile:
-    """An open file of the operating system."""
+    """A file of the operating system."""
 
     __slots__ = ("_descriptor",)
 
@@ -137,9 +137,7 @@ class DiskFile:
 
 
 class DiskLock:
-    """`flock` on a file that names its holder; the system lets go when the process ends, however it
-    ends.
-    """
+    """`flock` on a file that names its holder; the system releases it when the process ends."""
 
     def __init__(self, directory: Path) -> None:
         path = directory / LOCK_NAME
@@ -198,7 +196,7 @@ def store_locked(directory: Path, holder: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"{directory} is being written by process {holder}",
         code="store.locked",
-        hint="one process writes a log; stop that one, or publish through its doors",
+        hint="one process writes a log; stop that one, or publish through its API",
     )
 
 
@@ -226,3 +224,14 @@ def replace_whole(files: Files, path: Path, data: bytes) -> None:
         file.close()
     files.rename(fresh, path)
     files.sync_directory(path.parent)
+
+
+def disk_error(what: str, error: OSError) -> StoreUnavailable:
+    """An OSError as the store reports it."""
+    return StoreUnavailable(
+        f"{what}: {error.strerror or error}",
+        code="store.disk_full" if error.errno in _FULL else "store.disk_failed",
+        hint="free some space, then try again"
+        if error.errno in _FULL
+        else "look at the disk and the file's rights; nothing of this append is kept",
+    )

@@ -1,4 +1,4 @@
-"""Logs and records in memory: for tests, and for what need not outlive the process. [CH-13]"""
+"""Logs and records in memory: for tests, and for state that a restart may lose. [CH-13]"""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ import threading
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 
-from rapport.core.errors import InvalidInput, StoreUnavailable
-from rapport.store.base import READ_BYTES, Block, Change, LogPiece, Put, check_places
-from rapport.store.guarding import Guard, check_guards
-from rapport.store.records import check_changes
+from rapport.store.base import (
+    READ_BYTES,
+    Block,
+    Change,
+    Guard,
+    LogPiece,
+    Put,
+    RecordChanges,
+    check_changes,
+    check_contiguous,
+    check_guards,
+    closed_error,
+    place_blocks,
+)
 
 
 class MemoryLogStore:
@@ -24,24 +34,17 @@ class MemoryLogStore:
         self._closed = False
 
     def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
-        """See LogStore; "durable" is as long as the process."""
-        if any(count < 1 for count, _body in blocks):
-            raise InvalidInput("a block without records cannot be kept", code="log.bad_block_size")
         with self._guard:
             self._check_open()
-            placed, last = [], self._last.get(log, 0)
-            for count, body in blocks:
-                placed.append(Block(last + 1, count, received, bytes(body)))
-                last += count
+            placed = place_blocks(blocks, self._last.get(log, 0) + 1, received)
             if placed:
                 self._blocks.setdefault(log, []).extend(placed)
-                self._last[log] = last
+                self._last[log] = placed[-1].last
                 grown = sum(len(block.body) for block in placed)
                 self._bytes[log] = self._bytes.get(log, 0) + grown
         return placed
 
     def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
-        """See LogStore."""
         with self._guard:
             self._check_open()
             blocks = self._blocks.get(log, [])
@@ -57,12 +60,10 @@ class MemoryLogStore:
         return found
 
     def last_position(self, log: str) -> int:
-        """See LogStore."""
         self._check_open()
         return self._last.get(log, 0)
 
     def first_position(self, log: str) -> int:
-        """See LogStore."""
         with self._guard:
             self._check_open()
             blocks = self._blocks.get(log)
@@ -80,7 +81,6 @@ class MemoryLogStore:
             del blocks[:gone]
 
     def pieces(self, log: str, limit: int) -> list[LogPiece]:
-        """See PiecedLogStore."""
         with self._guard:
             self._check_open()
             return [
@@ -89,59 +89,50 @@ class MemoryLogStore:
             ]
 
     def trims_blocks(self, log: str) -> bool:
-        """See PiecedLogStore."""
         return False
 
     def kept_bytes(self, log: str) -> int:
-        """See PiecedLogStore."""
         return self._bytes.get(log, 0)
 
     def close_piece(self, log: str) -> None:
-        """See PiecedLogStore."""
         with self._guard:
             self._pieces_closed[log] = self._last.get(log, 0)
 
     def closed_end(self, log: str) -> int:
-        """See PiecedLogStore."""
         with self._guard:
             self._check_open()
             blocks, closed = self._blocks.get(log, []), self._pieces_closed.get(log, 0)
             return max(blocks[-1].first - 1, closed) if blocks else self._last.get(log, 0)
 
     def skip_to(self, log: str, position: int) -> None:
-        """See MovableLogStore."""
         with self._guard:
             self._check_open()
             self._last[log] = max(self._last.get(log, 0), position - 1)
 
     def restore(self, log: str, blocks: Sequence[Block]) -> None:
-        """See MovableLogStore."""
-        check_places(log, self._last.get(log, 0), blocks)
+        check_contiguous(log, self._last.get(log, 0), blocks)
         for block in blocks:
             self.append(log, [(block.count, block.body)], block.received)
 
     def remove(self, log: str) -> None:
-        """See MovableLogStore."""
         with self._guard:
             self._check_open()
             for kept in (self._blocks, self._last, self._bytes, self._pieces_closed):
                 kept.pop(log, None)
 
     def logs(self) -> list[str]:
-        """See LogStore."""
         self._check_open()
         return sorted(self._last)
 
     def close(self) -> None:
-        """See LogStore."""
         self._closed = True
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreUnavailable("the log store is closed", code="store.closed")
+            raise closed_error()
 
 
-class MemoryRecordStore:
+class MemoryRecordStore(RecordChanges):
     """A RecordStore that forgets at the end of the process."""
 
     def __init__(self) -> None:
@@ -151,26 +142,10 @@ class MemoryRecordStore:
         self._closed = False
 
     def get(self, table: str, key: str) -> bytes | None:
-        """See RecordStore."""
         self._check_open()
         return self._values.get(table, {}).get(key)
 
-    def put(self, table: str, key: str, value: bytes) -> None:
-        """See RecordStore."""
-        self.apply((Put(table, key, value),))
-
-    def delete(self, table: str, key: str) -> None:
-        """See RecordStore."""
-        with self._guard:
-            self._check_open()
-            self._delete(table, key)
-
-    def apply(self, changes: Sequence[Change]) -> None:
-        """See RecordStore."""
-        self.apply_guarded(changes, ())
-
     def apply_guarded(self, changes: Sequence[Change], guards: Sequence[Guard]) -> None:
-        """See GuardedRecordStore."""
         check_changes(changes)
         with self._guard:
             self._check_open()
@@ -184,7 +159,6 @@ class MemoryRecordStore:
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[tuple[str, bytes]]:
-        """See RecordStore."""
         with self._guard:
             self._check_open()
             keys, values = self._keys.get(table, []), self._values.get(table, {})
@@ -199,7 +173,6 @@ class MemoryRecordStore:
         return found
 
     def close(self) -> None:
-        """See RecordStore."""
         self._closed = True
 
     def _put(self, change: Put) -> None:
@@ -215,4 +188,4 @@ class MemoryRecordStore:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreUnavailable("the record store is closed", code="store.closed")
+            raise closed_error()

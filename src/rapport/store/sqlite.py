@@ -1,7 +1,8 @@
-"""Records in one SQLite file: cursors, timers and other low-rate state. [CH-13]
+"""SQLite files: one connection for all threads, Rapport's errors, and records in one file. [CH-13]
 
-WAL with `synchronous=FULL`: a change is on disk when the call returns. One connection behind a
-lock, so any thread may call. sqlite3's own exceptions end here.
+Records are cursors, timers and other low-rate state: WAL with `synchronous=FULL`, so a change is
+on disk when the call returns. Indexes that can be rebuilt from the log are opened with
+`open_or_recreate`: a damaged one is set aside and made again.
 """
 
 from __future__ import annotations
@@ -9,16 +10,30 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rapport.core.errors import Corrupt, InvalidInput, RapportError, StoreUnavailable
-from rapport.store.base import Change, Delete, Put
-from rapport.store.guarding import Guard, check_guards
-from rapport.store.records import check_changes
+from rapport.kernel.telemetry import get_logger
+from rapport.store.base import (
+    Change,
+    Guard,
+    Put,
+    RecordChanges,
+    check_changes,
+    check_guards,
+    closed_error,
+)
+from rapport.store.files import disk_error
 
+_log = get_logger(__name__)
+T = TypeVar("T")
+
+DAMAGED_ENDING = ".damaged"
+_FILE_ENDINGS = ("", "-wal", "-shm")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
   in_table TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (in_table, key)
@@ -30,34 +45,20 @@ _DELETE = "DELETE FROM records WHERE in_table = ? AND key = ?"
 _BUSY_SECONDS = 5.0
 
 
-class SqliteRecordStore:
-    """A RecordStore in one SQLite file. A change costs one sync of the write-ahead log, however
-    many keys it has.
+class SqliteRecordStore(RecordChanges):
+    """A RecordStore in one SQLite file. A change costs one sync of the write-ahead log for any
+    number of keys.
     """
 
     def __init__(self, path: Path | None) -> None:
-        """Without a path: in a file that has no name and is gone with the store, or the process."""
+        """Without a path: in an unnamed file that is gone with the store or the process."""
         self._database = SqliteFile(path, _SCHEMA, synchronous="FULL")
 
     def get(self, table: str, key: str) -> bytes | None:
-        """See RecordStore."""
         with self._database.use() as connection:
             return _get(connection, table, key)
 
-    def put(self, table: str, key: str, value: bytes) -> None:
-        """See RecordStore."""
-        self.apply((Put(table, key, value),))
-
-    def delete(self, table: str, key: str) -> None:
-        """See RecordStore."""
-        self.apply((Delete(table, key),))
-
-    def apply(self, changes: Sequence[Change]) -> None:
-        """See RecordStore."""
-        self.apply_guarded(changes, ())
-
     def apply_guarded(self, changes: Sequence[Change], guards: Sequence[Guard]) -> None:
-        """See GuardedRecordStore."""
         check_changes(changes)
         with self._database.change() as connection:
             check_guards(guards, partial(_get, connection))
@@ -70,18 +71,17 @@ class SqliteRecordStore:
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[tuple[str, bytes]]:
-        """See RecordStore; keys are kept as UTF-8, whose byte order is that of code points."""
         query = (
             "SELECT key, value FROM records WHERE in_table = ? AND key >= ? AND key > ? "
             "ORDER BY key LIMIT ?"
         )
         with self._database.use() as connection:
             rows = connection.execute(query, (table, prefix, after, limit)).fetchall()
-        # Keys with the prefix stand together at the front, so the rest can be cut off here.
+        # SQLite compares UTF-8 bytes, whose order is that of code points, so keys with the prefix
+        # stand together at the front.
         return [(key, bytes(value)) for key, value in rows if key.startswith(prefix)]
 
     def close(self) -> None:
-        """See RecordStore."""
         self._database.close()
 
 
@@ -91,12 +91,12 @@ def _get(connection: sqlite3.Connection, table: str, key: str) -> bytes | None:
 
 
 IN_MEMORY = ":memory:"
-"""What SQLite calls a database without a file."""
+"""SQLite's name for a database without a file."""
 
 
 def _make_private_file(path: Path) -> None:
-    """Makes the file before SQLite does, which would let everybody read it and the files beside
-    it; one that is there keeps its rights. What is wrong with the path, SQLite reports.
+    """Creates the file before SQLite does, which would let everybody read it and the files beside
+    it; an existing file keeps its rights. SQLite reports the faults of the path.
     """
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -129,10 +129,10 @@ class SqliteFile:
 
     @contextmanager
     def use(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for reading; raises StoreUnavailable or Corrupt for what SQLite says."""
+        """The connection, for reading; raises SQLite's errors as StoreUnavailable or Corrupt."""
         with self._guard, self._translated():
             if self._connection is None:
-                raise StoreUnavailable("the record store is closed", code="store.closed")
+                raise closed_error()
             yield self._connection
 
     @contextmanager
@@ -180,3 +180,21 @@ def _translate(error: sqlite3.Error, path: str) -> RapportError:
     if isinstance(error, (sqlite3.InterfaceError, sqlite3.ProgrammingError)):
         return InvalidInput(f"a record cannot be kept: {error}", code="store.bad_record")
     return StoreUnavailable(f"{path}: {error}", code="store.unavailable")
+
+
+def open_or_recreate(make: Callable[[Path], T], path: Path) -> T:
+    """Opens an index that can be rebuilt; a damaged file is renamed to `<name>.damaged`, replacing
+    an earlier one, and a new index made. Raises StoreUnavailable.
+    """
+    try:
+        return make(path)
+    except Corrupt as error:
+        _log.warning("damaged index recreated", path=str(path), why=error.message)
+    try:
+        for ending in _FILE_ENDINGS:
+            file = path.with_name(f"{path.name}{ending}")
+            if file.exists():
+                file.replace(file.with_name(f"{file.name}{DAMAGED_ENDING}"))
+    except OSError as error:
+        raise disk_error(f"cannot set {path} aside", error) from error
+    return make(path)

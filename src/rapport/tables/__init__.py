@@ -1,1 +1,1 @@
-"""Pull data: rows about concept instances, loaded once, versioned."""
+"""Tables of pull data: rows about instances of concepts, read from sources, versioned."""

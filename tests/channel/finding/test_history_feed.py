@@ -9,7 +9,7 @@ from rapport.channel.logged.decoded import DecodedBlock, DecodedBlocks
 from rapport.core.codec import encode_block
 from rapport.core.event import Event
 from rapport.store.base import Block
-from rapport.store.history import MemoryHistory
+from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore
 
 

@@ -26,11 +26,11 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.store.base import LogStore
-from rapport.store.fields.index import SqliteFieldIndex
-from rapport.store.fields.keys import Both, Either, Within
-from rapport.store.history import MemoryHistory
+from rapport.store.field_index import SqliteFieldIndex
+from rapport.store.field_keys import AllOf, AnyOf, RangeLookup
+from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.segment_store import SegmentLogStore
 from rapport.testing.judge.conditions import CONDITIONS, stored_events
 
 INDEXED = ("type", "subject", "time", "data.x", "data.deep.z", "headers.h")
@@ -96,9 +96,9 @@ def test_what_it_does_not_know_is_read(text: str) -> None:
 
 def test_a_plan_has_the_form_of_its_condition() -> None:
     planned = plan_lookup(parse_condition("type = 'a' AND (data.x = 1 OR data.x = 2)"), INDEXED)
-    assert isinstance(planned, Both)
-    assert isinstance(planned.parts[1], Either)
-    assert isinstance(planned.parts[0], Within)
+    assert isinstance(planned, AllOf)
+    assert isinstance(planned.parts[1], AnyOf)
+    assert isinstance(planned.parts[0], RangeLookup)
     other = Query("other", "", lambda stored: True)
     assert "kind other" in explain_query(other, INDEXED)
 

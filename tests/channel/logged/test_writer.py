@@ -18,9 +18,9 @@ from rapport.channel.logged.writer import Pace, ThreadWriter
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
-from rapport.store.history import MemoryHistory
+from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryRecordStore
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.segment_store import SegmentLogStore
 from support.faults.disk import ForgetfulDisk
 
 

@@ -33,10 +33,9 @@ from rapport.channel.requesting.taking_shared import (
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock, SystemClock
-from rapport.store.base import READ_BYTES, Overtaken
-from rapport.store.history import MemoryHistory
+from rapport.store.base import READ_BYTES, AppendConflict, take_log
+from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
-from rapport.store.side_logs import taken_log
 from support.servers.postgres import PostgresAddress
 
 CHILD = Path(__file__).with_name("shared_taking_child.py")
@@ -55,7 +54,7 @@ class SharedMemory(MemoryLogStore):
             before, self.before = self.before, None
             before()
         if after != self.last_position(log):
-            raise Overtaken("another was faster")
+            raise AppendConflict("another was faster")
         placed = self.append(log, blocks, received)
         for watcher in self.watchers:
             watcher(log, placed[-1].last)
@@ -215,7 +214,7 @@ def test_a_taker_that_was_overtaken_chooses_anew(clock: ManualClock):
 
         def overtake():
             record = TookRecord("another's", Take(10**15, ((2, 3),)))
-            log.append(taken_log("c"), [(1, msgspec.msgpack.encode(record))], 0)
+            log.append(take_log("c"), [(1, msgspec.msgpack.encode(record))], 0)
 
         log.before = overtake
         assert await taken_by(one, 2) == [4, 5]
@@ -250,9 +249,9 @@ def test_what_was_taken_before_a_channel_was_shared_stays_taken(clock: ManualClo
         await mover.channel("c").append(counted(1, 5))
         assert await taken_by(mover, 1) == [1]
         assert await left_for(open_on(log, clock)) == [4, 5]
-        before = log.last_position(taken_log("c"))
+        before = log.last_position(take_log("c"))
         assert await left_for(open_on(log, clock, records)) == [4, 5]
-        assert log.last_position(taken_log("c")) == before, "it is told once"
+        assert log.last_position(take_log("c")) == before, "it is told once"
 
     asyncio.run(scenario())
 
@@ -264,7 +263,7 @@ def test_a_log_of_takes_stays_short(clock: ManualClock):
         await one.channel("c").append(counted(1, 40))
         for number in range(1, 41):
             assert await taken_by(one, 1) == [number]
-        name = taken_log("c")
+        name = take_log("c")
         assert log.last_position(name) - log.first_position(name) < 12
         assert await left_for(open_on(log, clock)) == []
 
@@ -345,7 +344,7 @@ def test_what_was_taken_stays_taken_when_the_channel_moves_away_and_back(
 def test_a_log_of_takes_that_cannot_be_read_is_told(clock: ManualClock):
     async def scenario():
         log = SharedMemory()
-        log.append(taken_log("c"), [(1, b"\xc1 rubbish")], 0)
+        log.append(take_log("c"), [(1, b"\xc1 rubbish")], 0)
         with pytest.raises(Corrupt):
             await left_for(open_on(log, clock))
 

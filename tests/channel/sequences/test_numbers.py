@@ -30,8 +30,8 @@ from rapport.channel.sequences.numbers import (
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
-from rapport.store.base import Overtaken
-from rapport.store.history import MemoryHistory
+from rapport.store.base import AppendConflict
+from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 
 
@@ -242,7 +242,7 @@ class SharedMemory(MemoryLogStore):
 
     def append_after(self, log, after, blocks, received):
         if after != self.last_position(log):
-            raise Overtaken("another was faster")
+            raise AppendConflict("another was faster")
         return self.append(log, blocks, received)
 
     def watch(self, grown):

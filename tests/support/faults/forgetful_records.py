@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.chance import Chance
 from rapport.store.base import Change, Delete, Put
+from rapport.store.files import disk_error
 from rapport.store.memory import MemoryRecordStore
-from rapport.store.segments.reading import disk_refused
 from support.faults.disk import ForgetfulDisk
 
 
@@ -52,7 +52,7 @@ class ForgetfulRecords:
                 self._disk.step()
             except OSError as error:
                 self._is_dark = True
-                raise disk_refused("the records cannot be changed", error) from error
+                raise disk_error("the records cannot be changed", error) from error
             self._under_way = []
             self._kept.apply(changes)
 

@@ -16,7 +16,7 @@ from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.policy.rows_on_record import versions_on_record
 from rapport.site.site import load_site
-from rapport.tables.recorded_rows import RowsVersion
+from rapport.tables.row_history import RowsVersion
 
 NOW = 1_780_000_000_000
 SITE = """

@@ -18,8 +18,8 @@ from rapport.mediation.meaning import build_meaning
 from rapport.pipeline.mediating.meanings import Meanings, SentTables
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import readings_from_events, split_events
-from rapport.tables.loaded import Lookup
-from rapport.tables.row_file import RowFile
+from rapport.tables.loaded_table import KeyedRows
+from rapport.tables.rows import RowFile
 from support.varied.fields_form import fields_case
 from support.varied.interpretations import TABLES, Case, in_force_of, ontology_of, payload
 from support.varied.typed_form import typed_case
@@ -80,11 +80,11 @@ def meanings_with(in_force: InForce, cases: Iterable[Case], ontology: Ontology) 
     )
 
 
-def _lookup(name: str) -> Lookup:
+def _lookup(name: str) -> KeyedRows:
     rows = TABLES[name]
     header = list(next(iter(rows.values())))
     cells = [[row[column] for column in header] for row in rows.values()]
-    return Lookup(name, RowFile(name, header, cells, ""), list(rows))
+    return KeyedRows(name, RowFile(name, header, cells, ""), list(rows))
 
 
 def by_the_node(meanings: Meanings, rows: Sequence[RawRow]) -> Counter[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from rapport.channel.sequences.numbers import SEQUENCED_IN, Marks, MarksDraft, P
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event
 from rapport.store.base import Block
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.segment_store import SegmentLogStore
 
 _LOG = "marks"
 _SEGMENT_BYTES = 1024 * 1024

@@ -20,9 +20,8 @@ from rapport.channel.agents.window import Reason
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
 from rapport.kernel.files import make_private_directory
 from rapport.kernel.telemetry import get_logger
-from rapport.store.files import DiskFiles, Files, read_whole, replace_whole
-from rapport.store.segments.reading import disk_refused
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.files import DiskFiles, Files, disk_error, read_whole, replace_whole
+from rapport.store.segment_store import SegmentLogStore
 
 _log = get_logger(__name__)
 
@@ -95,7 +94,7 @@ class ListenerPlace:
         try:
             _write_place(self._files, self.directory, self._session, stands_at)
         except OSError as error:
-            raise disk_refused(f"cannot keep the place in {self.directory}", error) from error
+            raise disk_error(f"cannot keep the place in {self.directory}", error) from error
         self.saved = stands_at
 
     def keep_failed(self, failed: FailedEvent) -> None:
@@ -132,7 +131,7 @@ def _read_place(files: Files, directory: Path, session: Session) -> StandsAt | N
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise disk_refused(f"cannot read {path}", error) from error
+        raise disk_error(f"cannot read {path}", error) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _bad_place(path, str(error)) from None
     if place.version != _VERSION:
@@ -181,7 +180,7 @@ def _open_store(directory: Path, files: Files | None) -> SegmentLogStore:
             make_private_directory(directory)
         return SegmentLogStore(directory, files=files, segment_bytes=_SEGMENT_BYTES)
     except OSError as error:
-        raise disk_refused(f"cannot open {directory}", error) from error
+        raise disk_error(f"cannot open {directory}", error) from error
     except StoreUnavailable as error:
         if error.code != "store.locked":
             raise

@@ -33,9 +33,8 @@ from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.files import make_private_directory
 from rapport.kernel.telemetry import get_logger
-from rapport.store.files import Files
-from rapport.store.segments.reading import disk_refused
-from rapport.store.segments.store import SegmentLogStore
+from rapport.store.files import Files, disk_error
+from rapport.store.segment_store import SegmentLogStore
 
 _log = get_logger(__name__)
 
@@ -230,7 +229,7 @@ def open_outbox_store(
             make_private_directory(directory)
         return SegmentLogStore(directory, files=files, segment_bytes=segment_bytes)
     except OSError as error:
-        raise disk_refused(f"cannot open the outbox {directory}", error) from error
+        raise disk_error(f"cannot open the outbox {directory}", error) from error
     except StoreUnavailable as error:
         if error.code != "store.locked":
             raise
@@ -251,5 +250,5 @@ def _begin_epoch(
         identity = next_identity(former, now_ms=now_ms, new_name=new_name, url=url, channel=channel)
         write_identity(directory, identity, files)
     except OSError as error:
-        raise disk_refused(f"cannot open the outbox {directory}", error) from error
+        raise disk_error(f"cannot open the outbox {directory}", error) from error
     return identity

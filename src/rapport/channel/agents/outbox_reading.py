@@ -21,7 +21,7 @@ from rapport.core.event import Event
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block
 from rapport.store.files import LOCK_NAME
-from rapport.store.segments.tailing import SegmentLogReader
+from rapport.store.segment_store import SegmentLogReader
 
 _log = get_logger(__name__)
 

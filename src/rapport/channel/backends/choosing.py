@@ -32,22 +32,18 @@ from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName, Uns
 from rapport.kernel.clock import Clock
 from rapport.kernel.files import make_private_directory
 from rapport.kernel.settings import read_secret
-from rapport.store.base import LogStore, RecordStore
-from rapport.store.beginning_anew import open_or_begin_anew
-from rapport.store.fields.index import FieldIndex, SqliteFieldIndex
-from rapport.store.history import HistoryIndex
-from rapport.store.history_sqlite import SqliteHistory
-from rapport.store.routed import (
+from rapport.store.base import LogReader, LogStore, RecordStore
+from rapport.store.field_index import FieldIndex, SqliteFieldIndex
+from rapport.store.history_index import HistoryIndex, SqliteHistory
+from rapport.store.placement import (
     EMBEDDED,
-    LogReader,
     Placements,
     RoutedLogReader,
     RoutedLogStore,
     read_placements,
 )
-from rapport.store.segments.store import SegmentLogStore
-from rapport.store.segments.tailing import SegmentLogReader
-from rapport.store.sqlite import SqliteRecordStore
+from rapport.store.segment_store import SegmentLogReader, SegmentLogStore
+from rapport.store.sqlite import SqliteRecordStore, open_or_recreate
 
 POSTGRES, NATS = "postgres", "nats"
 _READERS = 4
@@ -201,7 +197,7 @@ class Stores:
     def routed(self) -> RoutedLogStore:
         """All logs as one store; warns of those that are kept elsewhere than the site says."""
         placements = self.placements()
-        placements.tell_differences()
+        placements.log_differences()
         return RoutedLogStore(self.logs, placements)
 
     def in_use(self) -> set[str]:
@@ -233,16 +229,15 @@ def _indexes(directory: Path, stores: Stores) -> Indexes:
     finder: Callable[[Callable[[str], Sequence[str]]], Finder] | None = None
     if POSTGRES in in_use:
         from rapport.channel.backends.postgres_finder import PostgresFinder
-        from rapport.store.postgres.history import PostgresHistory
-        from rapport.store.postgres.log import PostgresLogStore
+        from rapport.store.postgres_log import PostgresHistory, PostgresLogStore
 
         log = cast(PostgresLogStore, stores.logs[POSTGRES])
         finder = partial(PostgresFinder, log)
         if in_use == {POSTGRES}:
             return Indexes(PostgresHistory(log), finder=finder)
     return Indexes(
-        open_or_begin_anew(SqliteHistory, directory / "history.sqlite"),
-        fields=open_or_begin_anew(SqliteFieldIndex, directory / "fields.sqlite"),
+        open_or_recreate(SqliteHistory, directory / "history.sqlite"),
+        fields=open_or_recreate(SqliteFieldIndex, directory / "fields.sqlite"),
         finder=finder,
     )
 
@@ -253,7 +248,7 @@ def open_store(name: str, declared: ChannelsDeclared, site: Path) -> LogStore:
     if name == NATS:
         return open_nats_store(address)
     try:
-        from rapport.store.postgres.log import PostgresLogStore
+        from rapport.store.postgres_log import PostgresLogStore
     except ModuleNotFoundError as error:
         raise _no_driver() from error
     dsn, schema = split_schema(address)
@@ -264,7 +259,7 @@ def _open_records(directory: Path, declared: ChannelsDeclared, site: Path) -> Re
     if declared.records == EMBEDDED:
         return SqliteRecordStore(directory / _RECORDS)
     try:
-        from rapport.store.postgres.records import PostgresRecordStore
+        from rapport.store.postgres_records import PostgresRecordStore
     except ModuleNotFoundError as error:
         raise _no_driver() from error
     dsn, schema = split_schema(store_address(POSTGRES, declared, site))

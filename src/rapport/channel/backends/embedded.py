@@ -14,12 +14,11 @@ from rapport.channel.logged.writer import QUEUE_BYTES, Pace, ThreadWriter
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Clock
 from rapport.kernel.files import make_private_directory
-from rapport.store.beginning_anew import open_or_begin_anew
-from rapport.store.fields.index import SqliteFieldIndex
+from rapport.store.field_index import SqliteFieldIndex
 from rapport.store.files import Files
-from rapport.store.history_sqlite import SqliteHistory
-from rapport.store.segments.store import SEGMENT_BYTES, SegmentLogStore
-from rapport.store.sqlite import SqliteRecordStore
+from rapport.store.history_index import SqliteHistory
+from rapport.store.segment_store import SEGMENT_BYTES, SegmentLogStore
+from rapport.store.sqlite import SqliteRecordStore, open_or_recreate
 
 _READERS = 4
 
@@ -53,9 +52,9 @@ def open_embedded(
         undo.callback(log.close)
         records = SqliteRecordStore(directory / "records.sqlite")
         undo.callback(records.close)
-        history = open_or_begin_anew(SqliteHistory, directory / "history.sqlite")
+        history = open_or_recreate(SqliteHistory, directory / "history.sqlite")
         undo.callback(history.close)
-        fields = open_or_begin_anew(SqliteFieldIndex, directory / "fields.sqlite")
+        fields = open_or_recreate(SqliteFieldIndex, directory / "fields.sqlite")
         undo.callback(fields.close)
         writer = ThreadWriter(name="channel-writer", queue_bytes=queue_bytes, lone=Pace(clock))
         undo.callback(writer.stop)

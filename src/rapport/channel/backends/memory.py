@@ -8,7 +8,7 @@ from rapport.channel.logged.seen import DEDUPE_WINDOW
 from rapport.channel.logged.shared import Parts
 from rapport.channel.logged.writer import InlineWriter
 from rapport.kernel.clock import Clock
-from rapport.store.history import MemoryHistory
+from rapport.store.history_index import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 
 

@@ -17,9 +17,8 @@ from rapport.channel.requesting.taking import load_taken
 from rapport.channel.requesting.taking_shared import takes_as_records
 from rapport.core.codec import decode_block, encode_block
 from rapport.core.errors import Conflict, Corrupt, UnknownName
-from rapport.store.base import Block, LogStore, MovableLogStore, Put, RecordStore
-from rapport.store.routed import PLACEMENTS
-from rapport.store.side_logs import taken_log
+from rapport.store.base import Block, LogStore, MovableLogStore, Put, RecordStore, take_log
+from rapport.store.placement import PLACEMENTS
 
 MOVES = "moves"
 """Table of the record store: channel -> the move that is under way, or the copy left behind."""
@@ -112,7 +111,7 @@ class Mover:
         """Removes the copy that a move left behind, if one did."""
         note = self._note(name)
         if note is not None and note.state == "removing":
-            self._stores[note.source].remove(taken_log(name))
+            self._stores[note.source].remove(take_log(name))
             self._stores[note.source].remove(name)
             told("removed")
             self._records.delete(MOVES, name)

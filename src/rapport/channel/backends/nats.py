@@ -45,7 +45,7 @@ def open_nats_store(text: str) -> SharedLogStore:
     """The logs at an address; raises InvalidInput, Unsupported or StoreUnavailable."""
     address = read_address(text)
     try:
-        from rapport.store.nats.store import NatsLogStore
+        from rapport.store.nats_store import NatsLogStore
     except ModuleNotFoundError as error:
         raise Unsupported(
             "keeping channels in NATS", "this installation", hint="pip install 'rapport[nats]'"

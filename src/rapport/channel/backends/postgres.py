@@ -13,10 +13,9 @@ from rapport.channel.logged.seen import DEDUPE_WINDOW
 from rapport.channel.logged.shared import Parts
 from rapport.channel.logged.writer import QUEUE_BYTES, ThreadWriter
 from rapport.kernel.clock import Clock
-from rapport.store.postgres.history import PostgresHistory
-from rapport.store.postgres.log import PostgresLogStore
-from rapport.store.postgres.records import PostgresRecordStore
-from rapport.store.postgres.schema import SCHEMA
+from rapport.store.postgres_connections import SCHEMA
+from rapport.store.postgres_log import PostgresHistory, PostgresLogStore
+from rapport.store.postgres_records import PostgresRecordStore
 
 _READERS = 4
 

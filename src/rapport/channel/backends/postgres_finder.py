@@ -13,7 +13,7 @@ from rapport.channel.query.to_sql import to_sql
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.telemetry import get_logger
-from rapport.store.postgres.log import PostgresLogStore
+from rapport.store.postgres_log import PostgresLogStore
 
 _log = get_logger(__name__)
 

@@ -24,11 +24,11 @@ def reach_store(name: str, declared: ChannelsDeclared, site: Path, *, seconds: i
     """
     address = store_address(name, declared, site)
     if name == POSTGRES:
-        from rapport.store.postgres.reach import server_version
+        from rapport.store.postgres_connections import server_version
 
         dsn, _schema = split_schema(address)
         return f"PostgreSQL {server_version(dsn, seconds=seconds)} answers"
-    from rapport.store.nats.store import NatsLogStore
+    from rapport.store.nats_store import NatsLogStore
 
     place = read_address(address)
     NatsLogStore(place.servers, prefix=place.prefix, patience_seconds=seconds).close()

@@ -17,11 +17,10 @@ from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, UnknownName, Unsupported
 from rapport.core.event import Event, Gap, StoredEvent
 from rapport.kernel.clock import Clock
-from rapport.store.base import Block
+from rapport.store.base import Block, LogReader
 from rapport.store.gaps import LogGaps
-from rapport.store.history_sqlite import SqliteHistory
-from rapport.store.routed import LogReader
-from rapport.store.segments.tailing import SegmentLogReader
+from rapport.store.history_index import SqliteHistory
+from rapport.store.segment_store import SegmentLogReader
 
 _LOOK_EVERY_MS = 100
 _PASSED_AT_ONCE = 1_000

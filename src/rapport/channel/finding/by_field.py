@@ -16,8 +16,8 @@ from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogStore
-from rapport.store.fields.index import FieldIndex
-from rapport.store.fields.spots import Spot
+from rapport.store.event_locations import EventLocation
+from rapport.store.field_index import FieldIndex
 
 _log = get_logger(__name__)
 
@@ -102,7 +102,7 @@ class FieldFinder:
         return msgspec.structs.replace(found, unread=unread)
 
     def _read_kept(self, log: str, kept: Sequence[int], through: int) -> Found:
-        spots = self._index.spots(log, kept)
+        spots = self._index.locations(log, kept)
         if len(spots) != len(kept):
             return self._read_blocks(log, kept, through)
         size = 0
@@ -113,7 +113,7 @@ class FieldFinder:
                 break
         return Found(self._read_spots(log, spots), through)
 
-    def _read_spots(self, log: str, spots: Sequence[Spot]) -> list[StoredEvent]:
+    def _read_spots(self, log: str, spots: Sequence[EventLocation]) -> list[StoredEvent]:
         read = getattr(self._log_store, "read_spots", None)
         bodies: list[bytes | None] = [None] * len(spots) if read is None else read(log, spots)
         events: list[StoredEvent] = []

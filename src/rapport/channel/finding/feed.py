@@ -13,10 +13,10 @@ from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogStore
-from rapport.store.fields.index import Column, FieldIndex
-from rapport.store.fields.packing import pack_spots
-from rapport.store.fields.spots import Spots
-from rapport.store.segments.reading import PlacedBlock
+from rapport.store.event_locations import PackedLocations
+from rapport.store.field_index import Column, FieldIndex
+from rapport.store.location_files import pack_locations
+from rapport.store.segment_files import LocatedBlock
 
 _log = get_logger(__name__)
 
@@ -88,10 +88,10 @@ class FieldFeed:
             return min(self._index.fed(log).values()) < last
 
     def _feed(
-        self, log: str, blocks: Sequence[PlacedBlock], wanted: Extraction, reached: int
+        self, log: str, blocks: Sequence[LocatedBlock], wanted: Extraction, reached: int
     ) -> None:
         columns: list[Column] = []
-        spots: list[Spots] = []
+        spots: list[PackedLocations] = []
         for placed in blocks:
             block = placed.block
             try:
@@ -103,13 +103,13 @@ class FieldFeed:
                 spots.append(_spots(placed))
         self._index.feed(log, columns, spots, dict.fromkeys(wanted.paths, reached))
 
-    def _read(self, log: str, position: int) -> list[PlacedBlock]:
+    def _read(self, log: str, position: int) -> list[LocatedBlock]:
         placed = getattr(self._log_store, "read_placed", None)
         if placed is not None:
-            found: list[PlacedBlock] = placed(log, position, max_records=_READ_RECORDS)
+            found: list[LocatedBlock] = placed(log, position, max_records=_READ_RECORDS)
             return found
         blocks = self._log_store.read_after(log, position, max_records=_READ_RECORDS)
-        return [PlacedBlock(block, 0, 0) for block in blocks]
+        return [LocatedBlock(block, 0, 0) for block in blocks]
 
     def _extraction(self, log: str, last: int) -> Extraction:
         if log not in self._extractions:
@@ -124,8 +124,10 @@ class FieldFeed:
         return self._extractions[log]
 
 
-def _spots(placed: PlacedBlock) -> Spots:
+def _spots(placed: LocatedBlock) -> PackedLocations:
     block: Block = placed.block
     bodies = [memoryview(raw) for raw in _RAW.decode(block.body)]
     header = len(block.body) - sum(len(body) for body in bodies)
-    return pack_spots(block.first, placed.segment, block.received, placed.offset + header, bodies)
+    return pack_locations(
+        block.first, placed.segment, block.received, placed.offset + header, bodies
+    )

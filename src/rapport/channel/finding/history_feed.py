@@ -14,7 +14,7 @@ from rapport.core.errors import RapportError
 from rapport.kernel.telemetry import get_logger
 from rapport.kernel.threads import allow_all_cpus
 from rapport.store.base import Block, LogStore
-from rapport.store.history import HistoryIndex
+from rapport.store.history_index import HistoryIndex
 
 _log = get_logger(__name__)
 

@@ -21,8 +21,8 @@ from rapport.channel.query.xml_values import (
 )
 from rapport.core.event import Event
 from rapport.core.xml import XmlNode
-from rapport.store.fields.index import Column
-from rapport.store.fields.keys import Key, key_of, number_key, text_key
+from rapport.store.field_index import Column
+from rapport.store.field_keys import Key, key_of, number_key, text_key
 
 Keys = tuple[list[Key | None], list[tuple[int, Key]]]
 

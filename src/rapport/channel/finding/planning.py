@@ -29,12 +29,12 @@ from rapport.channel.query.tree import (
 )
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
-from rapport.store.fields.keys import (
-    Both,
-    Either,
+from rapport.store.field_keys import (
+    AllOf,
+    AnyOf,
     Lookup,
     Range,
-    Within,
+    RangeLookup,
     key_of,
     points,
     text_key,
@@ -110,11 +110,11 @@ def plan_lookup(condition: Condition | None, indexed: Collection[str]) -> Lookup
         case And(parts):
             planned = [plan_lookup(part, indexed) for part in parts]
             known = tuple(part for part in planned if part is not None)
-            return known[0] if len(known) == 1 else Both(known) if known else None
+            return known[0] if len(known) == 1 else AllOf(known) if known else None
         case Or(parts):
             ways = [plan_lookup(part, indexed) for part in parts]
             every = tuple(way for way in ways if way is not None)
-            return Either(every) if len(every) == len(ways) <= MOST_RANGES else None
+            return AnyOf(every) if len(every) == len(ways) <= MOST_RANGES else None
         case _:
             return _plan_leaf(condition, indexed)
 
@@ -146,7 +146,7 @@ def _is_exact(condition: Condition, indexed: Collection[str], values: Sequence[V
     leaf = _plan_leaf(condition, indexed)
     texts = [each.value for each in values if isinstance(each, Literal)]
     return (
-        isinstance(leaf, Within)
+        isinstance(leaf, RangeLookup)
         and all(each.is_exact for each in leaf.ranges)
         and not any(isinstance(text, str) and "\0" in text for text in texts)
     )
@@ -174,13 +174,13 @@ def _plan_leaf(condition: Condition | None, indexed: Collection[str]) -> Lookup 
 
 def _within(
     operand: Value, indexed: Collection[str], ranges: tuple[Range, ...], literal: Literal
-) -> Within | None:
+) -> RangeLookup | None:
     if not isinstance(operand, Field) or not ranges:
         return None
     path = print_field(operand)
     if path not in indexed:
         return None
-    return Within(path, ranges, isinstance(literal.value, str))
+    return RangeLookup(path, ranges, isinstance(literal.value, str))
 
 
 def _compared(operator: str, literal: Literal) -> tuple[Range, ...]:
@@ -243,7 +243,7 @@ def explain_query(query: Query, indexed: Collection[str]) -> str:
 
 
 def _shown(lookup: Lookup) -> str:
-    if isinstance(lookup, Within):
+    if isinstance(lookup, RangeLookup):
         return lookup.path
-    word = " and " if isinstance(lookup, Both) else " or "
+    word = " and " if isinstance(lookup, AllOf) else " or "
     return f"({word.join(_shown(part) for part in lookup.parts)})"

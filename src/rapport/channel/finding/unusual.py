@@ -10,7 +10,7 @@ from __future__ import annotations
 from rapport.channel.query.xml_values import is_xml
 from rapport.channel.retention.ttl import TTL
 from rapport.core.event import Event
-from rapport.store.fields.keys import Lookup, Within, points
+from rapport.store.field_keys import Lookup, RangeLookup, points
 
 UNUSUAL = "(unusual)"
 """The path of that field; no field of an event can have it."""
@@ -33,4 +33,4 @@ def is_unusual(event: Event) -> bool:
 
 def unusual_ones() -> Lookup:
     """What to look up to find them."""
-    return Within(UNUSUAL, points(1), False)
+    return RangeLookup(UNUSUAL, points(1), False)

@@ -28,7 +28,7 @@ from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import BareStoredEvent, Event, Gap, StoredEvent
 from rapport.core.release import HISTORY
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import READ_BYTES, Block, Overtaken
+from rapport.store.base import READ_BYTES, AppendConflict, Block
 from rapport.store.gaps import LogGaps
 
 _log = get_logger(__name__)
@@ -218,7 +218,7 @@ class LoggedChannel:
             for _again in range(ATTEMPTS - 1):
                 try:
                     return self._commit(appends)
-                except Overtaken:
+                except AppendConflict:
                     self._read_on()
             return self._commit(appends)
         finally:

@@ -22,8 +22,7 @@ from rapport.channel.subscriptions import Cursor, LoggedSubscription, cursor_cha
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Change, DamagedLogs, RecordStore
-from rapport.store.side_logs import is_side_log
+from rapport.store.base import Change, DamagedLogs, RecordStore, is_side_log
 
 _log = get_logger(__name__)
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from rapport.channel.channel import PackedStretch
 from rapport.channel.retention.ttl import are_mortal
 from rapport.core.encoded_batch import LoggedBatch, payload_slice
 from rapport.core.event import Event, StoredEvent
-from rapport.store.id_keys import KeyedIds, keys_of
+from rapport.store.history_index import KeyedIds, id_keys
 
 CACHE_BYTES = 16 * 1024 * 1024
 _MANY = 32
@@ -43,7 +43,7 @@ class DecodedBlock:
         if keyed and len(events) >= _MANY:
             names = [one.id for one in events] if ids is None else ids
             kept = names if ids is None else _IdsOf(events, range(len(events)))
-            self._ids = KeyedIds(kept, keys_of(names))
+            self._ids = KeyedIds(kept, id_keys(names))
         self._stored: list[StoredEvent] | None = None
         self._mortal: bool | None = None
 

@@ -28,8 +28,8 @@ from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock, ClockJumpGuard
 from rapport.store.base import Change, LimitedPieces, LogStore, RecordStore
-from rapport.store.fields.index import FieldIndex
-from rapport.store.history import HistoryIndex
+from rapport.store.field_index import FieldIndex
+from rapport.store.history_index import HistoryIndex
 
 T = TypeVar("T")
 _LAG_WHEN_ASKED = 256
@@ -110,7 +110,7 @@ class Shared:
         self.signer: Signs | None = None
         """None where the site does not sign."""
         self.side_reach: dict[str, int] = {}
-        """How far logs beside channels (store/side_logs.py) were heard to reach."""
+        """How far logs beside channels (store/base.py) were heard to reach."""
         self.after_trim: list[Callable[[str, int], None]] = []
         """Called off the loop with (channel, first position kept) when a channel was trimmed."""
         self.skipped: Counter[tuple[str, str]] = Counter()

@@ -28,7 +28,7 @@ from rapport.channel.requesting.tokens import token_digest
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import ClockJumpGuard
-from rapport.store.base import Change, Overtaken, RecordStore
+from rapport.store.base import AppendConflict, Change, RecordStore
 
 _MINUTE_MS = 60_000
 _ROWS_AT_ONCE = 100
@@ -188,7 +188,7 @@ class Taker:
         try:
             blocks = await self.off_loop(lambda: shared.append(record, now_ms))
         except ChannelUnavailable as error:
-            if error.code != Overtaken.code:
+            if error.code != AppendConflict.code:
                 raise
             return False
         shared.take_in(self._taken[channel], blocks)

@@ -16,8 +16,7 @@ import msgspec
 from rapport.channel.requesting.message_leases import MessageLease
 from rapport.channel.requesting.taking import ROW_BITS, Take, Taken
 from rapport.core.errors import Corrupt
-from rapport.store.base import Block, Change, LogStore, SharedLogStore
-from rapport.store.side_logs import taken_log
+from rapport.store.base import Block, Change, LogStore, SharedLogStore, take_log
 
 SUMMARY_EVERY = 1_000
 """Takes after which all of them are said in one record."""
@@ -59,7 +58,7 @@ class SharedTakes:
     def __init__(
         self, log: SharedLogStore, channel: str, *, summary_every: int = SUMMARY_EVERY
     ) -> None:
-        self.log, self._channel, self.name = log, channel, taken_log(channel)
+        self.log, self._channel, self.name = log, channel, take_log(channel)
         self._every = summary_every
         self.known = 0
         self._summed_up = 0
@@ -140,7 +139,7 @@ def takes_as_records(log: LogStore, channel: str, taken: Taken) -> list[Change]:
     """What to write so that the records know, too, what stands in the log of takes; for a channel
     that is moved. `taken` is what they know.
     """
-    if log.last_position(taken_log(channel)) == 0:
+    if log.last_position(take_log(channel)) == 0:
         return []
     shared = SharedTakes(cast(SharedLogStore, log), channel)
     shared.take_in(taken, shared.read())

@@ -16,8 +16,7 @@ import secrets
 import msgspec
 
 from rapport.core.errors import InvalidInput, NotAllowed
-from rapport.store.base import RecordStore
-from rapport.store.guarding import keep_first
+from rapport.store.base import RecordStore, put_if_absent
 
 LONGEST_TOKEN = 64 * 1024
 _TABLE, _KEY = "secrets", "requests"
@@ -50,7 +49,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 def request_secret(records: RecordStore) -> bytes:
     """The secret that signs tokens: made once for all nodes on these records, never logged."""
-    return keep_first(records, _TABLE, _KEY, secrets.token_bytes(32))
+    return put_if_absent(records, _TABLE, _KEY, secrets.token_bytes(32))
 
 
 def identity_digest(identity: str) -> bytes:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rapport.pipeline.settings import SparkSettings
     from rapport.policy.life.changes import KeptChange
     from rapport.site.site import Site
-    from rapport.tables.recorded_rows import RowsVersion
+    from rapport.tables.row_history import RowsVersion
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

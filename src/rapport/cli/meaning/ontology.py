@@ -127,7 +127,7 @@ def _loaded(
     from rapport.kernel.toml import TomlFile
     from rapport.policy.declare import ontology_from_site
     from rapport.site.site import SITE_FILE
-    from rapport.tables.declare import tables_from_site
+    from rapport.tables.config import tables_from_site
 
     directory = site_directory(site)
     file = TomlFile.load(directory / SITE_FILE, name=SITE_FILE)

@@ -35,7 +35,7 @@ from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.toml import TomlFile
-from rapport.store.segments.store import SEGMENT_BYTES
+from rapport.store.segment_store import SEGMENT_BYTES
 
 _NO_SITE = TomlFile("site.toml", "", {})
 T = TypeVar("T")

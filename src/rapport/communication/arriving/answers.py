@@ -21,7 +21,7 @@ from rapport.communication.delivering.telling import PROOF
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.event import CAUSE, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.store.guarding import keep_first
+from rapport.store.base import put_if_absent
 
 ANSWER = "rapport.control.answer"
 SOURCE = "answers"
@@ -50,7 +50,7 @@ class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
 
 def answer_secret(records: SecretRecords) -> bytes:
     """The node's secret for answer links: made once, kept in its records, never logged."""
-    return keep_first(records, _TABLE, _KEY, secrets.token_bytes(32))
+    return put_if_absent(records, _TABLE, _KEY, secrets.token_bytes(32))
 
 
 def answer_token(secret: bytes, message: str, peer: str) -> str:

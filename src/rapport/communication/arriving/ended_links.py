@@ -17,8 +17,7 @@ from rapport.communication.arriving.inbox_links import LONGEST_DAYS
 from rapport.communication.aside import run_aside
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
-from rapport.store.base import Delete, Put, RecordStore
-from rapport.store.guarding import Guard, GuardFailed, as_guarded
+from rapport.store.base import Delete, Guard, GuardFailed, Put, RecordStore, as_guarded
 
 _TABLE = "inbox.links"
 _PAGE = 500

@@ -22,8 +22,7 @@ from rapport.core.codec import as_trusted
 from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event
-from rapport.store.base import Change, Delete, Put, RecordStore
-from rapport.store.records import check_changes
+from rapport.store.base import Change, Delete, Put, RecordStore, check_changes
 
 TABLE = "communication"
 OUTBOX = "outbox"

@@ -14,7 +14,7 @@ import msgspec
 from rapport.communication.history.rows import Fold, LedgerRow, MessageRow, Said, read_said
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
-from rapport.store.derived_rows import IN_MEMORY, DerivedRows, Row, Shape, Where
+from rapport.store.derived_rows import IN_MEMORY, DerivedRow, DerivedRows, RowCondition, TableShape
 
 LEDGER_FILE = "ledger.sqlite"
 LOG = "log"
@@ -26,7 +26,7 @@ MESSAGE_ORDER = ("time", "first")
 _NEVER = 1 << 62
 
 _SHAPES = {
-    ROWS: Shape(
+    ROWS: TableShape(
         _ROW_FIELDS,
         ("message", "peer", "address"),
         (
@@ -37,7 +37,7 @@ _SHAPES = {
             ("policy", *ROW_ORDER),
         ),
     ),
-    MESSAGES: Shape(
+    MESSAGES: TableShape(
         _MESSAGE_FIELDS,
         ("message",),
         (
@@ -47,7 +47,7 @@ _SHAPES = {
             ("conversation", *MESSAGE_ORDER),
         ),
     ),
-    LINES: Shape(("message", "position"), ("message", "position")),
+    LINES: TableShape(("message", "position"), ("message", "position")),
 }
 
 S = TypeVar("S", LedgerRow, MessageRow)
@@ -85,17 +85,17 @@ class LedgerIndex:
         fold = self._loaded(said)
         for each in said:
             fold.take(each)
-        writes: dict[str, list[Row]] = {
+        writes: dict[str, list[DerivedRow]] = {
             MESSAGES: [msgspec.structs.astuple(row) for row in fold.messages.values()],
             ROWS: [msgspec.structs.astuple(row) for row in fold.rows.values()],
             LINES: [(each.message, each.position) for each in said],
         }
         gone = {ROWS: sorted(fold.gone)}
-        return self._kept.take_in(LOG, before, page[-1].position, writes, gone)
+        return self._kept.ingest(LOG, before, page[-1].position, writes, gone)
 
     def begin_anew(self) -> None:
         """Forgets everything."""
-        self._kept.begin_anew(LOG)
+        self._kept.reset(LOG)
 
     def prune(self, first_kept: int) -> None:
         """Lets go of messages of which the log keeps nothing any more."""
@@ -159,7 +159,7 @@ def cursor_after(row: LedgerRow | MessageRow) -> str:
     return f"{row.time}-{second}"
 
 
-def _where(question: Question, order: tuple[str, ...]) -> list[Where]:
+def _where(question: Question, order: tuple[str, ...]) -> list[RowCondition]:
     """The conditions of a question; columns that are the same first, as the indexes have them."""
     is_row = order is ROW_ORDER
     same = [
@@ -173,13 +173,13 @@ def _where(question: Question, order: tuple[str, ...]) -> list[Where]:
         )
         if value
     ]
-    found = [Where((column,), "=", (value,)) for column, value in same]
+    found = [RowCondition((column,), "=", (value,)) for column, value in same]
     if question.since:
-        found.append(Where(("time",), ">=", (question.since,)))
+        found.append(RowCondition(("time",), ">=", (question.since,)))
     if question.until:
-        found.append(Where(("time",), "<", (question.until,)))
+        found.append(RowCondition(("time",), "<", (question.until,)))
     if question.after:
-        found.append(Where(order, "<", _read_cursor(question.after)))
+        found.append(RowCondition(order, "<", _read_cursor(question.after)))
     return found
 
 
@@ -210,7 +210,7 @@ def _read_cursor(text: str) -> tuple[int, int]:
         ) from None
 
 
-def _as(kind: type[S], row: Row) -> S:
+def _as(kind: type[S], row: DerivedRow) -> S:
     values: dict[str, Any] = dict(zip(kind.__struct_fields__, row, strict=True))
     if kind is MessageRow:
         values["urgent"] = bool(values["urgent"])

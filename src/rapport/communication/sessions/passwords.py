@@ -20,8 +20,7 @@ from rapport.communication.sessions.turns import Turns
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier
-from rapport.store.base import Put, RecordStore
-from rapport.store.guarding import Guard, GuardFailed, as_guarded
+from rapport.store.base import Guard, GuardFailed, Put, RecordStore, as_guarded
 
 _TABLE = "passwords"
 LEAST_CHARACTERS = 8

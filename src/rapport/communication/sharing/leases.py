@@ -26,8 +26,16 @@ from rapport.communication.sharing.shares import (
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Change, Delete, Put, RecordStore
-from rapport.store.guarding import Guard, GuardFailed, as_guarded, keep_first
+from rapport.store.base import (
+    Change,
+    Delete,
+    Guard,
+    GuardFailed,
+    Put,
+    RecordStore,
+    as_guarded,
+    put_if_absent,
+)
 
 # In this order in the store, leases first: who guards one and changes the other never meets
 # somebody who does it the other way round.
@@ -170,7 +178,7 @@ class ShareLeases:
 
     def _check(self) -> None:
         count = str(self._settings.count).encode()
-        kept = keep_first(self._records, _SETTINGS, _COUNT, count)
+        kept = put_if_absent(self._records, _SETTINGS, _COUNT, count)
         if kept != count:
             raise InvalidInput(
                 f"the work is divided into {kept.decode()} shares, not {count.decode()}",

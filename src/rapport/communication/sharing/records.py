@@ -15,8 +15,7 @@ from rapport.communication.delivering.transaction import OUTBOX, TABLE, Outgoing
 from rapport.communication.sharing.events import OUTPUT
 from rapport.communication.sharing.leases import HeldShare
 from rapport.core.event import Event
-from rapport.store.base import Change, Delete, Put
-from rapport.store.guarding import Guard, GuardedRecordStore
+from rapport.store.base import Change, Delete, Guard, GuardedRecordStore, Put
 
 OWN = frozenset(
     {

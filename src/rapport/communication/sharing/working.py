@@ -38,8 +38,7 @@ from rapport.communication.sharing.sending import Sends, leased
 from rapport.communication.sharing.shares import ShareSettings
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, first_of
-from rapport.store.base import RecordStore
-from rapport.store.guarding import GuardFailed, as_guarded
+from rapport.store.base import GuardFailed, RecordStore, as_guarded
 
 MakeEngine = Callable[[Channels, RecordStore], CommunicationEngine]
 """An engine over the channels and records of one share."""

@@ -25,7 +25,7 @@ from rapport.mediation.model.conversions import Chain, Conversion
 from rapport.mediation.model.feeding import fed_by, remembers
 from rapport.mediation.model.finding import ContextLookup
 from rapport.policy.ontology import Ontology
-from rapport.tables.loaded import Lookup
+from rapport.tables.loaded_table import KeyedRows
 
 _WITH_MEMORY = ("homeassistant",)
 """Formats that read an event by what earlier ones said."""
@@ -36,7 +36,7 @@ class SentTables:
 
     revision = 0
 
-    def __init__(self, lookups: Mapping[str, Lookup], keys: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, lookups: Mapping[str, KeyedRows], keys: Mapping[str, Sequence[str]]) -> None:
         self._lookups, self._keys = dict(lookups), dict(keys)
 
     def lookup(self, table: str, key: str, column: str) -> str | None:
@@ -52,7 +52,7 @@ class SentTables:
         """All keys that can be looked up; empty for a table that there is not."""
         return self._keys.get(table, ())
 
-    def _named(self, table: str) -> Lookup:
+    def _named(self, table: str) -> KeyedRows:
         found = self._lookups.get(table)
         if found is None:
             raise UnknownName("table", table, list(self._lookups))

@@ -20,10 +20,9 @@ from rapport.kernel.toml import TomlFile
 from rapport.pipeline.sources.filters import Condition, may_hold
 from rapport.pipeline.sources.planning import Piece, Span
 from rapport.pipeline.sources.reading import Chunk
-from rapport.store.base import Block
-from rapport.store.routed import LogReader
-from rapport.store.segments.reading import LOGS
-from rapport.store.segments.tailing import SegmentLogReader
+from rapport.store.base import Block, LogReader
+from rapport.store.segment_files import LOGS
+from rapport.store.segment_store import SegmentLogReader
 
 _log = get_logger(__name__)
 

@@ -12,7 +12,7 @@ from rapport.core.times import format_time
 from rapport.policy.explaining.tables_then import TablesBefore
 from rapport.policy.explaining.verdict import Note
 from rapport.policy.rows_on_record import TablesOfRecord, version_at, versions_on_record
-from rapport.tables.recorded_rows import RowsVersion, TableRows
+from rapport.tables.row_history import RowsVersion, TableRows
 from rapport.tables.tables import Tables
 
 _MOST_EVENTS = 5_000

@@ -44,7 +44,7 @@ from rapport.policy.replaying.causes import Behind
 from rapport.policy.replaying.replay import ReplayResult, Span
 from rapport.policy.rows_on_record import versions_on_record
 from rapport.policy.runners.base import END_OF_TIME
-from rapport.tables.recorded_rows import RowsPlace
+from rapport.tables.row_history import RowsPosition
 from rapport.tables.tables import Tables
 
 EVENTS, DETECTIONS = "events", "detections"
@@ -161,7 +161,7 @@ class LiveReplay:
             for version in self.then.versions[1:]
         ]
 
-    def _place_of(self, rows: RowsPlace, resets: Sequence[TimeReset]) -> Place:
+    def _place_of(self, rows: RowsPosition, resets: Sequence[TimeReset]) -> Place:
         """Rows are recorded with the watermark of their place, not with the resets before it."""
         before = [
             one

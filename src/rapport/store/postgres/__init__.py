@@ -1,1 +1,0 @@
-"""Logs and records in PostgreSQL: several processes may write one log. [CH-13]"""

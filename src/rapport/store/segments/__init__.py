@@ -1,1 +1,0 @@
-"""Logs as segment files on disk, one writing process. [CH-13]"""
