@@ -86,10 +86,11 @@ _MAY_BLOCK = {
     "rapport/channel/backends/choosing.py": {"open_channels", "open_reading", "read_interceptors"},
     "rapport/communication/api/opening.py": {"assembly"},
     "rapport/channel/logged/shared.py": {"off_loop"},
-    "rapport/channel/logged/writer.py": {"_write_lone"},
+    "rapport/channel/logged/writer.py": {"_write_lone", "write"},
     "rapport/mediation/holding/scratch.py": {"get", "apply", "page", "_move_to_file"},
 }
-"""Opening and closing: nothing else runs on the loop then. Memory channels have no thread. A lone
+"""Opening and closing: nothing else runs on the loop then. Memory channels have no thread, and
+"write" of the writer that has none keeps its index in memory. A lone
 append is written where it is while the disk is fast. What quarantine spills into its scratch file
 is never synced.
 """

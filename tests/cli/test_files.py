@@ -53,7 +53,7 @@ def test_what_stands_in_the_way_of_writing_is_told(tmp_path: Path) -> None:
     [
         ["publish", "{folder}/rows.jsnl", "--channel", "lab", "--url", "http://127.0.0.1:1"],
         ["import", "{folder}/rows.jsnl", "--guess"],
-        ["interpretation", "declare", "{folder}/rows.json", "--site", "{site}"],
+        ["mediate", "declare", "{folder}/rows.json", "--site", "{site}"],
         ["policy", "register", "{folder}/rows.jsnl", "--site", "{site}"],
         ["info", "set", "{folder}/rows.jsnl", "ALARM"],
         ["ontology", "import", "{folder}/rows.jsnl"],

@@ -29,7 +29,7 @@ from rapport.core.errors import (
 
 OK, PROBLEMS, WRONG_USE = 0, 1, 2
 INTERRUPTED, UNREAD = 130, 141
-_LISTS = ("list", "quarantine")
+_LISTS = ("quarantine", "list")
 """Commands that show what those beside them are about."""
 
 app = App(
