@@ -125,6 +125,7 @@ class LeasedTakes:
         that are none.
         """
         _check(answers)
+        answers = msgspec.structs.replace(answers, lease_ms=min(answers.lease_ms, LONGEST_LEASE_MS))
         positions = positions_of(answers)
         async with self._taker.alone(name):
             settlement = await self._settled(name, answers, positions)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from rapport.channel.requesting.batch import LONGEST_LEASE_MS
 from rapport.core.errors import InvalidInput, LeaseExpired, RapportError
 
 _LITTLE = 64
@@ -194,7 +193,7 @@ class MessageLeases:
             if current is None or current.lease != lease:
                 stale.append(id)
             elif position not in returned and position not in acked:
-                until_ms = max(current.until_ms, now_ms + min(answers.lease_ms, LONGEST_LEASE_MS))
+                until_ms = max(current.until_ms, now_ms + answers.lease_ms)
                 renewed[position] = msgspec.structs.replace(current, until_ms=until_ms)
         return Settlement(tuple(sorted(set(acked))), returned, tuple(stale), renewed, known)
 
