@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.requesting.batch import Request
+from rapport.channel.requests.request import Request
 from rapport.client import DirectSink, DirectSource, Listener, ListenerSettings, Publisher
 from rapport.core.errors import (
     ChannelUnavailable,

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.agents.outbox import Outbox
-from rapport.channel.agents.outbox_reading import inspect_outbox
+from rapport.channel.agents.outbox import Outbox, inspect_outbox
 from rapport.client import AsyncPublisher, Event, Publisher, PublisherSettings
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.kernel.clock import SystemClock

@@ -14,8 +14,8 @@ from urllib.error import HTTPError
 import pytest
 from structlog.testing import capture_logs
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.detection import DETECTED
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event, make_event

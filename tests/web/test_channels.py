@@ -10,8 +10,8 @@ from io import BytesIO, TextIOWrapper
 
 import pytest
 
-from rapport.channel.dead.letters import bury
-from rapport.channel.reading import serve
+from rapport.channel.consumers import serve
+from rapport.channel.dead_letters import bury
 from rapport.cli.main import run
 from rapport.kernel.clock import SystemClock
 

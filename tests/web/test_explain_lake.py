@@ -13,8 +13,8 @@ import pytest
 
 from rapport.channel.access.rights import LOCAL
 from rapport.channel.channel import Channels
-from rapport.channel.export.channels import export_channels
-from rapport.channel.finding.causes import CauseNode
+from rapport.channel.event_lookup import CauseNode
+from rapport.channel.export.lake_export import export_channels
 from rapport.cli.main import run as command
 from rapport.core.detection import DETECTED
 from rapport.core.errors import InvalidInput, Unavailable

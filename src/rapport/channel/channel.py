@@ -1,10 +1,12 @@
 """A channel: a named, durable, ordered log of events with an append side and a read side. [CH-1,
 CH-6]
+
+A stretch of a channel, however large its events are. [CH-1]
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -13,7 +15,7 @@ from rapport.core.event import BareStored, Event, Gap, StoredEvent
 from rapport.core.packed_events import Carried
 
 
-class Appended(msgspec.Struct, frozen=True):
+class AppendResult(msgspec.Struct, frozen=True):
     """What append did: `positions[i]` of the i-th event (that of the first copy when it was a
     duplicate; 0 when a publisher's own count told so and the first copy is no longer known).
     """
@@ -27,7 +29,7 @@ class Channel(Protocol):
 
     name: str
 
-    async def append(self, events: Sequence[Event]) -> Appended:
+    async def append(self, events: Sequence[Event]) -> AppendResult:
         """Makes the events durable, all or none, and returns; concurrent calls share one disk sync.
 
         Events whose (source, id) the channel has seen are dropped and counted.
@@ -49,7 +51,7 @@ class Channel(Protocol):
 
 
 @runtime_checkable
-class BareReading(Protocol):
+class HeaderlessReader(Protocol):
     """A channel that can leave headers out where they are not needed."""
 
     async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
@@ -59,7 +61,7 @@ class BareReading(Protocol):
 
 
 @runtime_checkable
-class GapReading(Protocol):
+class GapReader(Protocol):
     """A channel that tells what of a stretch it could not read."""
 
     def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
@@ -70,10 +72,10 @@ class GapReading(Protocol):
 
 def gaps_between(channel: Channel, after: int, through: int) -> Sequence[Gap]:
     """The gaps of a stretch that was read from a channel; none from one that cannot tell."""
-    return channel.gaps_between(after, through) if isinstance(channel, GapReading) else ()
+    return channel.gaps_between(after, through) if isinstance(channel, GapReader) else ()
 
 
-class PackedStretch(msgspec.Struct, frozen=True, gc=False):
+class PackedRange(msgspec.Struct, frozen=True, gc=False):
     """What is carried for packed events at consecutive positions that came in together."""
 
     first: int
@@ -87,15 +89,15 @@ class PackedStretch(msgspec.Struct, frozen=True, gc=False):
         return self.last - self.first + 1
 
 
-class PackedReading(Protocol):
+class PackedReader(Protocol):
     """A channel that knows for a moment what the makers of packed events carry along."""
 
-    def read_packed_after(self, position: int, *, limit: int) -> PackedStretch | None:
+    def read_packed_after(self, position: int, *, limit: int) -> PackedRange | None:
         """What is carried for packed events right after a position, up to `limit` of them; None
         when they are others, or it is known no more: then `read_after` has them.
         """
 
-    def let_packed_go(self, stretch: PackedStretch) -> None:
+    def let_packed_go(self, stretch: PackedRange) -> None:
         """Nobody else will ask for what is carried: it need not stay in memory."""
 
     def unpacked_after(self, position: int, *, limit: int) -> int:
@@ -156,3 +158,30 @@ class Channels(Protocol):
 
     async def close(self) -> None:
         """Waits for appends under way, then closes the stores."""
+
+
+async def pages_of(
+    channel: Channel, after: int, *, limit: int, last: int | None = None
+) -> AsyncIterator[list[StoredEvent]]:
+    """The events after a position, at most `limit` of them and none beyond `last`, in portions of
+    bounded size; what is not there any more is passed over.
+    """
+    left = limit
+    while last is None or after < last:
+        page = await channel.read_after(after, limit=left)
+        if not page:
+            return
+        found = page if last is None else [stored for stored in page if stored.position <= last]
+        if found:
+            yield found
+        after, left = page[-1].position, left - len(page)
+        if left <= 0:
+            return
+
+
+async def events_between(channel: Channel, first: int, last: int) -> list[StoredEvent]:
+    """The events at positions `first` to `last` that are still there; costs their memory."""
+    found: list[StoredEvent] = []
+    async for page in pages_of(channel, first - 1, limit=last - first + 1, last=last):
+        found += page
+    return found

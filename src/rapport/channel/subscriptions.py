@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
-from rapport.channel.channel import BareReading, Channel
+from rapport.channel.channel import Channel, HeaderlessReader
 from rapport.core.errors import ChannelUnavailable, Corrupt, InvalidInput
 from rapport.core.event import BareStored, StoredEvent
 from rapport.store.base import Change, Put, RecordStore
@@ -117,7 +117,7 @@ class LoggedSubscription:
     ) -> Sequence[StoredEvent | BareStored]:
         """See Subscription."""
         source = self._source
-        if isinstance(source, BareReading) and source.last_position() > self._handed_out:
+        if isinstance(source, HeaderlessReader) and source.last_position() > self._handed_out:
             bare = await source.read_bare_after(self._handed_out, limit=limit)
             if bare:
                 self._note_skipped(bare)

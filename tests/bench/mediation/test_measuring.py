@@ -24,7 +24,7 @@ from rapport.bench.mediation.ways import (
     Once,
     Way,
 )
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.cli.bench import NAMES
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock

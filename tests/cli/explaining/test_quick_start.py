@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec import convert
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.cli.local import read_channels
 from rapport.cli.main import run
 from rapport.core.detection import DETECTED, Detection

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.finding.id_prefix import whole_id
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.local import open_memory
+from rapport.channel.event_lookup import whole_id
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, make_event

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.query.own_terms import explain_own_terms
 from rapport.channel.query.parser import parse_condition
+from rapport.channel.query.query_kinds import explain_own_terms
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError, SiteError
 from rapport.core.schema import AttributeType

@@ -14,7 +14,7 @@ from rapport.bench.peers.peer import BATCH, CLOCK, Figures, measure
 from rapport.bench.peers.postgres import postgres_peer
 from rapport.bench.peers.redis import redis_peer
 from rapport.bench.results import Result, absent, rate
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.event import Event
 
 MOST_AHEAD = 1.5

@@ -1,4 +1,13 @@
-"""The background thread of a publisher: reads the outbox, sends, settles. [CH-5]
+"""The sliding window of the publisher agent: what to send next, and what an answer means. Pure.
+[CH-5]
+
+Two marks: last sent, last acknowledged. One request is under way at a time and always begins right
+behind the last acknowledged event. So whatever is lost, doubled or late on the way, the sink never
+sees an event before the ones ahead of it, and may drop everything up to the highest it has.
+
+The node's publish door as a publisher sees it: a request, an answer, nothing raised. [CH-5]
+
+The background thread of a publisher: reads the outbox, sends, settles. [CH-5]
 
 A thin shell: what to do is decided by `Window`, what an answer means by `SinkDoor`.
 """
@@ -6,19 +15,268 @@ A thin shell: what to do is decided by `Window`, what an answer means by `SinkDo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
+from urllib.parse import quote
 
 import msgspec
 
-from rapport.channel.agents.outbox import Outbox
-from rapport.channel.agents.outbox_reading import Numbered, RejectedEvent
-from rapport.channel.agents.sink_door import SinkDoor
-from rapport.channel.agents.window import Failed, Moved, Pause, Ready, Reason, Taken, Window
+from rapport.channel.agents.connection import (
+    FIRST_PAUSE_MS,
+    LONGEST_PAUSE_MS,
+    RETRY_STATUSES,
+    TIMEOUT_SECONDS,
+    CallBarred,
+    CallFailed,
+    NodeConnection,
+    Reason,
+    pause_ms,
+    problem_reason,
+    retry_after_ms,
+)
+from rapport.channel.agents.outbox import NumberedEvent, Outbox, RejectedEvent
+from rapport.channel.log.sequences import SEQUENCE
+from rapport.core.codec import to_cloudevent
 from rapport.core.errors import RapportError
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
+
+MOST_EVENTS = 1_000
+"""Events in one request at most: more saves little, and a lost answer repeats all of them."""
+
+
+_STEADY = 16
+"""Requests taken in a row before one twice as large is tried again after a 413."""
+
+
+class EventsAccepted(msgspec.Struct, frozen=True):
+    """The sink has all events of the request."""
+
+
+class EventsRefused(msgspec.Struct, frozen=True):
+    """The sink will never take the request as it is: one of its events is bad."""
+
+    reason: Reason
+
+
+class RequestTooLarge(msgspec.Struct, frozen=True):
+    """The request is larger than the sink takes."""
+
+    reason: Reason
+
+
+SinkAnswer = EventsAccepted | EventsRefused | RequestTooLarge | CallFailed | CallBarred
+
+
+class SendRange(msgspec.Struct, frozen=True):
+    """Events `first` to `last` may be sent; fewer from the front is fine. Then call `begin`."""
+
+    first: int
+    last: int
+
+
+class PauseSending(msgspec.Struct, frozen=True):
+    """Nothing may be sent before this time."""
+
+    until_ms: int
+
+
+class NothingToSend(msgspec.Struct, frozen=True):
+    """Nothing to do until there is a new event, an answer, or somebody resumes."""
+
+
+class WindowProgress(msgspec.Struct, frozen=True):
+    """Everything up to `acknowledged` is settled; that very event was rejected if there is a
+    reason.
+    """
+
+    acknowledged: int
+    rejected: Reason | None = None
+
+
+class SendWindow:
+    """Holds the two marks and how large the next request may be. Time and chance are arguments."""
+
+    def __init__(
+        self,
+        acknowledged: int,
+        *,
+        most_events: int = MOST_EVENTS,
+        first_pause_ms: int = FIRST_PAUSE_MS,
+        longest_pause_ms: int = LONGEST_PAUSE_MS,
+    ) -> None:
+        self.acknowledged = self.sent = acknowledged
+        self.trouble: Reason | None = None
+        """Why the last request was not taken; None after one that was."""
+        self.stopped = False
+        """Whether nothing is sent until `resume`."""
+        self.resume_at_ms: int | None = None
+        self._most, self._first_pause, self._longest_pause = (
+            most_events,
+            first_pause_ms,
+            longest_pause_ms,
+        )
+        self._size = self._ceiling = most_events
+        self._suspected = 0
+        """An event at or before this one, and after the acknowledged, is bad; 0 when none is."""
+        self._number = self._failures = self._taken_in_row = 0
+
+    def next_step(self, newest: int, now_ms: int) -> SendRange | PauseSending | NothingToSend:
+        """What to do now, given the newest event there is."""
+        if self.stopped or self.sent > self.acknowledged or newest <= self.acknowledged:
+            return NothingToSend()
+        if self.resume_at_ms is not None:
+            if now_ms < self.resume_at_ms:
+                return PauseSending(self.resume_at_ms)
+            self.resume_at_ms = None
+        return SendRange(self.acknowledged + 1, min(newest, self.acknowledged + self._limit()))
+
+    def begin(self, last: int) -> int:
+        """Notes that everything up to `last` is on its way; returns the number of the request."""
+        self.sent = last
+        self._number += 1
+        return self._number
+
+    def answered(
+        self, number: int, answer: SinkAnswer, now_ms: int, chance: float
+    ) -> WindowProgress | None:
+        """Takes in an answer; what it settles has to be made durable by the caller.
+
+        Answers to earlier requests, and second ones, change nothing. `chance` (0 to 1) spreads the
+        pauses of many publishers that lost the same sink.
+        """
+        if number != self._number or self.sent == self.acknowledged:
+            return None
+        first, last = self.acknowledged + 1, self.sent
+        self.sent = self.acknowledged
+        alone = first == last
+        match answer:
+            case EventsAccepted():
+                return self._take(last)
+            case EventsRefused(reason) | RequestTooLarge(reason) if alone:
+                return self._settle_rejected(reason)
+            case EventsRefused():
+                self._suspected, self._failures = last, 0
+            case RequestTooLarge():
+                self._size = self._ceiling = (last - self.acknowledged) // 2
+                self._failures = self._taken_in_row = 0
+            case CallBarred(reason):
+                self.stopped, self.trouble = True, reason
+            case CallFailed(reason, retry_after_ms):
+                self.trouble = reason
+                self.resume_at_ms = now_ms + pause_ms(
+                    self._failures, self._first_pause, self._longest_pause, chance, retry_after_ms
+                )
+                self._failures += 1
+        return None
+
+    def resume(self) -> None:
+        """Sends again at once, after a stop or in the middle of a pause."""
+        self.stopped, self.resume_at_ms, self._failures = False, None, 0
+
+    def _limit(self) -> int:
+        """How many events the next request may hold: half of the stretch that has a bad one."""
+        if self._suspected > self.acknowledged:
+            return max((self._suspected - self.acknowledged) // 2, 1)
+        return self._size
+
+    def _take(self, last: int) -> WindowProgress:
+        self.acknowledged = self.sent = last
+        self._failures, self.trouble = 0, None
+        self._taken_in_row += 1
+        if self._taken_in_row >= _STEADY and self._ceiling < self._most:
+            self._ceiling, self._taken_in_row = min(self._ceiling * 2, self._most), 0
+        self._size = min(self._size * 2, self._ceiling)
+        return WindowProgress(last)
+
+    def _settle_rejected(self, reason: Reason) -> WindowProgress:
+        """One event alone was not taken. The next ones are tried in small requests first: where
+        one is bad, many may be, and then each costs one request instead of a search.
+        """
+        self.acknowledged = self.sent = self.acknowledged + 1
+        self._suspected, self._size, self._taken_in_row = 0, 1, 0
+        self._ceiling = self._most
+        self._failures, self.trouble = 0, None
+        return WindowProgress(self.acknowledged, reason)
+
+
+_MOST_ANSWER_BYTES = 4 * 1024 * 1024
+_BATCH = "application/cloudevents-batch+json"
+_BAD_EVENT = frozenset((400, 422))
+
+
+class _AppendedPositions(msgspec.Struct):
+    """What the door answers when all is on disk."""
+
+    positions: list[int]
+
+
+class SinkEndpoint:
+    """Where a publisher delivers. `send` belongs to one thread; `interrupt` may come from any."""
+
+    def __init__(
+        self, url: str, channel: str, token: str = "", *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> None:
+        self._line = NodeConnection(url, token, most_answer_bytes=_MOST_ANSWER_BYTES)
+        self._path = f"/channels/{quote(channel, safe='')}/events"
+        self._timeout = timeout_seconds
+        self.hang_up, self.interrupt = self._line.hang_up, self._line.interrupt
+
+    @property
+    def token(self) -> str:
+        """The bearer token; another one counts from the next request on."""
+        return self._line.token
+
+    @token.setter
+    def token(self, token: str) -> None:
+        self._line.token = token
+
+    def send(self, events: Sequence[NumberedEvent]) -> SinkAnswer:
+        """Posts the events as one request; a failure is an answer too."""
+        try:
+            body = encode_batch(events)
+        except (ValueError, TypeError) as error:
+            return EventsRefused(Reason("event.bad_data", f"cannot be written as JSON: {error}"))
+        reply = self._line.post(self._path, body, _BATCH, self._timeout)
+        if isinstance(reply, CallFailed):
+            return reply
+        return read_answer(reply.status, reply.retry_after, reply.body, len(events))
+
+
+def encode_batch(events: Sequence[NumberedEvent]) -> bytes:
+    """A JSON array of CloudEvents with the attributes that tell repetitions."""
+    return msgspec.json.encode(
+        [{**to_cloudevent(one.event), SEQUENCE: str(one.sequence)} for one in events]
+    )
+
+
+def read_answer(status: int, retry_after: str | None, body: bytes, count: int) -> SinkAnswer:
+    """What an HTTP answer to `count` events means. Pure.
+
+    A 200 counts only when it comes from a node: any portal on the way says 200 to everything.
+    """
+    if status == 200:
+        return _check_taken(body, count)
+    reason = problem_reason(status, body)
+    if status in _BAD_EVENT:
+        return EventsRefused(reason)
+    if status == 413:
+        return RequestTooLarge(reason)
+    if status >= 500 or status in RETRY_STATUSES:
+        return CallFailed(reason, retry_after_ms(retry_after))
+    return CallBarred(reason)
+
+
+def _check_taken(body: bytes, count: int) -> SinkAnswer:
+    try:
+        positions = msgspec.json.decode(body, type=_AppendedPositions).positions
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        positions = []
+    if len(positions) == count:
+        return EventsAccepted()
+    return CallFailed(Reason("http.strange_answer", "what answers at this address is not a node"))
+
 
 _log = get_logger(__name__)
 
@@ -29,7 +287,7 @@ _JOIN_SECONDS = 5.0
 Activity = Literal["idle", "sending", "pausing", "stopped", "closed"]
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class DeliveryStatus(msgspec.Struct, frozen=True):
     """How the delivery stands: what is done now, what went wrong last, when it is tried again."""
 
     activity: Activity
@@ -43,10 +301,10 @@ class Courier:
     def __init__(
         self,
         outbox: Outbox,
-        door: SinkDoor,
+        door: SinkEndpoint,
         clock: Clock,
         chance: Chance,
-        make_window: Callable[[int], Window],
+        make_window: Callable[[int], SendWindow],
     ) -> None:
         self._outbox, self._door, self._clock, self._chance = outbox, door, clock, chance
         self._make_window = make_window
@@ -82,19 +340,19 @@ class Courier:
             )
         return self._outbox.settled >= sequence
 
-    def delivery(self) -> Delivery:
+    def delivery(self) -> DeliveryStatus:
         """How it stands now."""
         window = self._window
         if self._ended:
-            return Delivery("closed", window.trouble)
+            return DeliveryStatus("closed", window.trouble)
         if window.stopped:
-            return Delivery("stopped", window.trouble)
+            return DeliveryStatus("stopped", window.trouble)
         if window.sent > window.acknowledged:
-            return Delivery("sending", window.trouble)
+            return DeliveryStatus("sending", window.trouble)
         if window.resume_at_ms is not None:
             left_ms = max(window.resume_at_ms - self._now_ms(), 0)
-            return Delivery("pausing", window.trouble, left_ms)
-        return Delivery("idle", window.trouble)
+            return DeliveryStatus("pausing", window.trouble, left_ms)
+        return DeliveryStatus("idle", window.trouble)
 
     def end(self) -> None:
         """Ends the thread; a request under way is broken off, and its events stay in the outbox."""
@@ -119,9 +377,9 @@ class Courier:
         with self._bell:
             self._rung = False
             step = self._window.next_step(self._outbox.last, now_ms)
-        if isinstance(step, Ready):
+        if isinstance(step, SendRange):
             self._send(step)
-        elif isinstance(step, Pause):
+        elif isinstance(step, PauseSending):
             self._wait((step.until_ms - now_ms) / 1_000)
         else:
             self._wait(None)
@@ -139,21 +397,21 @@ class Courier:
                 seconds,
             )
 
-    def _send(self, ready: Ready) -> None:
+    def _send(self, ready: SendRange) -> None:
         events = self._outbox.read_waiting(ready.first, ready.last, most_bytes=REQUEST_BYTES)
         number = self._window.begin(events[-1].sequence if events else ready.last)
         # Nothing left of them: the disk lost these events, `Outbox.problems` says where.
-        answer = self._door.send(events) if events else Taken()
+        answer = self._door.send(events) if events else EventsAccepted()
         with self._bell:
             moved = self._window.answered(number, answer, self._now_ms(), self._chance.random())
-        if isinstance(answer, Failed):
+        if isinstance(answer, CallFailed):
             _log.info("delivery failed", why=answer.reason.message)
         if moved is not None:
             self._settle(moved, events)
         with self._bell:
             self._bell.notify_all()
 
-    def _settle(self, moved: Moved, events: list[Numbered]) -> None:
+    def _settle(self, moved: WindowProgress, events: list[NumberedEvent]) -> None:
         rejected = None
         if moved.rejected is not None and events:
             _log.warning("event rejected", id=events[0].event.id, why=moved.rejected.message)

@@ -9,12 +9,17 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.agents.listener_state import Got
-from rapport.channel.agents.node_line import TIMEOUT_SECONDS
-from rapport.channel.agents.source_door import SourceDoor
-from rapport.channel.agents.window import FIRST_PAUSE_MS, Barred, Failed, Reason
-from rapport.channel.requesting.batch import DEFAULT_TRIES, Batch, Request, check_request
-from rapport.channel.requesting.message_leases import Answers
+from rapport.channel.agents.connection import (
+    FIRST_PAUSE_MS,
+    TIMEOUT_SECONDS,
+    CallBarred,
+    CallFailed,
+    Reason,
+)
+from rapport.channel.agents.listener_state import BatchReceived
+from rapport.channel.agents.listener_threads import SourceEndpoint
+from rapport.channel.requests.leases import Answers
+from rapport.channel.requests.request import DEFAULT_TRIES, Batch, Request, check_request
 from rapport.core.errors import InvalidInput, StoreUnavailable, Unavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock, SystemClock
@@ -78,8 +83,8 @@ class LeasedListener:
         check_request(self._request)
         self._clock: Clock = clock or SystemClock()
         self._asking, self._answering = threading.Lock(), threading.Lock()
-        self._asks = SourceDoor(url, channel, token, timeout_seconds=request_seconds)
-        self._answers = SourceDoor(url, channel, token, timeout_seconds=request_seconds)
+        self._asks = SourceEndpoint(url, channel, token, timeout_seconds=request_seconds)
+        self._answers = SourceEndpoint(url, channel, token, timeout_seconds=request_seconds)
         self._ended = threading.Event()
         self._worker: threading.Thread | None = None
         self.trouble: Reason | None = None
@@ -165,7 +170,7 @@ class LeasedListener:
         asked = msgspec.structs.replace(self._request, max_messages=count, wait_ms=wait_ms)
         with self._asking:
             answer = self._asks.request(asked)
-        if isinstance(answer, Got):
+        if isinstance(answer, BatchReceived):
             self.trouble = None
             for gap in answer.batch.gaps:
                 _log.warning(
@@ -176,7 +181,7 @@ class LeasedListener:
                 )
             return _leased_events(answer.batch)
         self.trouble = answer.reason
-        if isinstance(answer, Barred):
+        if isinstance(answer, CallBarred):
             raise _refused(answer.reason)
         return []
 
@@ -187,9 +192,9 @@ class LeasedListener:
             self._check_open()
             with self._answering:
                 settled = self._answers.settle(answers)
-            if isinstance(settled, Barred):
+            if isinstance(settled, CallBarred):
                 raise _refused(settled.reason)
-            if not isinstance(settled, Failed):
+            if not isinstance(settled, CallFailed):
                 return not settled.stale
             if self._now() >= deadline:
                 raise Unavailable(

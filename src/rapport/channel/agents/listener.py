@@ -1,4 +1,7 @@
-"""The listener agent: what a query finds, handed over by callback or on request. [CH-7]"""
+"""Opening a listener: its first request, its place, its state. [CH-7]
+
+The listener agent: what a query finds, handed over by callback or on request. [CH-7]
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,118 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import msgspec
+
 from rapport.channel.agents.leased_listener import LeasedListener
-from rapport.channel.agents.listener_cache import ReceivedEvent
-from rapport.channel.agents.listener_fetcher import Fetcher, OnGap, Source
-from rapport.channel.agents.listener_opening import (
-    make_listening,
-    open_place,
-    opening_request,
-    what_helps,
+from rapport.channel.agents.listener_directory import (
+    PLACE_NAME,
+    FailedEvent,
+    ListenedQuery,
+    ListenerDirectory,
 )
-from rapport.channel.agents.listener_place import FailedEvent
-from rapport.channel.agents.listener_pusher import Callback, Care, OnFailure, Pusher
-from rapport.channel.agents.listener_reception import Reception
-from rapport.channel.agents.listener_settings import (
+from rapport.channel.agents.listener_state import (
     Acknowledging,
     Activity,
+    ListenerCache,
+    ListenerMachine,
     ListenerSettings,
     ListenerStatus,
+    ReceivedEvent,
+    ResumePoint,
     check_settings,
 )
-from rapport.channel.agents.listener_state import StandsAt
-from rapport.channel.agents.source_door import SourceDoor
+from rapport.channel.agents.listener_threads import (
+    Callback,
+    CallbackPolicy,
+    ListenerCore,
+    ListenerFetcher,
+    ListenerPusher,
+    ListenerSource,
+    OnFailure,
+    OnGap,
+    SourceEndpoint,
+)
+from rapport.channel.query.query_kinds import SQL, TEMPLATE, make_query
+from rapport.channel.requests.request import Request, check_request, in_own_terms
+from rapport.channel.validation import check_channel_name
 from rapport.core.errors import InvalidInput, LeaseExpired, StoreUnavailable, Unavailable
 from rapport.core.event import Gap
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, SystemClock
+
+
+def opening_request(
+    channel: str,
+    query: str | dict[str, Any],
+    kind: str,
+    handback: str | None,
+    from_start: bool,
+    settings: ListenerSettings,
+    *,
+    interpretation: str = "",
+) -> Request:
+    """The request that begins; checked here so that a slip is told at once, not by the node. An
+    interpretation is part of the query, and so of the place.
+    """
+    check_channel_name(channel)
+    request = Request(
+        query=query,
+        kind=kind,
+        interpretation=interpretation,
+        handback=handback or "",
+        from_start=from_start,
+        max_messages=settings.batch_events,
+        lease_minutes=settings.remote_lease_minutes,
+    )
+    check_request(request)
+    if kind in ("", SQL, TEMPLATE):  # other kinds are plug-ins that only the node may have
+        make_query(kind, query)
+    return in_own_terms(channel, request)
+
+
+def make_machine(stands_at: ResumePoint, settings: ListenerSettings) -> ListenerMachine:
+    """The state to go on from."""
+    cache = ListenerCache(
+        stands_at.position, most_events=settings.most_events, most_bytes=settings.most_bytes
+    )
+    return ListenerMachine(
+        cache,
+        stands_at,
+        batch_events=settings.batch_events,
+        wait_ms=int(settings.wait_seconds * 1_000),
+        first_pause_ms=settings.first_pause_ms,
+        longest_pause_ms=settings.longest_pause_ms,
+    )
+
+
+def open_directory(
+    directory: str | Path | None, channel: str, opening: Request
+) -> ListenerDirectory | None:
+    """The place on disk, if one is wanted; raises what ListenerPlace raises."""
+    if directory is None:
+        return None
+    session = ListenedQuery(
+        channel=channel,
+        query=msgspec.json.encode(opening.query, order="sorted").decode(),
+        kind=opening.kind,
+        handback=opening.handback,
+    )
+    return ListenerDirectory(Path(directory), session)
+
+
+def refusal_hint(code: str, place: ListenerDirectory | None) -> str:
+    """What to do about a source that refuses us."""
+    if code.startswith("token.") and place is not None:
+        return (
+            "the source does not know our place any more (another node, or other data): "
+            f"delete {place.directory / PLACE_NAME} to begin with the query again"
+        )
+    if code.startswith("token."):
+        return "the source does not know our place any more: open a new listener"
+    if code.startswith("access."):
+        return "give a token with the right to subscribe: resume(token=...)"
+    return "change what is asked for, or resume() to try again"
+
 
 _CLOSE_SECONDS = 5.0
 _Function = TypeVar("_Function", bound=Callback)
@@ -73,7 +163,7 @@ class Listener:
         on_gap: OnGap | None = None,
         settings: ListenerSettings | None = None,
         clock: Clock | None = None,
-        source: Source | None = None,
+        source: ListenerSource | None = None,
     ) -> None:
         """`source` stands in for the node's door: anything that answers requests. With an
         `interpretation` the query is in its words, and so are the events. `on_gap(gap)` is called
@@ -90,14 +180,14 @@ class Listener:
             chosen,
             interpretation=interpretation,
         )
-        door = source or SourceDoor(url, channel, token, timeout_seconds=chosen.request_seconds)
+        door = source or SourceEndpoint(url, channel, token, timeout_seconds=chosen.request_seconds)
         self._clock: Clock = clock or SystemClock()
-        self._place = open_place(directory, channel, opening)
-        stands_at = (self._place.saved if self._place else None) or StandsAt()
-        self._reception = Reception(make_listening(stands_at, chosen), self._place, self._clock)
+        self._place = open_directory(directory, channel, opening)
+        stands_at = (self._place.saved if self._place else None) or ResumePoint()
+        self._reception = ListenerCore(make_machine(stands_at, chosen), self._place, self._clock)
         self._reception.state.renew(self._lease_end(lease))
         self._is_automatic = acknowledging == "automatic"
-        self._care = Care(
+        self._care = CallbackPolicy(
             acknowledges=self._is_automatic,
             attempts=chosen.attempts,
             first_pause_ms=chosen.retry_pause_ms,
@@ -106,8 +196,10 @@ class Listener:
         )
         self._source = door
         self._switching = threading.Lock()
-        self._pusher: Pusher | None = None
-        self._fetcher = Fetcher(self._reception, door, opening, Chance.from_machine(), on_gap)
+        self._pusher: ListenerPusher | None = None
+        self._fetcher = ListenerFetcher(
+            self._reception, door, opening, Chance.from_machine(), on_gap
+        )
 
     @staticmethod
     def leased(
@@ -132,7 +224,7 @@ class Listener:
                 if self._pusher is None:  # else somebody else was faster, and is ended too
                     self._check_open()
                     self._acknowledge_handed()
-                    self._pusher = Pusher(self._reception, callback, self._care)
+                    self._pusher = ListenerPusher(self._reception, callback, self._care)
                     self._pusher.start()
                     return
 
@@ -323,7 +415,7 @@ class Listener:
             raise Unavailable(
                 f"listening has stopped: {state.trouble.message}",
                 code=state.trouble.code,
-                hint=what_helps(state.trouble.code, self._place),
+                hint=refusal_hint(state.trouble.code, self._place),
             )
 
     def _check_open(self) -> None:

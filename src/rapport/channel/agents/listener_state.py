@@ -1,52 +1,173 @@
-"""What a listener does next, and what an answer means. Pure: time, chance and answers are
+"""Events on their way from the source to the application: waiting, handed over, acknowledged. Pure.
+[CH-7]
+
+Positions of a channel only grow. So whatever is asked twice, comes twice or comes late, an event
+that is not behind the newest one here has been here before, and is dropped.
+
+What a listener does next, and what an answer means. Pure: time, chance and answers are
 arguments. [CH-7]
 
 Two leases: the local one lasts as long as the application wants; the remote one is short and kept
 alive by asking. One request is under way at a time.
+
+What can be tuned of a listener, and how one stands. [CH-7]
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
-from rapport.channel.agents.listener_cache import Cache
-from rapport.channel.agents.window import (
+from rapport.channel.agents.connection import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
-    Barred,
-    Failed,
-    Idle,
-    Pause,
+    TIMEOUT_SECONDS,
+    CallBarred,
+    CallFailed,
     Reason,
     pause_ms,
 )
-from rapport.channel.requesting.batch import DEFAULT_LEASE_MINUTES, Batch
-from rapport.core.event import Gap, clip_gaps
+from rapport.channel.agents.courier import NothingToSend, PauseSending
+from rapport.channel.requests.request import (
+    DEFAULT_LEASE_MINUTES,
+    LONGEST_WAIT_MS,
+    MOST_MESSAGES,
+    Batch,
+)
+from rapport.core.errors import InvalidInput
+from rapport.core.event import Event, Gap, StoredEvent, clip_gaps
+
+_MOST_MARKS = 4_096
+_OVERHEAD_BYTES = 512
+"""Counted per event beside its data: the envelope."""
+
+
+class ReceivedEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event as a listener hands it over: where it stands in its channel (counted from 1), when
+    the channel received it (ms UTC), and what the listener gave to be handed back.
+    """
+
+    position: int
+    received: int
+    event: Event
+    handback: str = ""
+
+
+class ListenerCache:
+    """Holds what waits, and how far the application is. Bounded by its owner: see `has_room`."""
+
+    def __init__(self, acknowledged: int, *, most_events: int, most_bytes: int) -> None:
+        self.acknowledged = self.newest = acknowledged
+        """Marks: everything up to here is acknowledged; was put in or passed over."""
+        self.waiting_bytes = 0
+        self._most_events, self._most_bytes = most_events, most_bytes
+        self._waiting: deque[ReceivedEvent] = deque()
+        self._sets: deque[tuple[int, str]] = deque()
+        """For sets not wholly acknowledged: last position, token."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def has_room(self, events: int) -> bool:
+        """Whether a set of so many events may be asked for."""
+        fits = len(self._waiting) + events <= self._most_events
+        return fits and self.waiting_bytes < self._most_bytes
+
+    def put(self, token: str, events: Sequence[StoredEvent], handback: str) -> int:
+        """Takes in the set that a token names; returns how many of its events are new."""
+        fresh = [
+            ReceivedEvent(one.position, one.received, one.event, handback)
+            for one in events
+            if one.position > self.newest
+        ]
+        if fresh:
+            self._waiting.extend(fresh)
+            self.waiting_bytes += sum(map(_size, fresh))
+            self.newest = fresh[-1].position
+            self._sets.append((self.newest, token))
+            self._thin_out()
+        return len(fresh)
+
+    def take(self, count: int) -> list[ReceivedEvent]:
+        """Hands over the first `count` events that wait; fewer when there are fewer."""
+        taken = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+        self.waiting_bytes -= sum(map(_size, taken))
+        return taken
+
+    def give_back(self, events: Sequence[ReceivedEvent]) -> None:
+        """Puts events that were just taken, and reached nobody, in front again."""
+        kept = [one for one in events if one.position > self.acknowledged]
+        self._waiting.extendleft(reversed(kept))
+        self.waiting_bytes += sum(map(_size, kept))
+
+    def handed(self) -> int:
+        """The mark before the first event that waits: everything up to it was handed over."""
+        return self._waiting[0].position - 1 if self._waiting else self.newest
+
+    def mark_of(self, received: ReceivedEvent) -> int:
+        """The mark once an event is done: before it while others with its position wait, into which
+        an interpretation has split one event of the channel.
+        """
+        is_split = bool(self._waiting) and self._waiting[0].position == received.position
+        return received.position - is_split
+
+    def acknowledge(self, position: int) -> None:
+        """Everything up to a position is done, also what was not handed over or has not come."""
+        if position <= self.acknowledged:
+            return
+        self.acknowledged = position
+        self.newest = max(self.newest, position)
+        while self._waiting and self._waiting[0].position <= position:
+            self.take(1)
+        while self._sets and self._sets[0][0] <= position:
+            self._sets.popleft()
+
+    def open_token(self) -> str:
+        """The token of a set from which on everything not acknowledged can be had again; empty when
+        nothing is open.
+        """
+        return self._sets[0][1] if self._sets else ""
+
+    def _thin_out(self) -> None:
+        """Who acknowledges seldom loses marks, never events: an earlier token serves as well."""
+        if len(self._sets) > _MOST_MARKS:
+            sets = list(self._sets)
+            # Of each pair the earlier token stands for the later set too.
+            merged = [
+                (later[0], earlier[1])
+                for earlier, later in zip(sets[::2], sets[1::2], strict=False)
+            ]
+            self._sets = deque(merged + (sets[-1:] if len(sets) % 2 else []))
+
+
+def _size(one: ReceivedEvent) -> int:
+    return len(one.event.data) + _OVERHEAD_BYTES
+
 
 _MINUTE_MS = 60_000
 _LONGEST_IDLE_PAUSE_MS = 5_000
 _MOST_GAPS = 1_000
 
 
-class Got(msgspec.Struct, frozen=True):
+class BatchReceived(msgspec.Struct, frozen=True):
     """The source answered with a batch."""
 
     batch: Batch
 
 
-class Expired(msgspec.Struct, frozen=True):
+class LeaseEnded(msgspec.Struct, frozen=True):
     """The source keeps nothing beyond a lease, and the lease has run out."""
 
     reason: Reason
 
 
-Answer = Got | Expired | Failed | Barred
+SourceAnswer = BatchReceived | LeaseEnded | CallFailed | CallBarred
 
 
-class Ask(msgspec.Struct, frozen=True):
+class RequestNow(msgspec.Struct, frozen=True):
     """A request to be made now."""
 
     token: str
@@ -60,13 +181,13 @@ class Ask(msgspec.Struct, frozen=True):
     """Tells the source that nothing more will be asked."""
 
 
-class Full(msgspec.Struct, frozen=True):
+class CacheFull(msgspec.Struct, frozen=True):
     """Nothing is asked until there is room, or until this time."""
 
     until_ms: int | None
 
 
-class StandsAt(msgspec.Struct, frozen=True):
+class ResumePoint(msgspec.Struct, frozen=True):
     """Where to go on after a crash: ask `token` (again) and drop what is not after `position`."""
 
     token: str = ""
@@ -74,16 +195,16 @@ class StandsAt(msgspec.Struct, frozen=True):
     position: int = 0
 
 
-Step = Ask | Pause | Full | Idle
+Step = RequestNow | PauseSending | CacheFull | NothingToSend
 
 
-class Listening:
+class ListenerMachine:
     """Holds token, leases and pauses, and feeds the cache."""
 
     def __init__(
         self,
-        cache: Cache,
-        stands_at: StandsAt,
+        cache: ListenerCache,
+        stands_at: ResumePoint,
         *,
         batch_events: int,
         wait_ms: int,
@@ -110,7 +231,7 @@ class Listening:
         self._batch_events, self._wait_ms = batch_events, wait_ms
         self._first_pause, self._longest_pause = first_pause_ms, longest_pause_ms
         self._renew_at_ms: int | None = None
-        self._asked: Ask | None = None
+        self._asked: RequestNow | None = None
         self._asked_at_ms = self._number = self._failures = self._idle = 0
         self._ended = False
 
@@ -119,12 +240,12 @@ class Listening:
         """Whether a request is under way."""
         return self._asked is not None
 
-    def stands_at(self) -> StandsAt:
+    def stands_at(self) -> ResumePoint:
         """The place to be kept: nothing that is not acknowledged lies before it."""
         token = self.cache.open_token()
         if token:
-            return StandsAt(token, False, self.cache.acknowledged)
-        return StandsAt(self.token, self.seen, self.cache.acknowledged)
+            return ResumePoint(token, False, self.cache.acknowledged)
+        return ResumePoint(self.token, self.seen, self.cache.acknowledged)
 
     def is_leased(self, now_ms: int) -> bool:
         """Whether the local lease lasts."""
@@ -137,26 +258,32 @@ class Listening:
     def next_step(self, now_ms: int) -> Step:
         """What to do now."""
         if self._asked is not None or self.stopped:
-            return Idle()
+            return NothingToSend()
         if not self.is_leased(now_ms):
             # Told once, as a courtesy: a source that is not reached ends the session by itself.
-            return Idle() if self._ended or not self.token else Ask(self.token, ends=True)
+            return (
+                NothingToSend()
+                if self._ended or not self.token
+                else RequestNow(self.token, ends=True)
+            )
         if self.resume_at_ms is not None:
             if now_ms < self.resume_at_ms:
-                return Pause(self.resume_at_ms)
+                return PauseSending(self.resume_at_ms)
             self.resume_at_ms = None
         if self.cache.has_room(self._batch_events):
             # The opening is answered at once: from then on there is a place to go on from.
-            return Ask(self.token, self.seen, self._longest_wait(now_ms) if self.token else 0)
+            return RequestNow(
+                self.token, self.seen, self._longest_wait(now_ms) if self.token else 0
+            )
         return self._keep_alive(now_ms)
 
-    def begin(self, ask: Ask, now_ms: int) -> int:
+    def begin(self, ask: RequestNow, now_ms: int) -> int:
         """Notes that a request is on its way; returns its number."""
         self._asked, self._asked_at_ms = ask, now_ms
         self._number += 1
         return self._number
 
-    def answered(self, number: int, answer: Answer, now_ms: int, chance: float) -> None:
+    def answered(self, number: int, answer: SourceAnswer, now_ms: int, chance: float) -> None:
         """Takes in an answer. Answers to earlier requests, and second ones, change nothing."""
         ask = self._asked
         if number != self._number or ask is None:
@@ -166,16 +293,16 @@ class Listening:
             self._ended = True
             return
         match answer:
-            case Got(batch) if ask.token and batch.current_token != ask.token:
+            case BatchReceived(batch) if ask.token and batch.current_token != ask.token:
                 strange = Reason("http.strange_answer", "the source answered with another set")
-                self._fail(Failed(strange), now_ms, chance)
-            case Got(batch):
+                self._fail(CallFailed(strange), now_ms, chance)
+            case BatchReceived(batch):
                 self._take_in(ask, batch, now_ms, chance)
-            case Expired(reason):
+            case LeaseEnded(reason):
                 self._begin_again(reason)
-            case Barred(reason):
+            case CallBarred(reason):
                 self.stopped, self.trouble = True, reason
-            case Failed():
+            case CallFailed():
                 self._fail(answer, now_ms, chance)
 
     def resume(self) -> None:
@@ -188,7 +315,7 @@ class Listening:
 
     # --- in detail --------------------------------------------------------------------------------
 
-    def _take_in(self, ask: Ask, batch: Batch, now_ms: int, chance: float) -> None:
+    def _take_in(self, ask: RequestNow, batch: Batch, now_ms: int, chance: float) -> None:
         self._failures, self.trouble = 0, None
         self.remote_minutes = batch.lease_minutes
         self._renew_at_ms = now_ms + batch.lease_minutes * _MINUTE_MS // 2
@@ -213,7 +340,7 @@ class Listening:
             self.unreadable += gap.last - gap.first + 1
             self._gaps_until = gap.last
 
-    def _rest_if_hasty(self, ask: Ask, now_ms: int, chance: float) -> None:
+    def _rest_if_hasty(self, ask: RequestNow, now_ms: int, chance: float) -> None:
         """A source that says "nothing new" without having waited is not asked in a circle."""
         waited_ms = now_ms - self._asked_at_ms
         if not ask.token or waited_ms >= max(ask.wait_ms // 2, self._first_pause):
@@ -230,7 +357,7 @@ class Listening:
         self.token, self.seen, self.trouble = "", False, reason
         self.begun_again += 1
 
-    def _fail(self, answer: Failed, now_ms: int, chance: float) -> None:
+    def _fail(self, answer: CallFailed, now_ms: int, chance: float) -> None:
         self.trouble = answer.reason
         self.resume_at_ms = now_ms + pause_ms(
             self._failures, self._first_pause, self._longest_pause, chance, answer.retry_after_ms
@@ -239,14 +366,104 @@ class Listening:
 
     def _keep_alive(self, now_ms: int) -> Step:
         if self._renew_at_ms is None or not self.token or not self.remote_minutes:
-            return Full(self.lease_until_ms)
+            return CacheFull(self.lease_until_ms)
         if now_ms >= self._renew_at_ms:
-            return Ask(self.token, seen=True, keeps_alive=True)
+            return RequestNow(self.token, seen=True, keeps_alive=True)
         ends = [at for at in (self._renew_at_ms, self.lease_until_ms) if at is not None]
-        return Full(min(ends))
+        return CacheFull(min(ends))
 
     def _longest_wait(self, now_ms: int) -> int:
         """Never beyond the local lease, nor beyond half of the remote one."""
         granted = (self.remote_minutes or DEFAULT_LEASE_MINUTES) * _MINUTE_MS // 2
         wait = min(self._wait_ms, granted)
         return wait if self.lease_until_ms is None else min(wait, self.lease_until_ms - now_ms)
+
+
+Activity = Literal["asking", "pausing", "full", "resting", "stopped", "closed"]
+Mode = Literal["push", "pull"]
+Acknowledging = Literal["automatic", "explicit"]
+
+
+class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The defaults suit a program beside a node as well as one far away."""
+
+    most_events: int = 10_000
+    most_bytes: int = 16 * 1024 * 1024
+    """Events that wait for the application at most, and their bytes (one set, 8 MiB or a single
+    larger event, may come on top). While there are more, nothing is asked: memory is bounded, and
+    the source keeps the rest.
+    """
+    batch_events: int = 500
+    """Events per request. More is faster on slow lines; a lost answer repeats all of them."""
+    wait_seconds: float = 30.0
+    """How long the source may hold a request while there is nothing new: longer is fewer requests,
+    shorter passes proxies that cut idle connections. At most a minute.
+    """
+    remote_lease_minutes: int = DEFAULT_LEASE_MINUTES
+    """How long a source in memory keeps our session when we cannot reach it."""
+    first_pause_ms: int = FIRST_PAUSE_MS
+    longest_pause_ms: int = LONGEST_PAUSE_MS
+    """After a failure the pause doubles from the first to the longest, less up to a half by
+    chance.
+    """
+    request_seconds: float = TIMEOUT_SECONDS
+    """How long an answer may be late."""
+    attempts: int = 3
+    """How often a callback is called with an event before it counts as failed."""
+    retry_pause_ms: int = 100
+    """Pause before the second attempt; doubles with each further one."""
+    save_every_ms: int = 50
+    """While events come without a gap the place is kept this often: what callbacks handled since
+    then comes again after a kill. 0 = after each event, at the cost of two disk syncs.
+    """
+
+
+class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a listener stands."""
+
+    activity: Activity
+    mode: Mode
+    waiting: int
+    """Events in the cache."""
+    handed_over: int
+    """Events handed over in this run."""
+    acknowledged: int
+    """Position up to which everything is done."""
+    failed: int
+    """Events whose callback failed, and that were kept aside."""
+    gone: int
+    """Sets of which something was taken or let go before it came."""
+    begun_again: int
+    """Sessions that ran out at the source and were begun again."""
+    trouble: Reason | None
+    next_try_in_ms: int
+    lease_left_ms: int | None
+    """What is left of the local lease; None = it lasts as long as the listener."""
+    remote_lease_minutes: int
+    """The remote lease as it was granted last."""
+    unreadable: int = 0
+    """Positions that the source could not read; `Listener.gaps` names them."""
+
+
+def check_settings(settings: ListenerSettings) -> None:
+    """Raises InvalidInput for a number that cannot work."""
+    limits = {
+        "most_events": (settings.batch_events, 2**53),
+        "most_bytes": (1, 2**53),
+        "batch_events": (1, MOST_MESSAGES),
+        "wait_seconds": (0, LONGEST_WAIT_MS / 1_000),
+        "remote_lease_minutes": (1, 2**53),
+        "first_pause_ms": (1, 2**53),
+        "longest_pause_ms": (1, 2**53),
+        "request_seconds": (0.001, 2**53),
+        "attempts": (1, 2**53),
+        "retry_pause_ms": (0, 2**53),
+        "save_every_ms": (0, 2**53),
+    }
+    for name, (low, high) in limits.items():
+        if not low <= getattr(settings, name) <= high:
+            raise InvalidInput(
+                f"{name} cannot be {getattr(settings, name)}",
+                code="settings.out_of_range",
+                hint=f"{low} to {high}" if high < 2**53 else f"at least {low}",
+            )

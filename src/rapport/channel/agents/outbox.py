@@ -1,41 +1,253 @@
-"""The publisher's own log on disk, written by one process. [CH-5]"""
+"""Who an outbox is: its publisher's name, the epoch of its count, and where it delivers. [CH-5,
+CH-6]
+
+A new epoch begins each time the outbox is opened. So an outbox that was put back from an older
+copy, and gives a number a second time, is not mistaken for a repetition of itself.
+
+What an outbox holds, read with or without its lock. [CH-5]
+
+Logs in the product's one log format: `events` (the position is the sequence), `progress` (the last
+settled sequence), `rejected` (events with the reason) and `forgotten` (which of these to pass
+over). An event is pending behind the mark and sent before it, unless `rejected` names it.
+
+The publisher's own log on disk, written by one process. [CH-5]
+
+Rejected events that nobody needs any more leave the outbox. [CH-5]
+
+Noted durably first; the bytes go when every rejected event is forgotten.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal, Protocol
 
 import msgspec
 
-from rapport.channel.agents.identity import (
-    Identity,
-    next_identity,
-    read_identity,
-    write_identity,
-)
-from rapport.channel.agents.outbox_reading import (
-    EVENTS,
-    PROGRESS,
-    REJECTED,
-    Numbered,
-    RejectedEvent,
-    numbered_in,
-    read_holder,
-    read_progress,
-    read_rejected,
-)
-from rapport.channel.sequences.numbers import EPOCH, PUBLISHER
-from rapport.core.codec import encode_block
-from rapport.core.errors import Corrupt, StoreUnavailable
+from rapport.channel.agents.connection import Reason
+from rapport.channel.log.sequences import EPOCH, PUBLISHER
+from rapport.core.codec import decode_block, encode_block
+from rapport.core.errors import Corrupt, StoreUnavailable, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.paths import make_private_directory
 from rapport.kernel.telemetry import get_logger
-from rapport.store.files import Files
+from rapport.store.base import Block
+from rapport.store.files import LOCK_NAME, DiskFiles, Files, read_whole, replace_whole
 from rapport.store.segments.reading import disk_refused
 from rapport.store.segments.store import SegmentLogStore
+from rapport.store.segments.tailing import SegmentLogReader
+
+IDENTITY_NAME = "outbox.json"
+
+
+class OutboxIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """What `outbox.json` says. The token is never written down."""
+
+    publisher: str
+    epoch: int
+    url: str = ""
+    channel: str = ""
+
+
+def read_identity(directory: Path, files: Files | None = None) -> OutboxIdentity | None:
+    """What the outbox says of itself; None when it says nothing. Raises Corrupt and OSError."""
+    path = directory / IDENTITY_NAME
+    try:
+        return msgspec.json.decode(read_whole(files or DiskFiles(), path), type=OutboxIdentity)
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(
+            f"{path} cannot be read: {error}",
+            code="outbox.bad_identity",
+            hint="the events are safe; delete that file, and the outbox takes a new name",
+        ) from None
+
+
+def next_identity(
+    former: OutboxIdentity | None, *, now_ms: int, new_name: str, url: str, channel: str
+) -> OutboxIdentity:
+    """The identity of an outbox that is being opened: the same name, a later epoch."""
+    return OutboxIdentity(
+        publisher=former.publisher if former else new_name,
+        epoch=max(now_ms, former.epoch + 1 if former else 0),
+        url=url,
+        channel=channel,
+    )
+
+
+def write_identity(directory: Path, identity: OutboxIdentity, files: Files | None = None) -> None:
+    """Replaces the file in one step; durable when it returns. Raises OSError."""
+    text = msgspec.json.format(msgspec.json.encode(identity)) + b"\n"
+    replace_whole(files or DiskFiles(), directory / IDENTITY_NAME, text)
+
+
+EVENTS, PROGRESS, REJECTED, FORGOTTEN = "events", "progress", "rejected", "forgotten"
+State = Literal["pending", "sent", "rejected"]
+_CHUNK = 10_000
+
+
+class OutboxLogs(Protocol):
+    """The part of a LogStore that is needed here."""
+
+    def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
+        """See LogStore."""
+
+    def last_position(self, log: str) -> int:
+        """See LogStore."""
+
+
+class NumberedEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event with its number."""
+
+    sequence: int
+    event: Event
+
+
+class RejectedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event the sink will not take, with what it said and when."""
+
+    sequence: int
+    time: int
+    reason: Reason
+    event: Event
+
+
+class OutboxEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One event and what became of it."""
+
+    sequence: int
+    state: State
+    event: Event
+    reason: Reason | None = None
+
+
+class OutboxInspection(msgspec.Struct, frozen=True, kw_only=True):
+    """An outbox at one moment."""
+
+    directory: str
+    identity: OutboxIdentity | None
+    holder: str
+    """Process that wrote it last, perhaps still; empty when unknown."""
+    last: int
+    settled: int
+    rejected: list[RejectedEvent]
+    entries: list[OutboxEntry]
+    """What is still in the file, oldest first; settled events leave it in whole segments."""
+    damaged: int
+
+    @property
+    def pending(self) -> int:
+        """Events that wait."""
+        return max(self.last - self.settled, 0)
+
+
+def read_progress(logs: OutboxLogs) -> int:
+    """The last settled sequence; 0 when there is none."""
+    blocks = logs.read_after(PROGRESS, max(logs.last_position(PROGRESS) - 1, 0))
+    text = blocks[-1].body if blocks else b"0"
+    return int(text) if text.isdigit() else 0
+
+
+def read_rejected(logs: OutboxLogs) -> list[RejectedEvent]:
+    """All rejected events, oldest first; one that a crash made us write twice stands once."""
+    found: dict[tuple[int, str], RejectedEvent] = {}
+    forgotten = _read_forgotten(logs)
+    for block in _blocks(logs, REJECTED):
+        try:
+            one = msgspec.msgpack.decode(block.body, type=RejectedEvent)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _log.warning("rejected event unreadable", place=block.first, why=str(error))
+            continue
+        if one.sequence not in forgotten:
+            found.setdefault((one.sequence, one.event.id), one)
+    return list(found.values())
+
+
+def _read_forgotten(logs: OutboxLogs) -> set[int]:
+    """Numbers of rejected events that nobody needs any more."""
+    found: set[int] = set()
+    for block in _blocks(logs, FORGOTTEN):
+        try:
+            found.update(msgspec.msgpack.decode(block.body, type=list[int]))
+        except msgspec.DecodeError as error:
+            _log.warning("forgotten events unreadable", place=block.first, why=str(error))
+    return found
+
+
+def numbered_in(blocks: Iterable[Block]) -> Iterator[NumberedEvent]:
+    """The events of blocks; a block that cannot be read is left out and told."""
+    for block in blocks:
+        try:
+            events = decode_block(block.body)
+        except Corrupt as error:
+            _log.warning("outbox block unreadable", sequence=block.first, why=error.message)
+            continue
+        for sequence, event in enumerate(events, start=block.first):
+            yield NumberedEvent(sequence, event)
+
+
+def inspect_outbox(directory: Path, *, limit: int = 0) -> OutboxInspection:
+    """Looks into an outbox, also while a program writes it; with the first `limit` entries.
+
+    Raises UnknownName when there is none, Corrupt when its identity cannot be read.
+    """
+    logs = SegmentLogReader(directory)
+    identity = read_identity(directory)
+    if identity is None and not logs.logs():
+        raise UnknownName("outbox", str(directory), code="outbox.unknown")
+    settled, rejected = read_progress(logs), read_rejected(logs)
+    return OutboxInspection(
+        directory=str(directory),
+        identity=identity,
+        holder=read_holder(directory),
+        last=logs.last_position(EVENTS),
+        settled=settled,
+        rejected=rejected,
+        entries=_entries(logs, settled, rejected, limit),
+        damaged=len(logs.problems()),
+    )
+
+
+def read_holder(directory: Path) -> str:
+    """The process that the lock file names; empty when it names none."""
+    try:
+        return (directory / LOCK_NAME).read_text("ascii", "replace").strip()[:32]
+    except OSError:
+        return ""
+
+
+def _entries(
+    logs: OutboxLogs, settled: int, rejected: Sequence[RejectedEvent], limit: int
+) -> list[OutboxEntry]:
+    reasons = {(one.sequence, one.event.id): one.reason for one in rejected}
+    entries: list[OutboxEntry] = []
+    for numbered in numbered_in(_blocks(logs, EVENTS)) if limit else ():
+        reason = reasons.get((numbered.sequence, numbered.event.id))
+        state: State = "pending" if numbered.sequence > settled else "sent"
+        entries.append(
+            OutboxEntry(
+                sequence=numbered.sequence,
+                state="rejected" if reason else state,
+                event=numbered.event,
+                reason=reason,
+            )
+        )
+        if len(entries) == limit:
+            break
+    return entries
+
+
+def _blocks(logs: OutboxLogs, log: str) -> Iterator[Block]:
+    position = 0
+    while blocks := logs.read_after(log, position, max_records=_CHUNK):
+        yield from blocks
+        position = blocks[-1].last
+
 
 _log = get_logger(__name__)
 
@@ -155,12 +367,12 @@ class Outbox:
     def _in_this_epoch(self, event: Event) -> Event:
         return msgspec.structs.replace(event, headers={**event.headers, **self._stamp})
 
-    def read_waiting(self, first: int, last: int, *, most_bytes: int) -> list[Numbered]:
+    def read_waiting(self, first: int, last: int, *, most_bytes: int) -> list[NumberedEvent]:
         """Events `first` to `last`, as many from the front as fit into so many bytes, at least
         one; none when the disk has lost them all.
         """
         blocks = self._store.read_after(EVENTS, first - 1, max_records=last - first + 1)
-        found: list[Numbered] = []
+        found: list[NumberedEvent] = []
         size = 0
         for one in numbered_in(blocks):
             if first <= one.sequence <= last:
@@ -244,7 +456,7 @@ def open_outbox_store(
 
 def _begin_epoch(
     directory: Path, now_ms: int, new_name: str, url: str, channel: str, files: Files | None
-) -> Identity:
+) -> OutboxIdentity:
     """Durable before the first event is numbered in it."""
     try:
         former = read_identity(directory, files)
@@ -253,3 +465,32 @@ def _begin_epoch(
     except OSError as error:
         raise disk_refused(f"cannot open the outbox {directory}", error) from error
     return identity
+
+
+def forget_rejected(
+    directory: Path, clock: Clock, sequences: Collection[int] | None = None
+) -> list[int]:
+    """Forgets rejected events by their numbers, or all of them; the numbers forgotten.
+
+    Raises UnknownName (no outbox, no such rejected event), StoreUnavailable when another process
+    holds the outbox.
+    """
+    if not directory.is_dir():
+        raise UnknownName("outbox", str(directory), code="outbox.unknown")
+    store = open_outbox_store(directory)
+    try:
+        held = [one.sequence for one in read_rejected(store)]
+        chosen = held if sequences is None else sorted(set(sequences))
+        for sequence in chosen:
+            if sequence not in held:
+                raise UnknownName("rejected event", str(sequence), [str(number) for number in held])
+        if chosen:
+            store.append(FORGOTTEN, [(1, msgspec.msgpack.encode(chosen))], clock.now_ms())
+        if chosen and len(chosen) == len(held):
+            # The events before the notes: a crash in between leaves notes that name nothing.
+            for log in (REJECTED, FORGOTTEN):
+                store.close_piece(log)
+                store.trim(log, store.last_position(log) + 1)
+        return chosen
+    finally:
+        store.close()

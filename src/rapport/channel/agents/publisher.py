@@ -1,7 +1,11 @@
-"""The publisher agent: accepts events at once, delivers them when it can. [CH-5]"""
+"""Events from what a program says: an Event, a mapping, or the fields. [CH-5, CH-8]
+
+The publisher agent: accepts events at once, delivers them when it can. [CH-5]
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -10,25 +14,80 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.agents.courier import Activity, Courier
-from rapport.channel.agents.event_making import EventMaker
-from rapport.channel.agents.node_line import TIMEOUT_SECONDS
-from rapport.channel.agents.outbox import SEGMENT_BYTES, Outbox
-from rapport.channel.agents.outbox_reading import RejectedEvent
-from rapport.channel.agents.sink_door import SinkDoor
-from rapport.channel.agents.window import (
+from rapport.channel.agents.connection import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
-    MOST_EVENTS,
+    TIMEOUT_SECONDS,
     Reason,
-    Window,
 )
-from rapport.channel.checking import LARGEST_DATA_BYTES, check_channel_name, check_events
-from rapport.core.errors import StoreUnavailable
-from rapport.core.event import Event
+from rapport.channel.agents.courier import MOST_EVENTS, Activity, Courier, SendWindow, SinkEndpoint
+from rapport.channel.agents.outbox import SEGMENT_BYTES, Outbox, RejectedEvent
+from rapport.channel.validation import LARGEST_DATA_BYTES, check_channel_name, check_events
+from rapport.core.codec import encode_cloudevent
+from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.core.event import Event, make_event
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.signing import SigningKey, sign_event
+
+_FIELDS = frozenset(("source", "id", "type", "time", "subject", "data", "headers"))
+_ATTRIBUTES = frozenset(("specversion", "datacontenttype", *_FIELDS)) - {"headers"}
+"""Names that mean something in a CloudEvent and so cannot be headers."""
+
+
+class EventMaker:
+    """Fills in source, id and time where they are not said. Calls may come from any thread."""
+
+    def __init__(self, source: str, clock: Clock, ids: Ids) -> None:
+        self._source, self._clock, self._ids = source, clock, ids
+        self._guard = threading.Lock()
+
+    def make(self, event: Event | Mapping[str, Any]) -> Event:
+        """An event that can be sent; raises InvalidInput for any other."""
+        made = event if isinstance(event, Event) else self._from_fields(event)
+        _check_sendable(made)
+        return made
+
+    def _from_fields(self, event: Mapping[str, Any]) -> Event:
+        unknown = sorted(set(event) - _FIELDS)
+        if unknown or "type" not in event:
+            named = f"no field {unknown[0]!r}" if unknown else "no event without a type"
+            raise InvalidInput(
+                f"there is {named}",
+                code="event.unknown_field" if unknown else "event.missing_field",
+                hint=f"fields are {', '.join(sorted(_FIELDS))}",
+            )
+        given = {name: value for name, value in event.items() if value is not None}
+        if not given.get("source") and not self._source:
+            raise InvalidInput(
+                "the event has no source",
+                code="event.missing_field",
+                hint="name it in the event, or once: Publisher(..., source='lab')",
+            )
+        with self._guard:
+            defaults = {"source": self._source, "id": self._ids.new(), "time": self._clock.now_ms()}
+        try:
+            return make_event(**{**defaults, **given})
+        except (TypeError, ValueError) as fault:
+            raise InvalidInput(
+                f"the event cannot be made: {fault}", code="event.bad_data"
+            ) from None
+
+
+def _check_sendable(event: Event) -> None:
+    """Raises InvalidInput for what could be kept but never sent: told now, not by the node."""
+    taken = sorted(_ATTRIBUTES.intersection(event.headers))
+    if taken:
+        raise InvalidInput(
+            f"the event {event.id!r} has a header {taken[0]!r}, which is a field of every event",
+            code="event.bad_header",
+        )
+    try:
+        msgspec.json.decode(encode_cloudevent(event))
+    except (ValueError, TypeError, RecursionError) as fault:
+        raise InvalidInput(
+            f"the event {event.id!r} cannot be written as JSON: {fault}", code="event.bad_data"
+        ) from None
 
 
 class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +150,7 @@ class Publisher:
         """
         chosen = settings or PublisherSettings()
         check_channel_name(channel)
-        door = SinkDoor(url, channel, token, timeout_seconds=chosen.request_seconds)
+        door = SinkEndpoint(url, channel, token, timeout_seconds=chosen.request_seconds)
         self._clock: Clock = clock or SystemClock()
         chance = Chance.from_machine()
         ids = Ids(self._clock, chance)
@@ -107,7 +166,7 @@ class Publisher:
             segment_bytes=chosen.segment_bytes,
         )
         make_window = partial(
-            Window,
+            SendWindow,
             most_events=chosen.most_events,
             first_pause_ms=chosen.first_pause_ms,
             longest_pause_ms=chosen.longest_pause_ms,

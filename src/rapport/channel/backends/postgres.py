@@ -1,22 +1,90 @@
-"""Channels in a PostgreSQL database, which several processes may share. [CH-13]"""
+"""Queries on channels in PostgreSQL: conditions are evaluated where events are. [CH-4, CH-13]
+
+Channels in a PostgreSQL database, which several processes may share. [CH-13]
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
+from functools import lru_cache, partial
 
-from rapport.channel.backends.postgres_finder import PostgresFinder
-from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.logged.seen import DEDUPE_WINDOW
-from rapport.channel.logged.shared import Parts
-from rapport.channel.logged.writer import QUEUE_BYTES, ThreadWriter
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.dedupe import DEDUPE_WINDOW
+from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.writer import QUEUE_BYTES, ThreadWriter
+from rapport.channel.query.index_plan import IndexMatches, plan_lookup
+from rapport.channel.query.parser import TokenCursor, parse_field
+from rapport.channel.query.postgres_sql import to_sql
+from rapport.channel.query.query_kinds import Query
+from rapport.channel.validation import MAX_DATA_BYTES
+from rapport.core.errors import InvalidInput
+from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
 from rapport.store.postgres.history import PostgresHistory
 from rapport.store.postgres.log import PostgresLogStore
 from rapport.store.postgres.records import PostgresRecordStore
 from rapport.store.postgres.schema import SCHEMA
+
+_log = get_logger(__name__)
+
+_NEAR = 256
+"""So few events are rather read: they are mostly in memory, where trying them costs less."""
+
+
+class PostgresFinder:
+    """See Finder. `indexed` says which fields of a channel are declared as indexed: their indexes
+    are made in the background from the first query on, and used when they are complete.
+    """
+
+    def __init__(self, store: PostgresLogStore, indexed: Callable[[str], Sequence[str]]) -> None:
+        self._store, self._indexed = store, indexed
+
+    def find(
+        self,
+        log: str,
+        query: Query,
+        *,
+        after: int,
+        until: int,
+        limit: int,
+        read: int | None = None,
+    ) -> IndexMatches | None:
+        """See Finder; what PostgreSQL refuses to evaluate is read instead. Events come with their
+        positions, so all of them are read.
+        """
+        condition = to_sql(query)
+        if condition.text == "TRUE":
+            return None
+        ready = self._store.index_fields(log, _steps(tuple(self._indexed(log))))
+        if until - after <= _NEAR:
+            return IndexMatches(None, until)
+        try:
+            events, through = self._store.find_matching(
+                log,
+                condition.text,
+                condition.parameters,
+                after=after,
+                until=until,
+                limit=limit,
+                lookup=plan_lookup(query.condition, ready),
+            )
+        except InvalidInput as error:
+            _log.warning("condition not evaluated by PostgreSQL", log=log, why=error.message)
+            return None
+        return IndexMatches(events, through)
+
+    def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:
+        """See Finder."""
+        return self._store.fetch(log, positions)
+
+
+@lru_cache(maxsize=64)
+def _steps(paths: tuple[str, ...]) -> dict[str, tuple[str | int, ...]]:
+    return {path: parse_field(TokenCursor(path)).path for path in paths}
+
 
 _READERS = 4
 
@@ -42,7 +110,7 @@ def open_postgres(
         undo.callback(records.close)
         writer = ThreadWriter(name="channel-writer", queue_bytes=queue_bytes)
         undo.callback(writer.stop)
-        parts = Parts(
+        parts = LogParts(
             clock=clock,
             log=log,
             records=records,

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rapport.channel.channel import Appended
-from rapport.channel.checking import check_channel_name, check_place
-from rapport.channel.finding.history_feed import HistoryFeed
+from rapport.channel.channel import AppendResult
+from rapport.channel.log.indexes import HistoryFeed
 from rapport.channel.retention.ttl import living
 from rapport.channel.subscriptions import LoggedSubscription
+from rapport.channel.validation import check_channel_name, check_read_range
 from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, UnknownName, Unsupported
 from rapport.core.event import Event, Gap, StoredEvent
@@ -111,13 +111,13 @@ class ReadOnlyChannel:
         self._passed = (0, 0)
         """After the first position and up to the second all are past their time."""
 
-    async def append(self, events: Sequence[Event]) -> Appended:
+    async def append(self, events: Sequence[Event]) -> AppendResult:
         """Refused: publish through a door of the node that writes."""
         raise Unsupported("appending", "a read-only log", hint="use rapport publish")
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
         """See Channel."""
-        check_place(position, limit)
+        check_read_range(position, limit)
         return await asyncio.to_thread(self.read_now, position, limit)
 
     def read_now(self, position: int, limit: int) -> list[StoredEvent]:

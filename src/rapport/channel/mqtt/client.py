@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.mqtt.declare import Broker
-from rapport.channel.mqtt.mapping import Packet
+from rapport.channel.mqtt.bridge import Broker, Packet
 from rapport.core.errors import Unavailable, Unsupported
 
 KEEP_ALIVE_SECONDS = 30
@@ -31,7 +30,7 @@ def check_driver() -> None:
         raise Unsupported("MQTT", hint="pip install 'rapport[mqtt]'")
 
 
-class Arrived(msgspec.Struct, frozen=True):
+class ReceivedPacket(msgspec.Struct, frozen=True):
     """A message and the number to acknowledge."""
 
     packet: Packet
@@ -59,7 +58,7 @@ class BrokerClient:
             raise Unsupported("MQTT", hint="pip install 'rapport[mqtt]'") from None
         self._broker, self._topics = broker, tuple(topics)
         self._loop = asyncio.get_running_loop()
-        self.arrived: asyncio.Queue[Arrived] = asyncio.Queue()
+        self.arrived: asyncio.Queue[ReceivedPacket] = asyncio.Queue()
         self._published: dict[int, asyncio.Future[None]] = {}
         self.connected = asyncio.Event()
         self.trouble = "not reached yet"
@@ -145,14 +144,14 @@ class BrokerClient:
             again=message.dup,
             retained=message.retain,
         )
-        self._tell(self._take, Arrived(packet, message.qos))
+        self._tell(self._take, ReceivedPacket(packet, message.qos))
 
     def _on_publish(self, _client: Any, _data: Any, mid: int, _reason: Any, _more: Any) -> None:
         self._tell(self._settle, mid)
 
     # --- in the event loop ------------------------------------------------------------------------
 
-    def _take(self, arrived: Arrived) -> None:
+    def _take(self, arrived: ReceivedPacket) -> None:
         if self.arrived.qsize() >= MOST_UNDER_WAY:
             # It is not acknowledged, so the broker gives it again.
             self._lost("the broker sends faster than messages can be stored")

@@ -13,8 +13,8 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from rapport.channel.query import values, xml_values
-from rapport.channel.query.checking import kind_of
+from rapport.channel.query import values
+from rapport.channel.query import values as xml_values
 from rapport.channel.query.tree import (
     And,
     Arithmetic,
@@ -32,6 +32,7 @@ from rapport.channel.query.tree import (
     Step,
     Value,
     field_kind,
+    kind_of,
 )
 from rapport.core.event import StoredEvent
 

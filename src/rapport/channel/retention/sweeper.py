@@ -13,13 +13,19 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from rapport.channel.export.due import READER as EXPORT
-from rapport.channel.logged.channel import LoggedChannel
-from rapport.channel.logged.chores import between_appends
-from rapport.channel.logged.shared import Shared
-from rapport.channel.requesting.takers import Taker
-from rapport.channel.retention.pieces import pieces_of, split_at
-from rapport.channel.retention.rules import Keep, Verdict, keep_of, what_to_trim
+from rapport.channel.export.export_schedule import READER as EXPORT
+from rapport.channel.log.logged_channel import LoggedChannel
+from rapport.channel.log.runtime import LogRuntime
+from rapport.channel.log.writer import between_appends
+from rapport.channel.requests.taker import Taker
+from rapport.channel.retention.limits import (
+    RetentionLimits,
+    TrimDecision,
+    keep_of,
+    pieces_of,
+    split_at,
+    what_to_trim,
+)
 from rapport.channel.subscriptions import reader_positions
 from rapport.core.errors import ChannelUnavailable, Corrupt
 from rapport.kernel.telemetry import get_logger
@@ -43,7 +49,7 @@ class SweptChannels(Protocol):
         """See Channels."""
 
 
-class Swept(msgspec.Struct, frozen=True, kw_only=True):
+class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     """A channel after a sweep."""
 
     channel: str
@@ -63,12 +69,12 @@ class Sweeper:
     A sweep costs a look at the oldest pieces of each channel with a limit, whatever its length.
     """
 
-    def __init__(self, channels: SweptChannels, shared: Shared, taker: Taker) -> None:
+    def __init__(self, channels: SweptChannels, shared: LogRuntime, taker: Taker) -> None:
         self._channels, self._shared, self._taker = channels, shared, taker
         self._clock = shared.parts.clock
         self._pruned: dict[str, int] = {}
         self._told: set[str] = set()
-        self.last: dict[str, Swept] = {}
+        self.last: dict[str, SweepResult] = {}
         """What the last sweep of each channel with a limit found, for metrics."""
 
     async def run(self) -> None:
@@ -77,7 +83,7 @@ class Sweeper:
             await self.sweep_all()
             await self._clock.sleep(SWEEP_EVERY_MS)
 
-    async def sweep_all(self) -> list[Swept]:
+    async def sweep_all(self) -> list[SweepResult]:
         """Sweeps every channel with a limit; one that cannot be swept does not keep the others."""
         found = []
         for name in self._channels.names():
@@ -92,7 +98,7 @@ class Sweeper:
                 found.append(swept)
         return found
 
-    async def sweep(self, name: str) -> Swept | None:
+    async def sweep(self, name: str) -> SweepResult | None:
         """Lets go of what a channel's rules no longer keep; None when they keep everything."""
         keep = keep_of(self._shared.rules_for(name))
         if not keep.has_limit:
@@ -109,7 +115,7 @@ class Sweeper:
                 break
         first = await self._in_writer(name, channel.first_position)
         await self._forget_before(name, first)
-        swept = Swept(
+        swept = SweepResult(
             channel=name,
             first=first,
             kept_bytes=kept_bytes,
@@ -120,7 +126,9 @@ class Sweeper:
         self._tell(swept)
         return swept
 
-    async def _look(self, channel: LoggedChannel, keep: Keep) -> tuple[Verdict, int, bool]:
+    async def _look(
+        self, channel: LoggedChannel, keep: RetentionLimits
+    ) -> tuple[TrimDecision, int, bool]:
         """The verdict of now, the bytes kept, and whether the growing piece was closed for it."""
         name, log, records = channel.name, self._shared.parts.log, self._shared.parts.records
         readers = (
@@ -132,7 +140,7 @@ class Sweeper:
         if self._shared.rules_for(name).export and not keep.hard:
             readers.setdefault(EXPORT, 0)  # the lake is waited for before it has a place, too
 
-        def look() -> tuple[Verdict, int, bool]:
+        def look() -> tuple[TrimDecision, int, bool]:
             pieced = pieces_of(log)
             pieces, kept_bytes = pieced.pieces(name, PIECES_AT_ONCE), pieced.kept_bytes(name)
             last = log.last_position(name)
@@ -183,7 +191,7 @@ class Sweeper:
         """Runs work between two groups of appends, in the thread that makes them."""
         return await between_appends(self._shared.parts.writer, name, work)
 
-    def _tell(self, swept: Swept) -> None:
+    def _tell(self, swept: SweepResult) -> None:
         self.last[swept.channel] = swept
         if swept.trimmed:
             _log.info("channel trimmed", channel=swept.channel, events=swept.trimmed)

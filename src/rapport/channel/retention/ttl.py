@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rapport.channel.requesting.batch import KEEP_AS_LONG_AS_POSSIBLE
+from rapport.channel.requests.request import KEEP_AS_LONG_AS_POSSIBLE
 from rapport.core.event import Event, StoredEvent
 from rapport.core.packed_events import HeldEvents
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.channel.dead.letters import bury
+from rapport.channel.dead_letters import bury
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Message

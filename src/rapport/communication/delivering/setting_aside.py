@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.channel.dead.letters import DEAD_LETTERS, dead_letter
+from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter
+from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData, outcome_event
 from rapport.communication.delivering.telling import tell_sender
 from rapport.communication.delivering.transaction import Transaction

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.dead.letters import bury
+from rapport.channel.dead_letters import bury
 from rapport.communication.delivering.telling import PROOF
 from rapport.communication.services.info import as_text
 from rapport.communication.services.info_records import MessageInfoService, shown_information

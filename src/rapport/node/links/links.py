@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rapport.channel.federation.declare import Link
+from rapport.channel.federation import Link
 from rapport.core.web_addresses import without_password
 from rapport.kernel.ending import end_each
 from rapport.kernel.tasks import Tasks

@@ -29,8 +29,9 @@ _NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}\Z")
 # the byte. An event whose JSON PostgreSQL cannot take has neither but its packed form. A block that
 # is none of events is one row at its last position: its `source` is NULL, its bytes are `packed`.
 # `events_undecided` finds the rows whose payload PostgreSQL cannot look into.
-# The two functions are what conditions speak of (channel/query/to_sql.py). There they must expect
-# any text; here `data` is known to be JSON, so they are plain SQL that the planner sees through.
+# The two functions are what conditions speak of (channel/query/postgres_sql.py). There they must
+# expect any text; here `data` is known to be JSON, so they are plain SQL that the planner sees
+# through.
 _TABLES = """
 CREATE TABLE logs (
   number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

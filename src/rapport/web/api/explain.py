@@ -16,8 +16,7 @@ from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.channel import Channels
-from rapport.channel.finding.causes import CauseNode, cause_tree
-from rapport.channel.finding.id_prefix import whole_id
+from rapport.channel.event_lookup import CauseNode, cause_tree, whole_id
 from rapport.core.detection import DETECTED, UNDECIDED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_duration, parse_time

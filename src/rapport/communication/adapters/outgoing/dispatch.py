@@ -16,9 +16,8 @@ from functools import partial
 
 import msgspec
 
-from rapport.channel.channel import Channels, PackedStretch
-from rapport.channel.dead.letters import DEAD_LETTERS, bury
-from rapport.channel.dead.replay import settled
+from rapport.channel.channel import Channels, PackedRange
+from rapport.channel.dead_letters import DEAD_LETTERS, bury, settled
 from rapport.communication.adapters.base import (
     Delivery,
     Failed,
@@ -241,7 +240,7 @@ class Dispatch:
         """How many wait behind a call that takes long."""
         return sum(map(self._lanes.waiting, self._slow_peers)) if self._slow_peers else 0
 
-    def _spread_packed(self, stretches: Sequence[PackedStretch], group: asyncio.TaskGroup) -> int:
+    def _spread_packed(self, stretches: Sequence[PackedRange], group: asyncio.TaskGroup) -> int:
         """Deliveries that this process made need not be decoded; how many there are."""
         first, last = stretches[0].first, stretches[-1].last
         carried = [piece for stretch in stretches for piece in stretch.carried]

@@ -1,0 +1,557 @@
+"""The state of a listener as its threads share it: one lock, one bell, one place on disk. [CH-7]
+
+The background thread of a listener: asks, fills the cache, keeps the remote lease alive. [CH-7]
+
+A thin shell: what to do is decided by `Listening`, what an answer means by `SourceDoor`.
+
+The thread that hands events over by callback: in order, one at a time, again after an error.
+[CH-7]
+
+The node's source door as a listener sees it: one request, one answer, nothing raised. [CH-7]
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from rapport.channel.agents.connection import (
+    RETRY_STATUSES,
+    TIMEOUT_SECONDS,
+    CallBarred,
+    CallFailed,
+    HttpReply,
+    NodeConnection,
+    Reason,
+    pause_ms,
+    problem_reason,
+    retry_after_ms,
+)
+from rapport.channel.agents.courier import PauseSending
+from rapport.channel.agents.listener_directory import FailedEvent, ListenerDirectory
+from rapport.channel.agents.listener_state import (
+    BatchReceived,
+    CacheFull,
+    LeaseEnded,
+    ListenerMachine,
+    ReceivedEvent,
+    RequestNow,
+    ResumePoint,
+    SourceAnswer,
+)
+from rapport.channel.requests.leases import Answers, Settled
+from rapport.channel.requests.request import Request, read_batch, write_request
+from rapport.core.errors import InvalidInput, LeaseExpired, RapportError
+from rapport.core.event import Gap, clip_gaps
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
+
+_FAILED_IN_MEMORY = 1_000
+
+
+class ListenerCore:
+    """Between the thread that asks, the thread that calls the application, and the application.
+
+    `state` is touched only while `bell` is held. Whoever needs the lock of the files too takes that
+    one first.
+    """
+
+    def __init__(
+        self, state: ListenerMachine, place: ListenerDirectory | None, clock: Clock
+    ) -> None:
+        self.state, self.place = state, place
+        self.bell = threading.Condition()
+        self.ended = False
+        self.disk_trouble: Reason | None = None
+        """Why the place could not be kept; None after it was."""
+        self.handed_over = 0
+        """Events handed over in this run."""
+        self._clock = clock
+        self._saving = threading.Lock()
+        self._failed: deque[FailedEvent] = deque(maxlen=_FAILED_IN_MEMORY)
+        self._rung = False
+
+    def now_ms(self) -> int:
+        """Time that never jumps."""
+        return self._clock.steady_ns() // 1_000_000
+
+    def ring(self) -> None:
+        """Wakes everybody; whoever waits looks again."""
+        with self.bell:
+            self._rung = True
+            self.bell.notify_all()
+
+    def wait_for_ring(self, seconds: float | None, *, or_until_resumed: bool = False) -> None:
+        """Waits for a ring since the last call; in a pause only for somebody who resumes."""
+        with self.bell:
+            self.bell.wait_for(
+                lambda: (
+                    self.ended
+                    or (self.state.resume_at_ms is None if or_until_resumed else self._rung)
+                ),
+                seconds,
+            )
+            self._rung = False
+
+    def note(self, change: Callable[[], None]) -> None:
+        """Changes the state and tells everybody. The very first place is kept before anybody is
+        told: what is handed over can be had again after a crash, also when we began in the middle.
+        """
+        if self.place is None or self.place.saved is not None:
+            with self.bell:
+                change()
+                self.ring()
+            return
+        with self._saving, self.bell:
+            change()
+            stands_at = self.state.stands_at()
+            if stands_at.token:
+                self._write_if_possible(self.place, stands_at)
+            self.ring()
+
+    def take(self, count: int) -> list[ReceivedEvent]:
+        """Hands over events that wait; the room they leave is filled again."""
+        with self.bell:
+            taken = self.state.cache.take(count)
+            self.handed_over += len(taken)
+            if taken:
+                self.ring()
+            return taken
+
+    def give_back(self, events: list[ReceivedEvent]) -> None:
+        """Takes back what was handed over and reached nobody."""
+        with self.bell:
+            self.state.cache.give_back(events)
+            self.handed_over -= len(events)
+            self.ring()
+
+    def acknowledge(self, done: ReceivedEvent | int | None = None) -> None:
+        """Everything up to an event or position is done (None: everything handed over); not saved
+        yet.
+        """
+        with self.bell:
+            cache = self.state.cache
+            if isinstance(done, ReceivedEvent):
+                done = cache.mark_of(done)
+            cache.acknowledge(cache.handed() if done is None else done)
+            self.ring()
+
+    def save(self) -> None:
+        """Keeps the place; durable when it returns. Raises StoreUnavailable."""
+        if self.place is None:
+            return
+        with self._saving:  # the newest state, written last
+            with self.bell:
+                stands_at = self.state.stands_at()
+            self._write(self.place, stands_at)
+
+    def save_if_possible(self) -> None:
+        """Keeps the place; a disk that refuses costs repetitions after a crash, and is told."""
+        try:
+            self.save()
+        except RapportError as error:
+            _log.warning("place not kept", code=error.code, why=error.message)
+
+    def keep_failed(self, received: ReceivedEvent, error: BaseException) -> None:
+        """Keeps an event aside with what went wrong; durable with a directory. Raises
+        StoreUnavailable.
+        """
+        code = error.code if isinstance(error, RapportError) else "listener.callback_failed"
+        reason = Reason(code, repr(error)[:2000])
+        failed = FailedEvent(time=self._clock.now_ms(), reason=reason, received=received)
+        _log.warning(
+            "event not handled",
+            position=received.position,
+            id=received.event.id,
+            why=reason.message,
+        )
+        self._failed.append(failed)
+        if self.place is not None:
+            self.place.keep_failed(failed)
+
+    def failed(self) -> list[FailedEvent]:
+        """What was kept aside, oldest first; without a directory the last thousand."""
+        return self.place.failed() if self.place is not None else list(self._failed)
+
+    def failed_count(self) -> int:
+        """How many were kept aside."""
+        return self.place.failed_count if self.place is not None else len(self._failed)
+
+    def _write(self, place: ListenerDirectory, stands_at: ResumePoint) -> None:
+        try:
+            place.save(stands_at)
+        except RapportError as error:
+            self.disk_trouble = Reason(error.code, error.message)
+            raise
+        self.disk_trouble = None
+
+    def _write_if_possible(self, place: ListenerDirectory, stands_at: ResumePoint) -> None:
+        try:
+            self._write(place, stands_at)
+        except RapportError as error:
+            _log.warning("place not kept", code=error.code, why=error.message)
+
+
+_JOIN_SECONDS = 5.0
+_STUMBLE_MS = 1_000
+
+OnGap = Callable[[Gap], None]
+"""Receives each stretch of positions that the source could not read, once."""
+
+
+class ListenerSource(Protocol):
+    """Whoever answers requests: a door of a node, or a program."""
+
+    token: str
+
+    def request(self, request: Request) -> SourceAnswer:
+        """Asks; a failure is an answer too."""
+
+    def interrupt(self) -> None:
+        """Makes a request under way fail soon; may come from any thread."""
+
+    def hang_up(self) -> None:
+        """Lets go of what is held between requests."""
+
+    def say_goodbye(self, token: str) -> None:
+        """Ends a session, if the source can be told."""
+
+
+class ListenerFetcher:
+    """Asks one source until it is told to end."""
+
+    def __init__(
+        self,
+        reception: ListenerCore,
+        source: ListenerSource,
+        opening: Request,
+        chance: Chance,
+        on_gap: OnGap | None = None,
+    ) -> None:
+        """`opening` is the request that begins; later ones share its limits and its lease."""
+        self._reception, self._source = reception, source
+        self._opening, self._chance = opening, chance
+        self._on_gap, self._gaps_until = on_gap, 0
+        self._thread = threading.Thread(target=self._run, name="rapport-listener", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ends the thread; a request under way is broken off."""
+        with self._reception.bell:
+            self._reception.ended = True
+            self._reception.bell.notify_all()
+        self._source.interrupt()
+        self._thread.join(_JOIN_SECONDS)
+
+    # --- in the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._reception.ended:
+            try:
+                self._step()
+            except Exception as error:  # whatever happens here, the place is kept and tried again
+                self._stumble(error)
+        self._source.hang_up()
+
+    def _step(self) -> None:
+        reception = self._reception
+        now_ms = reception.now_ms()
+        with reception.bell:
+            step = reception.state.next_step(now_ms)
+        if isinstance(step, RequestNow):
+            self._ask(step, now_ms)
+        elif isinstance(step, PauseSending):
+            reception.wait_for_ring((step.until_ms - now_ms) / 1_000, or_until_resumed=True)
+        elif isinstance(step, CacheFull) and step.until_ms is not None:
+            reception.wait_for_ring(max(step.until_ms - now_ms, 0) / 1_000)
+        else:
+            reception.wait_for_ring(None)
+
+    def _ask(self, ask: RequestNow, now_ms: int) -> None:
+        reception = self._reception
+        with reception.bell:
+            number = reception.state.begin(ask, now_ms)
+            request = self._as_request(ask)
+        answer = self._source.request(request)
+        if reception.ended:
+            return  # what was broken off says nothing
+        _tell(answer, ask)
+        reception.note(
+            lambda: reception.state.answered(
+                number, answer, reception.now_ms(), self._chance.random()
+            )
+        )
+        with reception.bell:
+            has_open = bool(reception.state.cache.open_token())
+            gaps = clip_gaps(reception.state.gaps, self._gaps_until + 1)
+        for gap in gaps:
+            self._gaps_until = gap.last
+            self._report_gap(gap)
+        if not has_open:
+            # Progress through what does not match; the rest is kept as it is acknowledged.
+            reception.save_if_possible()
+
+    def _report_gap(self, gap: Gap) -> None:
+        try:
+            if self._on_gap is not None:
+                self._on_gap(gap)
+                return
+        except Exception as error:  # it may not keep events from coming
+            _log.warning("on_gap failed", why=repr(error))
+        _log.warning(
+            "the source could not read events", first=gap.first, last=gap.last, reason=gap.reason
+        )
+
+    def _as_request(self, ask: RequestNow) -> Request:
+        opening = self._opening
+        if not ask.token:
+            # Begun again: what is behind us is dropped by its position.
+            from_start = opening.from_start or self._reception.state.cache.newest > 0
+            return msgspec.structs.replace(opening, wait_ms=ask.wait_ms, from_start=from_start)
+        return Request(
+            token=ask.token,
+            seen=ask.seen,
+            wait_ms=ask.wait_ms,
+            max_messages=opening.max_messages,
+            lease_minutes=0 if ask.ends else opening.lease_minutes,
+        )
+
+    def _stumble(self, error: Exception) -> None:
+        """A fault of ours: the request counts as failed."""
+        if not self._reception.ended:
+            _log.error("listening stumbled", why=repr(error), exc_info=error)
+        reception = self._reception
+        with reception.bell:
+            reception.state.stumble(
+                Reason("listener.failed", repr(error)), reception.now_ms() + _STUMBLE_MS
+            )
+
+
+def _tell(answer: SourceAnswer, ask: RequestNow) -> None:
+    if isinstance(answer, CallFailed):
+        _log.info("request failed", why=answer.reason.message)
+    elif isinstance(answer, CallBarred):
+        _log.warning("listening stopped", code=answer.reason.code, why=answer.reason.message)
+    elif isinstance(answer, LeaseEnded):
+        _log.warning("session ran out, begun again", why=answer.reason.message)
+    elif answer.batch.gone and not ask.seen:
+        _log.warning("events were gone before they came", token=ask.token[:16])
+
+
+Callback = Callable[[ReceivedEvent], object]
+OnFailure = Callable[[ReceivedEvent, BaseException], object]
+_LONGEST_PAUSE_MS = 5_000
+
+_CALLED_WITH: ContextVar[ReceivedEvent | None] = ContextVar("called_with", default=None)
+"""The event whose callback we are in; goes along into tasks and threads that a loop starts."""
+
+
+class CallbackPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How callbacks are treated."""
+
+    acknowledges: bool
+    """Whether a callback that returned has acknowledged its event."""
+    attempts: int
+    first_pause_ms: int
+    save_every_ms: int
+    on_failure: OnFailure | None
+
+
+class ListenerPusher:
+    """Calls one callback until it is told to end.
+
+    An event is handled when the callback has returned, or failed as often as it may; then it was
+    given to `on_failure` or kept aside, and the next one follows.
+    """
+
+    def __init__(self, reception: ListenerCore, callback: Callback, care: CallbackPolicy) -> None:
+        self._reception, self._callback, self._care = reception, callback, care
+        self._ended = self._ended_within = False
+        self._under_way: ReceivedEvent | None = None
+        self._saved_at_ms = reception.now_ms()
+        self._thread = threading.Thread(target=self._run, name="rapport-push", daemon=True)
+
+    def start(self) -> None:
+        """Begins to call; whoever ends it must know of it by now, the callback may be first."""
+        self._thread.start()
+
+    def end(self, timeout_seconds: float | None = _JOIN_SECONDS) -> bool:
+        """Ends after the callback under way; False when that takes longer. From within the callback
+        the event under way counts as handled.
+        """
+        within = self._under_way is not None and _CALLED_WITH.get() is self._under_way
+        with self._reception.bell:
+            self._ended, self._ended_within = True, self._ended_within or within
+            self._reception.bell.notify_all()
+        if within:
+            if self._care.acknowledges and self._under_way is not None:
+                self._reception.acknowledge(self._under_way)
+            return True
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    # --- in the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (received := self._next()) is not None:
+            handled = self._handle(received)
+            self._under_way = None
+            if handled:
+                self._settle(received)
+            else:
+                self._reception.give_back([received])
+        self._reception.save_if_possible()
+
+    def _next(self) -> ReceivedEvent | None:
+        """The next event; None at the end. A lease that has run out hands nothing over."""
+        reception = self._reception
+        with reception.bell:
+            while not self._is_over():
+                is_leased = reception.state.is_leased(reception.now_ms())
+                if is_leased and (taken := reception.take(1)):
+                    self._under_way = taken[0]
+                    _CALLED_WITH.set(taken[0])
+                    return taken[0]
+                reception.bell.wait()
+        return None
+
+    def _handle(self, received: ReceivedEvent) -> bool:
+        """Whether the event was handled; False when we were told to end before a further try."""
+        for failures in range(self._care.attempts):
+            try:
+                self._callback(received)
+                return True
+            except (Exception, SystemExit) as error:  # neither may end the thread
+                last: BaseException = error
+            if self._ended_within or failures + 1 == self._care.attempts:
+                break
+            if self._is_cut_short(failures):
+                return False
+        return self._give_up(received, last)
+
+    def _give_up(self, received: ReceivedEvent, error: BaseException) -> bool:
+        try:
+            if self._care.on_failure is not None:
+                self._care.on_failure(received, error)
+                return True
+        except (Exception, SystemExit) as second:
+            _log.warning("on_failure failed", why=repr(second))
+        try:
+            self._reception.keep_failed(received, error)
+        except RapportError as refused:
+            # Not kept is not handled: tried again from the beginning, after a pause.
+            _log.warning("failed event not kept", code=refused.code, why=refused.message)
+            self._is_cut_short(self._care.attempts)
+            return False
+        return True
+
+    def _is_cut_short(self, failures: int) -> bool:
+        """Pauses before the next try; whether somebody ended us meanwhile."""
+        pause = pause_ms(failures, self._care.first_pause_ms, _LONGEST_PAUSE_MS, 1.0)
+        with self._reception.bell:
+            return self._reception.bell.wait_for(self._is_over, pause / 1_000)
+
+    def _settle(self, received: ReceivedEvent) -> None:
+        if not self._care.acknowledges:
+            return
+        reception = self._reception
+        reception.acknowledge(received)
+        now_ms = reception.now_ms()
+        if not len(reception.state.cache) or now_ms - self._saved_at_ms >= self._care.save_every_ms:
+            self._saved_at_ms = now_ms
+            reception.save_if_possible()
+
+    def _is_over(self) -> bool:
+        return self._ended or self._reception.ended
+
+
+_MOST_ANSWER_BYTES = 96 * 1024 * 1024
+"""A set has 8 MiB of data, or one event of up to 32; JSON and envelopes come on top."""
+_GOODBYE_SECONDS = 1.0
+
+
+class SourceEndpoint:
+    """Where a listener asks. `request` belongs to one thread; `interrupt` may come from any."""
+
+    def __init__(
+        self, url: str, channel: str, token: str = "", *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> None:
+        self.url = url
+        self._line = NodeConnection(url, token, most_answer_bytes=_MOST_ANSWER_BYTES)
+        self._path = f"/channels/{quote(channel, safe='')}/requests"
+        self._acks = f"/channels/{quote(channel, safe='')}/acks"
+        self._timeout = timeout_seconds
+        self.hang_up, self.interrupt = self._line.hang_up, self._line.interrupt
+
+    @property
+    def token(self) -> str:
+        """The bearer token; another one counts from the next request on."""
+        return self._line.token
+
+    @token.setter
+    def token(self, token: str) -> None:
+        self._line.token = token
+
+    def request(self, request: Request) -> SourceAnswer:
+        """Asks, and waits as long as the request says and the answer takes."""
+        seconds = self._timeout + request.wait_ms / 1_000
+        reply = self._line.post(self._path, write_request(request), "application/json", seconds)
+        return reply if isinstance(reply, CallFailed) else read_source_answer(reply)
+
+    def settle(self, answers: Answers) -> Settled | CallFailed | CallBarred:
+        """Says what became of leased messages."""
+        body = msgspec.json.encode(answers)
+        reply = self._line.post(self._acks, body, "application/json", self._timeout)
+        return reply if isinstance(reply, CallFailed) else read_settled(reply)
+
+    def say_goodbye(self, token: str) -> None:
+        """Ends a session, also after `interrupt`; one that cannot be told ends it by itself."""
+        line = NodeConnection(self.url, self.token, most_answer_bytes=_MOST_ANSWER_BYTES)
+        ending = write_request(Request(token=token, lease_minutes=0))
+        line.post(self._path, ending, "application/json", _GOODBYE_SECONDS)
+        line.hang_up()
+
+
+def read_source_answer(reply: HttpReply) -> SourceAnswer:
+    """What an HTTP answer means. Pure.
+
+    A 200 counts only when it holds a batch: any portal on the way says 200 to everything.
+    """
+    if reply.status == 200:
+        return _batch_in(reply.body)
+    reason = problem_reason(reply.status, reply.body)
+    if reason.code == LeaseExpired.code:
+        return LeaseEnded(reason)
+    if reply.status >= 500 or reply.status in RETRY_STATUSES:
+        return CallFailed(reason, retry_after_ms(reply.retry_after))
+    return CallBarred(reason)
+
+
+def read_settled(reply: HttpReply) -> Settled | CallFailed | CallBarred:
+    """What an HTTP answer to acks and naks means. Pure."""
+    if reply.status == 200:
+        try:
+            return msgspec.json.decode(reply.body, type=Settled)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return CallFailed(Reason("http.strange_answer", "what answers there is not a node"))
+    reason = problem_reason(reply.status, reply.body)
+    if reply.status >= 500 or reply.status in RETRY_STATUSES:
+        return CallFailed(reason, retry_after_ms(reply.retry_after))
+    return CallBarred(reason)
+
+
+def _batch_in(body: bytes) -> SourceAnswer:
+    try:
+        return BatchReceived(read_batch(body))
+    except InvalidInput as error:
+        message = f"what answers at this address is not a node: {error.message}"
+        return CallFailed(Reason(error.code, message[:2000]))

@@ -1,0 +1,148 @@
+"""What one reader sees of channels on which delivery interceptors work, whatever way it reads.
+[CH-10]
+
+A condition is asked of what the reader is given, never of what it is not: else it could learn by
+asking what an interceptor hides. Such a query finds nothing by index, as an index knows only what
+is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from rapport.channel.channel import Channel, Channels, gaps_between
+from rapport.channel.query.query_kinds import TEMPLATE, Query
+from rapport.core.event import Gap, StoredEvent
+
+Deliver = Callable[[Sequence[StoredEvent]], Sequence[StoredEvent]]
+_EVERYTHING = (TEMPLATE, "{}")
+
+
+@runtime_checkable
+class DeliveryFilter(Protocol):
+    """What knows which events a reader is given."""
+
+    def delivered(
+        self, channel: str, reader: str, events: Sequence[StoredEvent]
+    ) -> Sequence[StoredEvent]:
+        """What a reader is given of events."""
+
+
+def delivered_events(
+    channels: Channels, name: str, reader: str, events: Sequence[StoredEvent]
+) -> Sequence[StoredEvent]:
+    """What interceptors leave of events for a reader; all of them where channels have none."""
+    return (
+        channels.delivered(name, reader, events) if isinstance(channels, DeliveryFilter) else events
+    )
+
+
+class DeliveringChannels(Channels, DeliveryFilter, Protocol):
+    """Channels with interceptors around delivery."""
+
+    def intercepts_delivery(self, name: str) -> bool:
+        """Whether an interceptor works on what readers of a channel are given."""
+
+
+def deliver_to(channels: DeliveringChannels, name: str, reader: str) -> Deliver | None:
+    """What is done with events of a channel before a reader gets them; None when nothing is."""
+    return partial(channels.delivered, name, reader) if channels.intercepts_delivery(name) else None
+
+
+class ReaderDelivery:
+    """The queries of one reader, asked of what it is given. Each event that a condition is asked of
+    passes the chain once for that, and once more when it is handed over.
+    """
+
+    def __init__(
+        self, find: Callable[[], Deliver | None] = lambda: None, *, takes: bool = False
+    ) -> None:
+        """`find` is asked for each set: interceptors come and go while a reader follows. `takes`:
+        what the reader will not be given is not taken away from others either.
+        """
+        self._find, self._takes = find, takes
+        self._asked: tuple[Query, Query] | None = None
+
+    def seen(self, query: Query) -> Query:
+        """The query as it is asked of stored events; the same one for the same one."""
+        deliver = self._find()
+        if deliver is None or not self._is_asked(query):
+            return query
+        if self._asked is None or self._asked[0] is not query:
+            self._asked = (query, _through(deliver, query))
+        return self._asked[1]
+
+    def given(self, query: Query, events: Sequence[StoredEvent]) -> list[StoredEvent]:
+        """What the reader is given of the matches of a query."""
+        deliver = self._find()
+        if deliver is None:
+            return list(events)
+        given = deliver(events)
+        return [one for one in given if query.matches(one)] if self._is_asked(query) else [*given]
+
+    @property
+    def is_intercepted(self) -> bool:
+        """Whether the reader may be given anything but what is stored."""
+        return self._find() is not None
+
+    def _is_asked(self, query: Query) -> bool:
+        return self._takes or (query.kind, query.text) != _EVERYTHING
+
+
+def _through(deliver: Deliver, query: Query) -> Query:
+    def matches(stored: StoredEvent) -> bool:
+        return any(query.matches(one) for one in deliver((stored,)))
+
+    return msgspec.structs.replace(query, matches=matches, condition=None, is_its_condition=False)
+
+
+class ReaderChannels:
+    """See Channels; read-only, as one identity sees them. For doors that look events up."""
+
+    def __init__(self, channels: DeliveringChannels, identity: str) -> None:
+        self._channels, self._identity = channels, identity
+
+    def names(self) -> list[str]:
+        """See Channels."""
+        return self._channels.names()
+
+    def channel(self, name: str) -> ReaderChannel:
+        """See Channels."""
+        return ReaderChannel(self._channels.channel(name), self._channels, self._identity)
+
+    async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
+        """See Channels; also what an interceptor calls by another id is found by its stored one."""
+        found: list[tuple[str, StoredEvent]] = []
+        for name, stored in await self._channels.find_event(event_id):
+            given = self._channels.delivered(name, self._identity, (stored,))
+            found += [(name, one) for one in given]
+        return found
+
+
+class ReaderChannel:
+    """One channel as an identity sees it."""
+
+    def __init__(self, channel: Channel, channels: DeliveringChannels, identity: str) -> None:
+        self.name = channel.name
+        self._channel, self._channels, self._identity = channel, channels, identity
+
+    def last_position(self) -> int:
+        """See Channel."""
+        return self._channel.last_position()
+
+    async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
+        """See Channel; goes on past what is hidden, as nothing means the end to who reads on."""
+        while stored := await self._channel.read_after(position, limit=limit):
+            given = self._channels.delivered(self.name, self._identity, stored)
+            if given:
+                return [*given]
+            position = stored[-1].position
+        return []
+
+    def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
+        """See GapReading."""
+        return gaps_between(self._channel, after, through)

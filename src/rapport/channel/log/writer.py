@@ -1,0 +1,459 @@
+"""Waiting across threads: a bell for readers, a door that keeps the queue bounded. [CH-14]
+
+Group commit: while one sync runs the next group gathers. [CH-13, CH-14]
+
+A `Target` does the work of one group; `ThreadWriter` calls it in the one writing thread of a store,
+`InlineWriter` at once, for stores that do not wait for a disk.
+
+Work of the writing thread that is no append: done between two groups of appends. [CH-13]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from rapport.channel.channel import AppendResult
+from rapport.core.errors import ChannelUnavailable, RapportError, StoreUnavailable
+from rapport.core.event import Event
+from rapport.kernel.clock import Clock
+
+WAITING_BYTES = 64 * 1024 * 1024
+"""Data in front of a full queue before `append` sends its callers away."""
+_Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+
+
+class Notifier:
+    """Wakes every coroutine that waits, in whichever loop it runs; may be rung from any thread."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiters: list[_Waiter] = []
+
+    def listen(self) -> asyncio.Future[None]:
+        """A future that the next ring resolves."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._guard:
+            if len(self._waiters) > 64:
+                self._waiters = [waiter for waiter in self._waiters if not waiter[1].done()]
+            self._waiters.append((loop, future))
+        return future
+
+    def ring(self) -> None:
+        """Resolves all futures handed out so far."""
+        if not self._waiters:
+            return
+        with self._guard:
+            waiters, self._waiters = self._waiters, []
+        wake(waiters)
+
+
+class ByteBudget:
+    """Back-pressure: at most `limit` bytes inside at once (a single larger guest enters when it is
+    empty) and at most `waiting` in front of it; who comes then is sent away.
+    """
+
+    def __init__(self, limit: int, waiting: int = WAITING_BYTES) -> None:
+        self._limit, self._inside = limit, 0
+        self._waiting_limit, self._waiting = waiting, 0
+        self.refused = 0
+        """How many were sent away."""
+        self._guard = threading.Lock()
+        self._queue: deque[tuple[int, _Waiter]] = deque()
+
+    async def enter(self, size: int) -> None:
+        """Returns when there is room; first come, first served. Raises ChannelUnavailable when
+        too much waits already: what waits is held in memory.
+        """
+        with self._guard:
+            if not self._queue and self._fits(size):
+                self._inside += size
+                return
+            if self._queue and self._waiting + size > self._waiting_limit:
+                self.refused += 1
+                raise ChannelUnavailable(
+                    "more events come in than the disk can take",
+                    code="channel.busy",
+                    hint="send them again after a moment; nothing of this append is kept",
+                )
+            self._waiting += size
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            self._queue.append((size, (loop, future)))
+        try:
+            await future
+        except asyncio.CancelledError:
+            self._withdraw(size, future)
+            raise
+
+    def leave(self, size: int) -> None:
+        """Makes room; may be called from any thread."""
+        with self._guard:
+            self._inside -= size
+            admitted = self._admit()
+        wake(admitted)
+
+    def _fits(self, size: int) -> bool:
+        return self._inside == 0 or self._inside + size <= self._limit
+
+    def _admit(self) -> list[_Waiter]:
+        admitted = []
+        while self._queue and self._fits(self._queue[0][0]):
+            size, waiter = self._queue.popleft()
+            self._waiting -= size
+            self._inside += size
+            admitted.append(waiter)
+        return admitted
+
+    def _withdraw(self, size: int, future: asyncio.Future[None]) -> None:
+        """A guest went away: if it still queued it is struck out, if it was let in its place is
+        given back.
+        """
+        with self._guard:
+            queued = [entry for entry in self._queue if entry[1][1] is not future]
+            was_inside = len(queued) == len(self._queue)
+            self._queue = deque(queued)
+            if was_inside:
+                self._inside -= size
+            else:
+                self._waiting -= size
+            admitted = self._admit()
+        wake(admitted)
+
+
+def wake(waiters: Iterable[_Waiter]) -> None:
+    """Resolves futures, each in its own loop, with one call per loop; a loop that has ended needs
+    no waking.
+    """
+    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for loop, future in waiters:
+        by_loop.setdefault(loop, []).append(future)
+    for loop, futures in by_loop.items():
+        call_in(loop, _resolve, futures)
+
+
+def call_in(loop: asyncio.AbstractEventLoop, action: Callable[..., None], *values: object) -> bool:
+    """Calls an action in a loop from any thread; False when that loop has ended, so nobody waits
+    there.
+    """
+    try:
+        loop.call_soon_threadsafe(action, *values)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise
+        return False
+    return True
+
+
+def _resolve(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
+
+
+QUEUE_BYTES = 32 * 1024 * 1024
+"""Data waiting to be written before `append` makes its callers wait."""
+_GROUP_BYTES = 8 * 1024 * 1024
+_OVERHEAD_BYTES = 256
+"""Counted per event beside its data, so that a million empty events are not free."""
+
+
+class AppendTarget(Protocol):
+    """A channel as the writer sees it."""
+
+    name: str
+
+    def commit(self, appends: Sequence[Sequence[Event]]) -> list[AppendResult]:
+        """Makes all appends durable with one sync; raises StoreUnavailable when none of them is."""
+
+
+class Writer(Protocol):
+    """How appends reach the store."""
+
+    fault: str
+    """Why the last write failed; empty when it did not."""
+
+    async def write(
+        self, target: AppendTarget, events: Sequence[Event], data_bytes: int
+    ) -> AppendResult:
+        """Returns when the events are durable; raises ChannelUnavailable."""
+
+    def stop(self) -> None:
+        """Finishes what was accepted, then ends; blocks meanwhile. Later writes are refused."""
+
+
+class InlineWriter:
+    """Writes in the calling task. The next write of the same loop cannot begin before, so nothing
+    is to be grouped.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._stopped = False
+        self.fault = ""
+
+    async def write(
+        self, target: AppendTarget, events: Sequence[Event], data_bytes: int
+    ) -> AppendResult:
+        """See Writer."""
+        if self._stopped:
+            raise closed_error()
+        with self._guard:
+            try:
+                return target.commit((events,))[0]
+            except StoreUnavailable as error:
+                raise as_channel_error(error) from error
+
+    def stop(self) -> None:
+        """See Writer."""
+        self._stopped = True
+
+
+class StorePace:
+    """Whether a store answers fast enough to be waited for in an event loop; it lends its clock.
+
+    One slow answer ends it, and some fast ones begin it again: a disk that stalls now and then
+    holds up a loop now and then, one that is slow never does.
+    """
+
+    def __init__(self, clock: Clock, *, fast_ns: int = 1_000_000, trust_after: int = 20) -> None:
+        self.clock = clock
+        self._fast_ns, self._trust_after = fast_ns, trust_after
+        self._fast_in_row = 0
+
+    @property
+    def is_fast(self) -> bool:
+        """The latest answers were all fast."""
+        return self._fast_in_row >= self._trust_after
+
+    def took(self, duration_ns: int) -> None:
+        """Takes in how long an answer took."""
+        self._fast_in_row = self._fast_in_row + 1 if duration_ns <= self._fast_ns else 0
+
+
+class _Request(msgspec.Struct):
+    """One append under way."""
+
+    target: AppendTarget
+    events: Sequence[Event]
+    size: int
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[AppendResult]
+
+
+_Answer = tuple["asyncio.Future[AppendResult]", AppendResult | RapportError]
+
+
+class ThreadWriter:
+    """The one writing thread of a store. Futures are resolved once per group and loop, not once per
+    event.
+
+    An append that is alone (nothing waits, nothing is being written, and nobody joins it within the
+    same turn of its loop) may be written where it is, which saves two changes of threads: as long
+    as `lone` says that the store is fast enough to hold up a loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        queue_bytes: int = QUEUE_BYTES,
+        waiting_bytes: int = WAITING_BYTES,
+        lone: StorePace | None = None,
+    ) -> None:
+        self._room = ByteBudget(queue_bytes, waiting_bytes)
+        self._pace = lone
+        self._lone: _Request | None = None
+        self._under_way = 0
+        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._door = threading.Lock()
+        self._store = threading.Lock()
+        """One group at a time, from the thread or from a loop."""
+        self.fault = ""
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    async def write(
+        self, target: AppendTarget, events: Sequence[Event], data_bytes: int
+    ) -> AppendResult:
+        """See Writer; waits while the queue is full, and is refused when too many wait."""
+        size = data_bytes + len(events) * _OVERHEAD_BYTES
+        await self._room.enter(size)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[AppendResult] = loop.create_future()
+        request = _Request(target, events, size, loop, future)
+        with self._door:  # nothing may be put in behind the sign that ends the thread
+            stopped = self._stopped
+            if not stopped:
+                self._accept(request)
+        if stopped:
+            self._room.leave(size)
+            raise closed_error()
+        if self._lone is request and self._pace is not None:
+            return await self._write_lone(request, self._pace)
+        return await future
+
+    def stop(self) -> None:
+        """See Writer."""
+        with self._door:
+            if not self._stopped:
+                self._stopped = True
+                self._hand_over_lone()
+                self._requests.put(None)
+        self._thread.join()
+
+    def _accept(self, request: _Request) -> None:
+        """To the thread, or to wait for the end of this turn when it is alone; the door is held."""
+        self._under_way += 1
+        if self._under_way == 1 and request.events and self._pace and self._pace.is_fast:
+            self._lone = request
+            return
+        self._hand_over_lone()
+        self._requests.put(request)
+
+    def _hand_over_lone(self) -> None:
+        if self._lone is not None:
+            self._requests.put(self._lone)
+            self._lone = None
+
+    async def _write_lone(self, request: _Request, pace: StorePace) -> AppendResult:
+        """Lets the loop turn once; if nobody has joined by then, commits in this very task."""
+        try:
+            await pace.clock.sleep(0)
+        except asyncio.CancelledError:
+            with self._door:
+                if self._lone is request:
+                    self._hand_over_lone()
+            raise
+        with self._door:
+            alone = self._lone is request
+            if alone:
+                self._lone = None
+        if not alone:
+            return await request.future
+        # Others go to the thread meanwhile, because something is under way; it waits for the store.
+        answer = self._committed([request])[0]
+        if isinstance(answer, RapportError):
+            raise answer
+        return answer
+
+    def _run(self) -> None:
+        going_on = True
+        while going_on:
+            requests, going_on = self._gather()
+            by_target: dict[str, list[_Request]] = {}
+            for request in requests:
+                by_target.setdefault(request.target.name, []).append(request)
+            for group in by_target.values():
+                self._commit(group)
+
+    def _committed(self, group: list[_Request]) -> Sequence[AppendResult | RapportError]:
+        """What came of each; afterwards nothing of the group is under way."""
+        with self._store:
+            began_ns = self._pace.clock.steady_ns() if self._pace else 0
+            try:
+                committed = group[0].target.commit([request.events for request in group])
+                self.fault = ""
+                return committed
+            except StoreUnavailable as error:
+                self.fault = error.message
+                return [as_channel_error(error)] * len(group)
+            except Exception as error:  # a fault of ours must reach the callers, not end the thread
+                return [_unforeseen(error)] * len(group)
+            finally:
+                if self._pace:
+                    self._pace.took(self._pace.clock.steady_ns() - began_ns)
+                # Before the answers: whoever hears that it is done finds the room free again.
+                self._room.leave(sum(request.size for request in group))
+                with self._door:
+                    self._under_way -= len(group)
+
+    def _gather(self) -> tuple[list[_Request], bool]:
+        """Everything that waits, up to a sensible size; blocks when nothing does."""
+        requests: list[_Request] = []
+        size = 0
+        request = self._requests.get()
+        while request is not None:
+            requests.append(request)
+            size += request.size
+            if size >= _GROUP_BYTES:
+                return requests, True
+            try:
+                request = self._requests.get_nowait()
+            except queue.Empty:
+                return requests, True
+        return requests, False
+
+    def _commit(self, group: list[_Request]) -> None:
+        answers = self._committed(group)
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
+        for request, answer in zip(group, answers, strict=True):
+            by_loop.setdefault(request.loop, []).append((request.future, answer))
+        for loop, pairs in by_loop.items():
+            call_in(loop, _answer_all, pairs)
+
+
+def _answer_all(pairs: list[_Answer]) -> None:
+    for future, answer in pairs:
+        if future.done():
+            continue
+        if isinstance(answer, RapportError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+
+def closed_error() -> ChannelUnavailable:
+    """The error of channels that were closed."""
+    return ChannelUnavailable("the channels are closed", code="channel.closed")
+
+
+def as_channel_error(error: StoreUnavailable) -> ChannelUnavailable:
+    """What the store said, as the channel says it."""
+    return ChannelUnavailable(
+        error.message,
+        code=error.code,
+        hint=error.hint,
+        retry_after_seconds=error.retry_after_seconds,
+    )
+
+
+def _unforeseen(error: Exception) -> RapportError:
+    if isinstance(error, RapportError):
+        return error
+    return ChannelUnavailable(f"the append failed: {error!r}", code="channel.failed")
+
+
+T = TypeVar("T")
+
+
+async def between_appends(writer: Writer, name: str, work: Callable[[], T]) -> T:
+    """Does work on a channel in the thread that appends to it; raises ChannelUnavailable when the
+    store refuses.
+    """
+    chore = _WriterJob(name, work)
+    await writer.write(chore, (), 0)
+    return chore.result
+
+
+class _WriterJob(Generic[T]):
+    """See writer.Target."""
+
+    result: T
+
+    def __init__(self, name: str, work: Callable[[], T]) -> None:
+        # Its own: the writer does the works of one name as one. Names of channels have no slash.
+        self.name, self._work = f"{name}/{id(self)}", work
+
+    def commit(self, appends: Sequence[Sequence[Event]]) -> list[AppendResult]:
+        """Does the work once."""
+        self.result = self._work()
+        return [AppendResult((), 0)] * len(appends)

@@ -1,0 +1,212 @@
+"""How long a channel keeps its events: what may go, decided without a disk or a clock. [CH-14]
+
+Whole pieces of the log go, oldest first. What a named reader has not committed stays, unless the
+rules are hard; what is past its time to live is given to nobody and so waits for nobody.
+
+The pieces of any log: its own where it has them, else stretches of blocks. [CH-14]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, cast
+
+import msgspec
+
+from rapport.channel.config import ChannelRules
+from rapport.core.errors import Unsupported
+from rapport.store.base import LogPiece, LogStore, PiecedLogStore
+
+FINENESS = 8
+"""A piece is closed when it spans an eighth of what is kept: events stay at most an eighth longer
+than asked, and a quiet channel honours its age too.
+"""
+_FOREVER = 2**62
+
+
+class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a channel keeps; 0 = no limit, and no time to live is -1."""
+
+    for_ms: int = 0
+    size: int = 0
+    ttl_ms: int = -1
+    hard: bool = False
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether anything ever goes."""
+        return bool(self.for_ms or self.size or self.ttl_ms > 0)
+
+    @property
+    def shortest_ms(self) -> int:
+        """The shortest limit of time; 0 = none."""
+        return min((limit for limit in (self.for_ms, self.ttl_ms) if limit > 0), default=0)
+
+
+def keep_of(rules: ChannelRules) -> RetentionLimits:
+    """The limits that a channel's rules set."""
+    return RetentionLimits(
+        for_ms=rules.keep_for_ms or 0,
+        size=rules.keep_bytes or 0,
+        ttl_ms=rules.lives_ms,
+        hard=bool(rules.keep_hard),
+    )
+
+
+class TrimDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done with a log."""
+
+    trim_before: int = 0
+    """Everything before this position may go; 0 = nothing may."""
+    close: bool = False
+    """The growing piece is to be closed first, so that it can go in its turn."""
+    held_by: tuple[str, ...] = ()
+    """Readers that keep what is past its limit."""
+    overdue: bool = False
+    """What they keep is past twice its limit."""
+
+
+def what_to_trim(
+    pieces: Sequence[LogPiece],
+    kept_bytes: int,
+    now_ms: int,
+    keep: RetentionLimits,
+    readers: Mapping[str, int],
+    *,
+    growing: LogPiece | None = None,
+) -> TrimDecision:
+    """Decides about the oldest pieces of a log of so many bytes; `readers` are where they stand.
+
+    The last of them may be the growing one: size alone never takes it away, and it is `growing`
+    that says whether it is.
+    """
+    unread = _FOREVER if keep.hard else min(readers.values(), default=_FOREVER)
+    before, left, is_held, overdue = 0, kept_bytes, False, False
+    for piece, newest in zip(pieces, newest_of(pieces, now_ms), strict=True):
+        expired = 0 < keep.ttl_ms < now_ms - newest
+        aged = 0 < keep.for_ms < now_ms - newest
+        large = 0 < keep.size < left and piece is not growing
+        if not (expired or aged or large):
+            break
+        if not expired and piece.last > unread:
+            is_held = True
+            overdue = _is_overdue(newest, left, now_ms, keep)
+            break
+        before, left = piece.last + 1, left - piece.size
+    return TrimDecision(
+        trim_before=before,
+        close=growing is not None and _should_close(growing, now_ms, keep),
+        held_by=_holders(readers) if is_held else (),
+        overdue=overdue,
+    )
+
+
+def newest_of(pieces: Sequence[LogPiece], now_ms: int) -> list[int]:
+    """When the newest record of each piece came, whatever the clock said at that moment.
+
+    A piece from the future came no later than the one behind it, and none came before the one in
+    front of it: so an hour with a wrong clock neither keeps a log for years nor empties it.
+    """
+    found: list[int] = []
+    following = now_ms
+    for piece in reversed(pieces):
+        following = piece.newest if piece.newest <= now_ms else following
+        found.append(following)
+    return list(accumulate(reversed(found), max))
+
+
+def _is_overdue(newest: int, left: int, now_ms: int, keep: RetentionLimits) -> bool:
+    return (0 < 2 * keep.for_ms < now_ms - newest) or 0 < 2 * keep.size < left
+
+
+def _should_close(growing: LogPiece, now_ms: int, keep: RetentionLimits) -> bool:
+    span_ms = keep.shortest_ms
+    is_old = bool(span_ms) and now_ms - growing.oldest >= max(span_ms // FINENESS, 1)
+    # One that began in the future cannot be told its age by its first record: a new one can.
+    is_old = is_old or (bool(span_ms) and growing.oldest > now_ms + max(keep.for_ms, keep.ttl_ms))
+    return is_old or 0 < keep.size // FINENESS <= growing.size
+
+
+def _holders(readers: Mapping[str, int]) -> tuple[str, ...]:
+    """Who stands furthest back."""
+    furthest = min(readers.values())
+    return tuple(sorted(name for name, position in readers.items() if position == furthest))
+
+
+_PIECE_RECORDS = 10_000
+_CUT_RECORDS = 500
+
+
+def pieces_of(log: LogStore) -> PiecedLogStore:
+    """The log as one that knows its pieces."""
+    known = cast(Any, log)
+    if all(hasattr(known, name) for name in ("pieces", "kept_bytes", "close_piece", "closed_end")):
+        return cast(PiecedLogStore, known)
+    return cast(PiecedLogStore, _BlockPieces(log))
+
+
+def split_at(log: LogStore, name: str, pieces: list[LogPiece], cutoff_ms: int) -> list[LogPiece]:
+    """The pieces, with the one that time has partly passed cut where it stands, when the log can
+    let go of any block: so a large piece does not keep its old beginning. Reads that beginning.
+    """
+    if not pieces_of(log).trims_blocks(name):
+        return pieces
+    for number, piece in enumerate(pieces):
+        if piece.oldest < cutoff_ms <= piece.newest:
+            return [*pieces[:number], *_cut(log, name, piece, cutoff_ms), *pieces[number + 1 :]]
+    return pieces
+
+
+def _cut(log: LogStore, name: str, piece: LogPiece, cutoff_ms: int) -> list[LogPiece]:
+    position, newest, size = piece.first - 1, piece.oldest, 0
+    while position < piece.last:
+        blocks = log.read_after(name, position, max_records=_CUT_RECORDS)
+        if not blocks:
+            break  # what is left of it cannot be read
+        for block in blocks:
+            if block.received >= cutoff_ms or block.last > piece.last:
+                if position < piece.first:
+                    return [piece]
+                old = LogPiece(piece.first, position, size, piece.oldest, newest)
+                rest = max(piece.size - size, 0)
+                return [old, LogPiece(position + 1, piece.last, rest, cutoff_ms, piece.newest)]
+            position, newest = block.last, max(newest, block.received)
+            size += len(block.body)
+    return [piece]
+
+
+class _BlockPieces:
+    """A log that lets go of any number of records: pieces are what one reading gives."""
+
+    def __init__(self, log: LogStore) -> None:
+        self._log = log
+
+    def trims_blocks(self, log: str) -> bool:
+        """See PiecedLogStore."""
+        return True
+
+    def pieces(self, log: str, limit: int) -> list[LogPiece]:
+        """See PiecedLogStore; reads the records, so few pieces at a time."""
+        found: list[LogPiece] = []
+        position = self._log.first_position(log) - 1
+        while len(found) < limit:
+            blocks = self._log.read_after(log, position, max_records=_PIECE_RECORDS)
+            if not blocks:
+                break
+            times = [block.received for block in blocks]
+            size = sum(len(block.body) for block in blocks)
+            position = blocks[-1].last
+            found.append(LogPiece(blocks[0].first, position, size, min(times), max(times)))
+        return found
+
+    def kept_bytes(self, log: str) -> int:
+        """Refused: it would mean to read everything."""
+        raise Unsupported("keep_bytes", type(self._log).__name__, hint="use keep_for")
+
+    def close_piece(self, log: str) -> None:
+        """Nothing to do: any record may go."""
+
+    def closed_end(self, log: str) -> int:
+        """See PiecedLogStore."""
+        return self._log.last_position(log)
