@@ -210,6 +210,24 @@ def test_workers_at_three_nodes_share_leases_whatever_they_do(steps):
         asyncio.run(scenario())
 
 
+def test_a_lease_that_a_node_reads_from_a_summary_replaces_the_one_it_knew(clock: ManualClock):
+    async def scenario():
+        log = SharedMemory()
+        here, there = open_on(log, clock), open_on(log, clock)
+        await here.channel("c").append(counted(1, 5))
+        asked = Request(query={}, take=True, lease_ms=1_000, max_messages=1)
+        assert len((await here.source.request("c", asked, identity="me")).events) == 1
+        await clock.advance(1_100)
+        for _ in range(4):  # the message that came back, and more until all is summed up
+            await there.source.request("c", asked, identity="me")
+        given = (await here.source.request("c", asked, identity="me")).events
+        assert [stored.position for stored in given] == [5]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedTakes.__init__, "__kwdefaults__", {"summary_every": 3})
+        asyncio.run(scenario())
+
+
 def test_a_taker_that_was_overtaken_chooses_anew(clock: ManualClock):
     async def scenario():
         log = SharedMemory()

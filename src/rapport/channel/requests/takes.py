@@ -388,7 +388,7 @@ def summary_of(taken: TakenMessages, now_ms: int) -> SummaryRecord:
 
 
 def restore_summary(taken: TakenMessages, summary: SummaryRecord) -> None:
-    """Takes in a summary beside what is known already."""
+    """Takes in a summary, which is newer than what is known: its leases replace known ones."""
     for number, row in summary.rows.items():
         taken.add_row(number, int.from_bytes(row, "little"))
     for token, take in summary.takes.items():
@@ -396,7 +396,7 @@ def restore_summary(taken: TakenMessages, summary: SummaryRecord) -> None:
     if summary.floor:
         taken.add_all_through(summary.floor)
     for position, lease in summary.leases.items():
-        if position not in taken.leases and not taken.holds(position):
+        if not taken.holds(position):
             taken.leases.put(position, lease)
 
 
