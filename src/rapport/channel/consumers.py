@@ -359,7 +359,6 @@ class _CommittedHandler:
         self._channels, self._subscription, self._handle = channels, subscription, handle
 
     async def handle(self, batch: Sequence[StoredEvent]) -> bytes:
-        """See HandleBatch."""
         state = self._subscription.state
         effects: list[tuple[StoredEvent, Effect]] = []
         for stored in batch:

@@ -98,7 +98,6 @@ class LoggedSubscription:
     async def next_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None
     ) -> list[StoredEvent]:
-        """See Subscription."""
         while await self._source.wait_after(self._handed_out, timeout_ms=timeout_ms):
             batch = await self._source.read_after(self._handed_out, limit=limit)
             if batch:
@@ -115,7 +114,6 @@ class LoggedSubscription:
     async def next_bare_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None
     ) -> Sequence[StoredEvent | BareStored]:
-        """See Subscription."""
         source = self._source
         if isinstance(source, HeaderlessReader) and source.last_position() > self._handed_out:
             bare = await source.read_bare_after(self._handed_out, limit=limit)

@@ -76,19 +76,15 @@ class AsyncListener:
                 raise
 
     async def acknowledge(self, event: ReceivedEvent | int) -> None:
-        """See Listener."""
         await asyncio.to_thread(self._listener.acknowledge, event)
 
     def renew(self, lease: float | None = None) -> None:
-        """See Listener."""
         self._listener.renew(lease)
 
     def cancel(self) -> None:
-        """See Listener."""
         self._listener.cancel()
 
     def resume(self, token: str | None = None) -> None:
-        """See Listener."""
         self._listener.resume(token)
 
     def status(self) -> ListenerStatus:
@@ -96,15 +92,12 @@ class AsyncListener:
         return self._listener.status()
 
     def gaps(self) -> list[Gap]:
-        """See Listener."""
         return self._listener.gaps()
 
     async def failed(self) -> list[FailedEvent]:
-        """See Listener."""
         return await asyncio.to_thread(self._listener.failed)
 
     async def close(self) -> None:
-        """See Listener."""
         await asyncio.to_thread(self._listener.close)
 
     async def __aenter__(self) -> AsyncListener:
@@ -150,7 +143,6 @@ class AsyncLeasedListener:
 
     @property
     def trouble(self) -> Reason | None:
-        """See LeasedListener."""
         return self._listener.trouble
 
     async def pull(self, count: int = 1, timeout: float | None = 0.0) -> list[LeasedEvent]:  # noqa: ASYNC109
@@ -167,15 +159,12 @@ class AsyncLeasedListener:
             return events
 
     async def ack(self, *events: LeasedEvent) -> bool:
-        """See LeasedListener."""
         return await asyncio.to_thread(self._listener.ack, *events)
 
     async def nak(self, *events: LeasedEvent, delay: float = 0.0, error: str = "") -> bool:
-        """See LeasedListener."""
         return await asyncio.to_thread(self._listener.nak, *events, delay=delay, error=error)
 
     async def renew(self, *events: LeasedEvent, lease: float | None = None) -> bool:
-        """See LeasedListener."""
         return await asyncio.to_thread(self._listener.renew, *events, lease=lease)
 
     async def push(
@@ -185,7 +174,6 @@ class AsyncLeasedListener:
         self._listener.push(_called_in_loop(callback), retry_after=retry_after)
 
     async def close(self) -> None:
-        """See LeasedListener."""
         await asyncio.to_thread(self._listener.close)
         if self._pulling is not None:
             await asyncio.wait((self._pulling,))
@@ -246,23 +234,18 @@ class AsyncPublisher:
     async def publish(
         self, event: Event | Mapping[str, Any] | None = None, /, **fields: Any
     ) -> str:
-        """See Publisher."""
         return await asyncio.to_thread(partial(self._publisher.publish, event, **fields))
 
     async def publish_many(self, events: Iterable[Event | Mapping[str, Any]]) -> list[str]:
-        """See Publisher."""
         return await asyncio.to_thread(self._publisher.publish_many, list(events))
 
     async def flush(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109
-        """See Publisher."""
         return await asyncio.to_thread(self._publisher.flush, timeout)
 
     async def rejected(self) -> list[RejectedEvent]:
-        """See Publisher."""
         return await asyncio.to_thread(self._publisher.rejected)
 
     def resume(self, token: str | None = None) -> None:
-        """See Publisher."""
         self._publisher.resume(token)
 
     def status(self) -> Status:
@@ -270,7 +253,6 @@ class AsyncPublisher:
         return self._publisher.status()
 
     async def close(self, wait: float | None = 0.0) -> bool:
-        """See Publisher."""
         return await asyncio.to_thread(self._publisher.close, wait)
 
     async def __aenter__(self) -> AsyncPublisher:

@@ -441,7 +441,6 @@ class DirectBuffer:
         return AppendResult(tuple(positions), duplicates)
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel."""
         if not self._events or position >= self._last:
             return []
         # Positions follow each other, so the place of one is known.
@@ -449,7 +448,6 @@ class DirectBuffer:
         return list(islice(self._events, start, start + limit))
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
-        """See Channel."""
         deadline = None if timeout_ms is None else self._clock.steady_ns() + timeout_ms * 1_000_000
         while self._last <= position:
             ring = self._bell.listen()
@@ -463,7 +461,6 @@ class DirectBuffer:
         return self._last > position
 
     def last_position(self) -> int:
-        """See Channel."""
         return self._last
 
     def _let_go(self) -> None:

@@ -545,7 +545,6 @@ class LakeChannels:
         self._turn = threading.Lock()
 
     def channel(self, name: str) -> LakeChannel:
-        """See Channels."""
         check_channel_name(name)
         return LakeChannel(name, self)
 
@@ -636,7 +635,6 @@ class LakeChannel:
         raise Unsupported("appending", "a lake", hint="publish to the node; its log is exported")
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel."""
         return await self._lake.aside(partial(self._lake.read_now, self.name, position, limit))
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
@@ -649,7 +647,6 @@ class LakeChannel:
         return await self._lake.aside(partial(self._lake.position_before, self.name, wanted))
 
     def last_position(self) -> int:
-        """See Channel."""
         return self._lake.files(self.name).last
 
 

@@ -43,11 +43,9 @@ class LogAndLake:
         self._found: dict[tuple[str, Where], LakeRange] = {}
 
     def channel(self, name: str) -> LogAndLakeChannel:
-        """See Channels."""
         return LogAndLakeChannel(name, self._log.channel(name), self)
 
     def names(self) -> list[str]:
-        """See Channels."""
         return sorted({*self._log.names(), *self.lake.names()})
 
     async def subscribe(
@@ -79,7 +77,6 @@ class LogAndLake:
         return [*in_log, *gone]
 
     async def close(self) -> None:
-        """See Channels."""
         await self._log.close()
         await self.lake.close()
 
@@ -122,7 +119,6 @@ class LogAndLakeChannel:
         raise Unsupported("appending", "a log with its lake", hint="use rapport publish")
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel."""
         first = await self._both.oldest_in_log(self.name)
         while True:
             found = await self._from_lake(position, first, limit)
@@ -151,7 +147,6 @@ class LogAndLakeChannel:
         return gaps_between(self._log, after, through)
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
-        """See Channel."""
         return await self._log.wait_after(position, timeout_ms=timeout_ms)
 
     async def position_before(self, received_ms: int) -> int:
@@ -163,7 +158,6 @@ class LogAndLakeChannel:
         return min(in_lake, await self._both.oldest_in_log(self.name) - 1)
 
     def last_position(self) -> int:
-        """See Channel."""
         return max(self._log.last_position(), self._both.lake.channel(self.name).last_position())
 
 

@@ -77,7 +77,6 @@ class PostgresFinder:
         return IndexMatches(events, through)
 
     def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:
-        """See Finder."""
         return self._store.fetch(log, positions)
 
 

@@ -66,12 +66,10 @@ class ReadOnlyChannels:
         return self._log
 
     def channel(self, name: str) -> ReadOnlyChannel:
-        """See Channels."""
         check_channel_name(name)
         return ReadOnlyChannel(name, self._log, self._clock, self._ttl_rule(name))
 
     def names(self) -> list[str]:
-        """See Channels."""
         return [name for name in self._log.logs() if self._log.last_position(name)]
 
     async def subscribe(
@@ -116,7 +114,6 @@ class ReadOnlyChannel:
         raise Unsupported("appending", "a read-only log", hint="use rapport publish")
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel."""
         check_read_range(position, limit)
         return await asyncio.to_thread(self.read_now, position, limit)
 
@@ -151,7 +148,6 @@ class ReadOnlyChannel:
         return found
 
     def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
-        """See GapReading."""
         return self._gaps.between(after, through)
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
@@ -168,5 +164,4 @@ class ReadOnlyChannel:
         return True
 
     def last_position(self) -> int:
-        """See Channel."""
         return self._log.last_position(self.name)

@@ -65,7 +65,6 @@ class ForwardInterceptor:
         self._matches, self._target = matches, target
 
     async def follow(self, _channel: str, events: Sequence[StoredEvent]) -> None:
-        """See FollowingInterceptor."""
         matches = self._matches
         chosen = [one.event for one in events if matches is None or matches(one)]
         if chosen:
@@ -79,7 +78,6 @@ class TriggerInterceptor:
         self._matches, self._target, self._type = matches, target, type
 
     async def follow(self, channel: str, events: Sequence[StoredEvent]) -> None:
-        """See FollowingInterceptor."""
         made = [self._made(channel, one) for one in events if self._matches(one)]
         if made:
             await self._target.append(made)
@@ -106,7 +104,6 @@ class HttpForwardTarget:
         self._url, self._parts = url, urlsplit(url)
 
     async def append(self, events: Sequence[Event]) -> object:
-        """See Target."""
         body = msgspec.json.encode([to_cloudevent(event) for event in events])
         status = await in_own_thread(partial(self._post, body), name="forwarding")
         if not 200 <= status < 300:
@@ -164,14 +161,12 @@ class CountInterceptor:
         self.by_type: Counter[str] = Counter()
 
     def on_append(self, _channel: str, event: Event) -> Sequence[Event]:
-        """See AppendInterceptor."""
         self.by_type[event.type] += 1
         return (event,)
 
     def on_delivery(
         self, _channel: str, _reader: str, stored: StoredEvent
     ) -> Sequence[StoredEvent]:
-        """See DeliveryInterceptor."""
         self.by_type[stored.event.type] += 1
         return (stored,)
 
@@ -190,7 +185,6 @@ class FilterInterceptor:
     def on_delivery(
         self, _channel: str, _reader: str, stored: StoredEvent
     ) -> Sequence[StoredEvent]:
-        """See DeliveryInterceptor."""
         return (stored,) if bool(self._matches(stored)) == self._wanted else ()
 
 
@@ -201,7 +195,6 @@ class MediateInterceptor:
         self._mediate = mediate
 
     def on_append(self, _channel: str, event: Event) -> Sequence[Event]:
-        """See AppendInterceptor."""
         return self._mediate(event)
 
     def on_delivery(

@@ -107,11 +107,9 @@ class ReaderChannels:
         self._channels, self._identity = channels, identity
 
     def names(self) -> list[str]:
-        """See Channels."""
         return self._channels.names()
 
     def channel(self, name: str) -> ReaderChannel:
-        """See Channels."""
         return ReaderChannel(self._channels.channel(name), self._channels, self._identity)
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
@@ -131,7 +129,6 @@ class ReaderChannel:
         self._channel, self._channels, self._identity = channel, channels, identity
 
     def last_position(self) -> int:
-        """See Channel."""
         return self._channel.last_position()
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
@@ -144,5 +141,4 @@ class ReaderChannel:
         return []
 
     def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
-        """See GapReading."""
         return gaps_between(self._channel, after, through)

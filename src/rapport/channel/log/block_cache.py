@@ -26,11 +26,11 @@ from rapport.store.id_keys import KeyedIds, keys_of
 
 CACHE_BYTES = 16 * 1024 * 1024
 _MANY = 32
-"""Keys of fewer ids are made when somebody asks: together with those of other blocks."""
+"""Smaller blocks get their id keys on demand, together with those of other blocks."""
 
 
 class DecodedBlock:
-    """The events of one block; made into stored events when the first reader asks."""
+    """The events of one block; StoredEvents are built for the first reader."""
 
     __slots__ = ("_events", "_ids", "_mortal", "_stored", "first", "last", "received", "size")
 
@@ -44,8 +44,8 @@ class DecodedBlock:
         keyed: bool = False,
         ids: Sequence[str] | None = None,
     ) -> None:
-        """`keyed`: somebody will want the keys of the ids, and they are at hand now; in `ids` where
-        the events are not made yet.
+        """`keyed`: compute the keys of the ids now; `ids` holds them where events are not decoded
+        yet.
         """
         self.first, self.last, self.size = first, first + len(events) - 1, size
         self.received, self._events = received, events
@@ -59,9 +59,7 @@ class DecodedBlock:
 
     @property
     def mortal(self) -> bool:
-        """Whether one of them has a time to live; looked at for the first reader, who is about to
-        look at them anyway.
-        """
+        """Whether an event has a time to live of its own; computed for the first reader."""
         if self._mortal is None:
             self._mortal = are_mortal(self._events)
         return self._mortal
@@ -72,7 +70,7 @@ class DecodedBlock:
         return isinstance(self._events, HeldEvents) and bool(self._events.carried)
 
     def carried(self, position: int, limit: int) -> PackedRange | None:
-        """What is carried for up to `limit` events after a position; None when nothing is."""
+        """The carried payloads of up to `limit` events after a position; None without any."""
         events = self._events
         if not isinstance(events, HeldEvents) or not events.carried:
             return None
@@ -87,7 +85,7 @@ class DecodedBlock:
         )
 
     def let_carried_go(self) -> None:
-        """Nobody needs what is carried any more."""
+        """Drops the carried payloads."""
         if isinstance(self._events, HeldEvents):
             self._events.carried = ()
 
@@ -108,7 +106,7 @@ class DecodedBlock:
 
 
 class _IdsOf(Sequence[str]):
-    """The ids of events that are not made before somebody wants an id."""
+    """The ids of packed events; an event is decoded when its id is read."""
 
     __slots__ = ("_events", "_places")
 
@@ -177,7 +175,7 @@ class DecodedBlocks:
                 self._size -= self._blocks.pop((channel, firsts.pop(0))).size
 
     def clear(self) -> None:
-        """Forgets all blocks; for measuring what reading costs without them."""
+        """Empties the cache; for benchmarks of uncached reads."""
         with self._guard:
             self._blocks.clear()
             self._firsts.clear()
@@ -195,8 +193,8 @@ _MANY_EVENTS = 500
 
 
 def may_hold(body: bytes, name: bytes) -> bool:
-    """Whether a name of at least three characters stands somewhere in a block. Two neighbours in it
-    are looked for first, by comparisons that cost a third of a search.
+    """Whether a name of at least three characters occurs in a block. Tests for two adjacent
+    characters first, which costs a third of a search.
     """
     octets = np.frombuffer(body, np.uint8)
     middle = len(name) // 2
@@ -205,8 +203,8 @@ def may_hold(body: bytes, name: bytes) -> bool:
 
 
 def bare_events(blocks: Sequence[Block], position: int) -> Sequence[BareStored]:
-    """The events after a position, up to a block that cannot be read: who reads whole ones tells
-    of it.
+    """The events after a position without headers, up to the first unreadable block: reading whole
+    events reports that one.
     """
     if sum(block.count for block in blocks) >= _MANY_EVENTS:
         found = block_events([(block.first, block.received, block.body) for block in blocks])

@@ -44,13 +44,12 @@ class LoggedChannels:
         self._shared.start()
 
     def channel(self, name: str) -> LoggedChannel:
-        """See Channels."""
         if name not in self._channels:
             check_channel_name(name)
             if self._shared.closed:
                 raise closed_error()
             # All logs there were have been taken in at the start, so this one is empty, or another
-            # process has just begun it and `_grown` will tell.
+            # process has just created it and `_grown` reports it.
             self._channels.setdefault(name, LoggedChannel(name, self._shared, last=0))
         return self._channels[name]
 
@@ -65,25 +64,24 @@ class LoggedChannels:
         return self._shared.closed
 
     def names(self) -> list[str]:
-        """See Channels."""
         return sorted(
             name for name, channel in list(self._channels.items()) if channel.last_position() > 0
         )
 
     def holds(self, name: str) -> bool:
-        """Whether a channel has, or ever had, events; asking makes none."""
+        """Whether a channel has, or ever had, events; does not create it."""
         found = self._channels.get(name)
         return found is not None and found.last_position() > 0
 
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> LoggedSubscription:
-        """See Channels. A reader that begins with the next event has its place saved at once."""
+        """See Channels. A new reader's cursor is saved at once."""
         check_reader_name(reader)
         source = self.channel(channel)
         cursor = await self._shared.off_loop(lambda: load_cursor(self.records, channel, reader))
         if cursor is None:
-            # Saved at once: retention keeps what a reader that is known has not read.
+            # Saved at once: retention keeps what a known reader has not read.
             cursor = Cursor(0 if from_start else source.last_position())
             await self._shared.apply((cursor_change(channel, reader, cursor),))
         return LoggedSubscription(
@@ -98,17 +96,17 @@ class LoggedChannels:
     def delivered(
         self, channel: str, reader: str, events: Sequence[StoredEvent]
     ) -> list[StoredEvent]:
-        """What a reader is given of events: all, unless interceptors have it otherwise."""
+        """The events that interceptors leave for a reader; all of them without interceptors."""
         chains = self._shared.chains
         return list(events) if chains is None else chains.deliver(channel, reader, events)
 
     def intercepts_delivery(self, name: str) -> bool:
-        """Whether an interceptor works on what readers of a channel are given."""
+        """Whether an interceptor changes or hides events of a channel on delivery."""
         chains = self._shared.chains
         return chains is not None and chains.intercepts_delivery(name)
 
     def may_hide(self, name: str) -> bool:
-        """Whether readers of a channel may be given something else than what it holds."""
+        """Whether readers of a channel may receive something other than the stored events."""
         chains = self._shared.chains
         return chains is not None and chains.may_hide(name)
 
@@ -117,7 +115,7 @@ class LoggedChannels:
         return ReaderChannels(self, identity)
 
     async def look(self, find: Callable[[RecordStore], T]) -> T:
-        """What is found in the records; raises ChannelUnavailable when the disk refuses."""
+        """Reads records off the loop; raises ChannelUnavailable when the store fails."""
         return await self._shared.off_loop(partial(find, self.records))
 
     async def apply(self, changes: Sequence[Change]) -> None:
@@ -125,18 +123,18 @@ class LoggedChannels:
         await self._shared.apply(changes)
 
     def damage(self) -> list[Corrupt]:
-        """Damaged or missing stretches of the logs that are known, files that vanished among them;
-        looks at the names of files, so it is called off the loop.
+        """Known damaged or missing ranges of the logs, vanished files included. Lists directories,
+        so call it off the loop.
         """
         log = self.parts.log
         return log.find_damage() if isinstance(log, DamagedLogs) else []
 
     def use_rules(self, declared: ChannelsConfig) -> None:
-        """How long channels keep what, and the like; until then everything is kept."""
+        """Applies retention, indexing and other rules; before the first call everything is kept."""
         self._shared.use_rules(declared)
 
     def explain_query(self, name: str, query: Query) -> str:
-        """One sentence for people: what of a query is looked up, or why it is read."""
+        """One sentence for people: which part of a query uses an index, or why the log is read."""
         self.channel(name)
         return self._shared.explain(name, query)
 
@@ -145,16 +143,16 @@ class LoggedChannels:
         self._shared.wake_index()
 
     def ttl_of(self, name: str) -> int:
-        """The channel's time to live in ms; -1 when it sets none, 0 when given out once."""
+        """The channel's time to live in ms; -1 without one, 0 for delivery once."""
         return self._shared.ttl_of(name)
 
     @cached_property
     def interceptors(self) -> Interceptors:
-        """What happens around append and delivery; the kept ones begin with its `start`."""
+        """The interceptors of all channels; stored ones are loaded by its `start`."""
         return Interceptors(self, self.parts.clock, engage=self._engage)
 
     def sign_with(self, signer: OwnSigner) -> None:
-        """From now on what the node makes is signed."""
+        """Signs the node's own events from now on."""
         self._shared.signer = signer
         self.interceptors.seal = signer.changed
 
@@ -163,7 +161,7 @@ class LoggedChannels:
 
     @cached_property
     def sweeper(self) -> Sweeper:
-        """Carries out retention; whoever runs the node starts it."""
+        """Carries out retention; the node starts it."""
         return Sweeper(self, self._shared, self.source.taker)
 
     @property
@@ -188,7 +186,7 @@ class LoggedChannels:
             _log.warning("reader came too late", channel=source.name, reader=reader, lost=skipped)
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
-        """See Channels. What the index has not seen yet is fed first, so nothing is missed."""
+        """See Channels. The index is brought up to date first, so nothing is missed."""
 
         def find() -> list[tuple[str, StoredEvent]]:
             self._shared.feed.catch_up()
@@ -225,7 +223,7 @@ class LoggedChannels:
 
     @property
     def side_reach(self) -> Mapping[str, int]:
-        """How far logs beside channels are known to reach, of those that others write, too."""
+        """Last known positions of side logs that other processes write as well."""
         return self._shared.side_reach
 
     def _take_in(self, name: str) -> None:
@@ -241,7 +239,7 @@ class LoggedChannels:
         self._channels.setdefault(name, channel).grown(last)
 
     def _grown(self, name: str, last: int) -> None:
-        """Told by a log that several processes write, from a thread of its own."""
+        """Callback of a log that several processes write; runs in the store's thread."""
         if is_side_log(name):
             self._shared.side_reach[name] = last
             return
@@ -249,6 +247,6 @@ class LoggedChannels:
             try:
                 check_channel_name(name)
             except InvalidInput:
-                return  # not a channel's; told once, when the logs are taken in
+                return  # not a channel's log; reported once at the start
             self._channels.setdefault(name, LoggedChannel(name, self._shared, last=0))
         self._channels[name].grown(last)

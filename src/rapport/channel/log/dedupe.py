@@ -1,12 +1,10 @@
-"""A rough picture of many keys: says of most strangers that they were never seen. Pure. [CH-6]
+"""Deduplication: which events of a group of appends are new. [CH-6]
 
-Which events a channel has seen lately: compact, bounded, no I/O. [CH-6]
-
-An identity is a 64-bit hash of (source, id); a hit is only a suspicion that the caller checks
-against the log, so two identities of one hash cannot cost an event. The hash is salted per process:
-the window is rebuilt, never saved.
-
-Many appends made into one write: which events are new, and where they go. Pure. [CH-6]
+A channel recognises a repetition by (source, id). Each identity is a 64-bit hash; `DedupeFilter` (a
+Bloom filter) answers "never seen" for most new events, `DedupeWindow` holds the last million hashes
+with their positions. A hit is confirmed against the log, so a hash collision cannot lose an event.
+The hash is salted per process: the window is rebuilt from the log at the start, never saved.
+`plan_group` merges many appends into one write.
 """
 
 from __future__ import annotations
@@ -23,22 +21,22 @@ from rapport.core.event import Event
 from rapport.core.packed_events import PackedEvents
 
 _BITS_PER_KEY = 64
-"""At least, when there are as many keys as there is room for."""
+"""At least, when the filter is full."""
 _WORD_BITS = 64
 _IN_WORD = _WORD_BITS - 1
 _SHIFTS = (0, 6, 12, 18)
-"""Where in a key the numbers of its bits stand; its word is by its beginning."""
+"""Bit offsets in a key that select the bits to set; the leading bits select the word."""
 _FIRST_ROOM, _GROWTH = 4_096, 8
 _LITTLE_ROOM = 32
-"""As many keys most channels never get: they have a picture of some hundred bytes."""
+"""Capacity of the first filter: most channels never need more than its few hundred bytes."""
 _FEW_MARKS = 8
 """Up to this many keys, going one by one is cheaper than with arrays."""
 _ONE = np.uint64(1)
 
 
 class _BloomFilter:
-    """Four bits for every key, all in one word of memory: a full one suspects a stranger some two
-    times in ten thousand. `room`: for how many keys it is made; `count`: how many it was given.
+    """Four bits per key, all in one 64-bit word. A full filter has about two false positives in ten
+    thousand. `room`: capacity in keys; `count`: keys added.
     """
 
     def __init__(self, room: int) -> None:
@@ -68,17 +66,16 @@ class _BloomFilter:
 
 
 class DedupeFilter:
-    """Marks at least the last `window` keys, in pictures of which each is larger than the one
-    before, up to the window: since keys cannot be taken off one by one, the oldest picture is
-    dropped when the others hold as many keys as are wanted. To search for a key costs ten times as
-    much as a look here, all of it waiting for memory.
+    """Bloom filters over at least the last `window` keys. Each filter is larger than the one
+    before, up to the window. Keys cannot be removed one by one, so the oldest filter is dropped
+    once the others cover the window. A lookup here costs a tenth of a search.
     """
 
     def __init__(self, window: int) -> None:
         self._window = window
         self._pictures = [_BloomFilter(_LITTLE_ROOM)]
         self._first: list[int] | None = []
-        """All keys while they are few: then the little picture is made again, as a larger one."""
+        """All keys while they are few: then the first filter is rebuilt larger."""
 
     def add(self, keys: np.ndarray) -> None:
         """Marks keys."""
@@ -90,8 +87,8 @@ class DedupeFilter:
             self._first += keys.tolist()
 
     def _begin(self, needed: int) -> _BloomFilter:
-        """The next picture, which has room for so many keys at least: in one that is too small for
-        a large batch nearly every bit would be set, and every stranger be suspected.
+        """Starts the next filter with room for at least so many keys: a large batch would set
+        nearly every bit of a small one.
         """
         if self._first is not None:
             picture = _BloomFilter(max(_FIRST_ROOM, len(self._first) + needed))
@@ -144,7 +141,7 @@ Keys = np.ndarray
 """Of 64 bits, without a sign."""
 _WORD = (1 << 64) - 1
 _TIMES = np.uint64(0x9E3779B97F4A7C15)
-"""Odd; so that an id and a source that change places do not give the same key."""
+"""Odd, so that swapping id and source changes the key."""
 
 
 class EventIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -187,11 +184,11 @@ def are_all_different(keys: Keys) -> bool:
 
 
 Hits = list[tuple[int, int]]
-"""(number of the key among those asked for, position) of keys that are there."""
+"""(index among the requested keys, position) of keys that were found."""
 
 
 class _Run:
-    """Sorted keys with their positions; all positions are at most `last`."""
+    """Sorted keys with their positions; no position exceeds `last`."""
 
     __slots__ = ("keys", "last", "positions")
 
@@ -208,9 +205,9 @@ class _Run:
 
 
 def _order(keys: Keys) -> np.ndarray:
-    """How to sort keys: by words of their beginnings and their numbers, which takes a third of the
-    time. Two that begin alike may come out the wrong way round, once in a thousand times: then they
-    are sorted as usual.
+    """The sort order of keys. Sorting words of (key prefix, index) takes a third of the time of
+    argsort; equal prefixes may come out in the wrong order, once in a thousand times: then argsort
+    is used.
     """
     low = np.uint64((1 << len(keys).bit_length()) - 1)
     words = keys & ~low | np.arange(len(keys), dtype=np.uint64)
@@ -221,9 +218,7 @@ def _order(keys: Keys) -> np.ndarray:
 
 
 class _Recent:
-    """The newest keys as they came, in arrays that grow: sorted when they are many, or when many
-    are asked for.
-    """
+    """The newest keys in order of arrival; sorted on demand."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -265,12 +260,12 @@ class _Recent:
 
 
 class DedupeWindow:
-    """Key to position of at least the last `window` events, and at most an eighth more.
+    """Maps keys to positions of at least the last `window` events, and at most an eighth more.
 
-    Newest keys stand in the order they came, older ones in sorted arrays of 16 bytes per event, and
-    there is one rough picture of them all: about 30 MB for the default window. Asking costs a look
-    at the picture, for the whole batch at once; only a key that may be there is searched for, in
-    one array after the other: merging them would cost more than these searches do.
+    The newest keys are in order of arrival, older ones in sorted arrays of 16 bytes per event, plus
+    one Bloom filter: about 30 MB for the default window. A lookup tests the filter for the whole
+    batch; only possible hits are searched for, array by array. Merging the arrays would cost more
+    than these searches.
     """
 
     def __init__(self, window: int = DEDUPE_WINDOW) -> None:
@@ -293,7 +288,7 @@ class DedupeWindow:
         return found
 
     def add(self, keys: Keys, first: int) -> None:
-        """Takes in keys of events that stand at consecutive positions from `first`."""
+        """Adds the keys of events at consecutive positions from `first`."""
         self._recent.add(keys, first)
         self._marks.add(keys)
         if self._recent.count >= self._recent_limit:
@@ -319,17 +314,17 @@ IsSame = Callable[[Event, int], bool]
 
 
 class SequenceCheck(Protocol):
-    """What is known of events that their publishers count."""
+    """Repetitions among events that are numbered by their publisher."""
 
     def is_old(self, event: Event) -> bool:
-        """Whether its number has been passed; to be asked once per event, in order."""
+        """Whether the event's number has been passed; call it once per event, in order."""
 
     def position_of(self, event: Event) -> int:
-        """Where the first copy of an old one stands; 0 when that is no longer known."""
+        """The position of the first copy of an old event; 0 when unknown."""
 
 
 class AppendGroup(msgspec.Struct):
-    """What a set of appends comes to: new events with their keys, and an answer for each append."""
+    """The plan of a set of appends: new events with their keys, and a result per append."""
 
     fresh: list[Sequence[Event]]
     """In runs: packed events stay packed."""
@@ -345,7 +340,7 @@ def plan_group(
     numbered: SequenceCheck | None = None,
 ) -> AppendGroup:
     """Decides which events are new. A repetition gets the position of its first copy, also within
-    the group. `numbered` is asked too when some of the events are counted by their publisher.
+    the group. `numbered` decides as well when some events are numbered by their publisher.
     """
     runs = _runs(appends)
     keys = _run_keys(runs)

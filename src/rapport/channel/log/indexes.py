@@ -1,13 +1,9 @@
-"""The keys that events have in a field index, whole blocks at a time. [CH-4]
+"""Indexes beside the log: feeding and searching them. [CH-4, CH-13]
 
-Feeding the field index from the log, behind the writers and bounded in memory. [CH-4]
-
-Finding events by the field index of embedded logs. [CH-4]
-
-Finding events of sites whose logs are in several stores: each log as its store can best. [CH-4,
-CH-13]
-
-Feeding the history index from the log, behind the writers and bounded in memory. [CH-4]
+`FieldFeed` and `HistoryFeed` read the log behind the writers, bounded in memory, and fill the index
+of declared fields and the index of event ids; `BackgroundFeed` is the thread that runs them.
+`FieldFinder` answers queries from the field index; `MixedFinder` chooses per log when a site uses
+several stores.
 """
 
 from __future__ import annotations
@@ -63,7 +59,7 @@ Keys = tuple[list[Key | None], list[tuple[int, Key]]]
 
 
 class FieldExtractor:
-    """Knows how to fetch some fields; made once per set of fields."""
+    """Extracts the keys of some fields; made once per set of fields."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = tuple(paths)
@@ -83,7 +79,7 @@ class FieldExtractor:
         return self._parts[chosen]
 
     def columns(self, first: int, received: int, events: Sequence[Event]) -> list[Column]:
-        """The keys of events that stand from position `first` on."""
+        """The keys of events at positions from `first` on."""
         payloads = [_Payload.of(event) for event in events] if self._needs_payload else []
         columns = []
         for path, field in self._fields.items():
@@ -148,7 +144,7 @@ def _payload_keys(field: Field, payloads: Sequence[_Payload], first: int) -> Key
 
 
 def _other_keys(value: str | None) -> list[Key]:
-    """A value in XML is a text, and whatever else it reads like."""
+    """An XML value is a text, and also a number or truth value if it reads like one."""
     found = [key_of(as_number(value)), key_of(as_boolean(value))]
     return [key for key in found if isinstance(key, int)]
 
@@ -176,9 +172,7 @@ class FieldFeed:
                 continue
 
     def lag(self, log: str, last: int) -> int:
-        """How many events of a log are not indexed, given its last position; 0 for one without an
-        index.
-        """
+        """The number of unindexed events of a log, given its last position; 0 without an index."""
         if not self._paths_of(log):
             return 0
         return last - min(self._index.fed(log).values(), default=0)
@@ -190,7 +184,7 @@ class FieldFeed:
         return tuple(path for path in every if path != UNINDEXABLE)
 
     def prune(self, log: str, before: int) -> None:
-        """Drops what stands before a position that the log has let go, a piece at a time."""
+        """Removes entries before a position that the log has trimmed, in bounded steps."""
         while not self._stopped and self._index.prune(log, before):
             continue
 
@@ -200,7 +194,7 @@ class FieldFeed:
             self._extractions = {}
 
     def stop(self) -> None:
-        """Makes a catch-up under way return after its present piece."""
+        """Makes a running catch-up return after its present step."""
         self._stopped = True
 
     def _feed_some(self, log: str, last: int) -> bool:
@@ -212,7 +206,7 @@ class FieldFeed:
             lowest = min(fed.values())
             if lowest >= last:
                 return False
-            # Fields that are behind catch up to the next ones and go on together with them.
+            # Fields that lag behind catch up to the next ones and continue together with them.
             paths = [path for path, reached in fed.items() if reached == lowest]
             until = min([last, *(reached for reached in fed.values() if reached > lowest)])
             blocks = [each for each in self._read(log, lowest) if each.block.first <= until]
@@ -251,7 +245,7 @@ class FieldFeed:
                 paths = (*paths, UNINDEXABLE)
                 self._index.declare(log, paths)
                 if max(self._index.fed(log).values()) > last:
-                    # The index knows more than the log: it belongs to another one. Begin again.
+                    # The index is ahead of the log, so it belongs to another log. Start over.
                     self._index.forget(log)
             self._extractions[log] = FieldExtractor(paths)
         return self._extractions[log]
@@ -308,7 +302,6 @@ class FieldFinder:
             return None
 
     def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:
-        """See Finder."""
         wanted, events = sorted(positions), []
         while wanted:
             found = self._read(log, wanted, wanted[-1])
@@ -317,7 +310,7 @@ class FieldFinder:
         return events
 
     def _decides(self, log: str, query: Query, after: int, until: int) -> bool:
-        """Whether the keys alone say what matches between two positions."""
+        """Whether the keys alone decide the matches between two positions."""
         if not query.is_its_condition or not is_decided(query.condition, self._feed.paths(log)):
             return False
         unusual = self._index.search(log, unindexable_lookup(), after=after, until=until, limit=1)
@@ -326,10 +319,10 @@ class FieldFinder:
     def _read_some(
         self, log: str, positions: Sequence[int], read: int, edge: int, *, decided: bool
     ) -> IndexMatches:
-        """The first events, and where the others stand."""
+        """The first events, and the positions of the remaining ones."""
         found = self._read(log, positions[:read], edge)
         if found.through < edge:
-            return found  # they are large: others will be asked for later
+            return found  # they are large: read the others later
         first = self._log_store.first_position(log)
         certain = [place for place in positions[read:] if place >= first]
         return IndexMatches(found.events, edge, certain, decided=decided, unread=found.unread)
@@ -370,7 +363,7 @@ class FieldFinder:
         return events
 
     def _read_blocks(self, log: str, positions: Sequence[int], through: int) -> IndexMatches:
-        """The slow way, for logs without spots and for bytes that changed: the whole block."""
+        """Slow path for logs without spots and for changed bytes: decodes the whole block."""
         found: list[StoredEvent] = []
         block: Block | None = None
         events: list[Event] = []
@@ -398,13 +391,11 @@ def _decoded(block: Block | None) -> list[Event]:
     try:
         return [] if block is None else decode_block(block.body)
     except Corrupt:
-        return []  # told when the block was indexed, or by whoever reads it
+        return []  # reported when the block was indexed, or by its readers
 
 
 class MixedFinder:
-    """See Finder. Logs whose store evaluates conditions itself are asked there, the others are
-    looked up in the index beside the logs.
-    """
+    """See Finder. Uses the store's own evaluation where it has one, else the field index."""
 
     def __init__(self, own: Finder, beside: Finder, is_own: Callable[[str], bool]) -> None:
         self._own, self._beside, self._is_own = own, beside, is_own
@@ -419,12 +410,10 @@ class MixedFinder:
         limit: int,
         read: int | None = None,
     ) -> IndexMatches | None:
-        """See Finder."""
         finder = self._of(log)
         return finder.find(log, query, after=after, until=until, limit=limit, read=read)
 
     def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:
-        """See Finder."""
         return self._of(log).fetch(log, positions)
 
     def _of(self, log: str) -> Finder:
@@ -433,12 +422,11 @@ class MixedFinder:
 
 _READ_RECORDS = 20_000
 _PRUNE_RECORDS = 5_000
-"""Taken off at once: a short transaction, so that feeding goes on in between."""
+"""Entries removed per transaction; short, so that feeding continues in between."""
 LAG_EVENTS = 10_000
-"""How far the index may fall behind before the background thread is woken: waking it for every
-event would cost more than the event, and after twice as many their blocks have left memory and
-would be read and decoded again. Whoever asks the index feeds the rest first, so nobody sees the
-lag.
+"""The lag at which the background thread is woken. Waking it for every event would cost more than
+the event; after twice as many events their blocks have left the cache and would be decoded again. A
+lookup feeds the rest first, so no caller sees the lag.
 """
 
 
@@ -466,12 +454,12 @@ class HistoryFeed:
                 continue
 
     def lag(self, log: str, last: int) -> int:
-        """How many events of a log are not indexed, given its last position."""
+        """The number of unindexed events of a log, given its last position."""
         return last - self._fed.get(log, 0) if self._index.needs_feeding else 0
 
     def prune(self, log: str, first: int, last: int) -> None:
-        """Takes a stretch of positions off the index, a bounded piece at a time; it is not fed
-        again. To be called while the log still holds them: their ids are read from it.
+        """Removes a range of positions from the index, a bounded number at a time; it is not fed
+        again. Call it while the log still holds them: their ids are read from it.
         """
         position = first - 1 if self._index.needs_feeding else last
         while position < last and not self._stopped:
@@ -486,7 +474,7 @@ class HistoryFeed:
                 position = reached
 
     def stop(self) -> None:
-        """Makes a catch-up under way return after its present piece."""
+        """Makes a running catch-up return after its present step."""
         self._stopped = True
 
     def _feed_some(self, log: str, last: int) -> bool:
@@ -521,7 +509,7 @@ class HistoryFeed:
         if log not in self._fed:
             fed = self._index.fed(log)
             if fed > last:
-                # The index knows more than the log: it belongs to another one. Begin again.
+                # The index is ahead of the log, so it belongs to another log. Start over.
                 self._index.forget(log)
                 fed = 0
             self._fed[log] = fed
@@ -536,20 +524,20 @@ class HistoryFeed:
 
 
 class IndexFeed(Protocol):
-    """What keeps an index up with the log."""
+    """Keeps an index up with the log."""
 
     def catch_up(self) -> None:
         """Feeds everything durable by now."""
 
     def lag(self, log: str, last: int) -> int:
-        """How many events of a log are not indexed, given its last position."""
+        """The number of unindexed events of a log, given its last position."""
 
     def stop(self) -> None:
-        """Makes a catch-up under way return after its present piece."""
+        """Makes a running catch-up return after its present step."""
 
 
 class BackgroundFeed:
-    """A thread that catches up when told that the index is far behind, and once at the start."""
+    """A thread that runs a feed when its index lags far behind, and once at the start."""
 
     def __init__(self, feed: IndexFeed, *, name: str = "history-index") -> None:
         self._feed, self._name = feed, name
@@ -560,7 +548,7 @@ class BackgroundFeed:
         self._thread.start()
 
     def appended(self, log: str, last: int) -> None:
-        """Tells of new events; cheap."""
+        """Reports new events; cheap."""
         if self._feed.lag(log, last) >= LAG_EVENTS and not self._wanted.is_set():
             self._wanted.set()
 
@@ -585,6 +573,6 @@ class BackgroundFeed:
             try:
                 self._feed.catch_up()
             except RapportError as error:
-                # The index is a convenience: its trouble is told, and tried again with the next
+                # The index is a convenience: the failure is logged and retried with the next
                 # events.
                 _log.warning("index is behind", index=self._name, error=error.message)

@@ -1,11 +1,8 @@
-"""A log that other processes write too: how far it reaches, and what they wrote. [CH-6, CH-13]
+"""One channel on a LogStore: append in groups, read, wait. [CH-1, CH-6, CH-13]
 
-The marks of publishers on disk: saved now and then, completed from the log. [CH-6]
-
-The events in the log carry their numbers, so the log alone is enough. The saved marks only keep the
-first append after a start from reading all of it.
-
-One channel on a LogStore: appending in groups, reading, waiting. [CH-1, CH-6]
+`Horizon` and `read_on` follow a log that other processes write as well. `SequenceStore` saves the
+publishers' sequence marks; the events carry their numbers, so the saved marks only shorten the
+first append after a start.
 """
 
 from __future__ import annotations
@@ -61,7 +58,7 @@ from rapport.store.base import (
 from rapport.store.gaps import LogGaps
 
 ATTEMPTS = 200
-"""How often an append is planned anew before it gives up: each time, somebody else got on."""
+"""Attempts to append before giving up; each failure means that another process appended."""
 _READ_RECORDS = 50_000
 
 
@@ -77,11 +74,11 @@ def shared_log_of(log: LogStore, channel: str) -> SharedLogStore | None:
 
 
 class Horizon:
-    """The last position that readers of a channel see. The writing thread moves it, and so does
-    the thread that hears what other processes append.
+    """The last position that readers of a channel see, moved by the writing thread and by the
+    thread that watches other processes.
 
-    While this process writes, what is heard is held back: it may be our own append, which readers
-    shall find in memory.
+    While this process writes, reported growth is deferred: it may be our own append, which readers
+    should find in the cache.
     """
 
     def __init__(self, last: int) -> None:
@@ -96,13 +93,13 @@ class Horizon:
             self._is_writing = True
 
     def end(self, last: int) -> bool:
-        """The append is over, and the log is known up to `last`; True when readers see more."""
+        """Ends an append; the log is known up to `last`. True when readers see more."""
         with self._guard:
             self._is_writing = False
             return self._move(max(last, self._heard))
 
     def hear(self, last: int) -> bool:
-        """The log was heard to reach `last`; True when readers see more."""
+        """Reports that the log reaches `last`; True when readers see more."""
         with self._guard:
             self._heard = max(self._heard, last)
             return not self._is_writing and self._move(self._heard)
@@ -114,7 +111,7 @@ class Horizon:
 
 
 def read_on(log: LogStore, name: str, known: int, take_in: Callable[[Block], None]) -> int:
-    """Hands over every block after `known`, in order; returns the position reached."""
+    """Passes every block after `known` to `take_in`, in order; returns the position reached."""
     last = log.last_position(name)
     while known < last:
         blocks = log.read_after(name, known, max_records=_READ_RECORDS)
@@ -126,16 +123,16 @@ def read_on(log: LogStore, name: str, known: int, take_in: Callable[[Block], Non
 
 MARKS_TABLE, SAVED_TABLE = "sequence_marks", "sequences_saved"
 SAVE_EVERY = 100_000
-"""Positions between two savings: what the first append after a start reads at most."""
+"""Positions between two saves; bounds what the first append after a start has to read."""
 _MARK_READ_RECORDS = 50_000
 _MARKER = SEQUENCED_IN.encode()
 
 
 class SequenceStore:
-    """The marks of one channel; every call comes from the writing thread.
+    """The sequence marks of one channel; every call comes from the writing thread.
 
-    A channel without numbered events pays one look at the headers of each event, and a small record
-    every 100,000 positions.
+    A channel without numbered events costs one look at the headers of each event, and a small
+    record every 100,000 positions.
     """
 
     def __init__(self, channel: str, parts: LogParts, position_of: Locate) -> None:
@@ -145,10 +142,8 @@ class SequenceStore:
         self._save_at = 0
 
     def draft(self, appends: Sequence[Sequence[Event]], last: int) -> MarksDraft | None:
-        """What decides about the numbered events of a group; None when there are none.
-
-        The log ends at `last`. Loads the marks when first asked; raises StoreUnavailable when it
-        cannot.
+        """The draft that decides about numbered events of a group; None without any. The log ends
+        at `last`. Loads the marks on first use; raises StoreUnavailable.
         """
         name = self._channel
         if self._marks is None:
@@ -164,8 +159,8 @@ class SequenceStore:
         return None
 
     def save(self, last: int) -> None:
-        """Saves all marks, true for `last`: what the log lets go of is still recognised after a
-        restart. Raises StoreUnavailable.
+        """Saves all marks as of `last`, so that repetitions of trimmed events are recognised after
+        a restart. Raises StoreUnavailable.
         """
         if self._marks is None:
             self._marks = self._load(last)
@@ -186,7 +181,7 @@ class SequenceStore:
             _log.warning("marks not saved", channel=self._channel, why=error.message)
 
     def _save(self, marks: SequenceMarks, position: int) -> None:
-        """Saves what changed, together with the position it is true for."""
+        """Saves the changed marks together with their position."""
         changes: list[Change] = [
             Put(MARKS_TABLE, self._key(publisher), msgspec.msgpack.encode(marks.of(publisher)))
             for publisher in sorted(marks.changed)
@@ -250,7 +245,7 @@ _REBUILD_RECORDS = 50_000
 _HEADERS_THAT_MATTER = (TTL.encode(), HISTORY.encode())
 """Events with one of these are read whole by every reader."""
 _LOOK_AHEAD = 256
-"""Events decoded when one is asked for: who repeats itself asks for the next ones soon."""
+"""Events decoded when one is requested: a publisher that repeats one event repeats the next."""
 
 
 class LoggedChannel:
@@ -262,7 +257,7 @@ class LoggedChannel:
         self._shared, self._parts = shared, shared.parts
         self._horizon = Horizon(last)
         self._known = last
-        """What the writing thread has taken in: all of it, unless other processes write too."""
+        """The last position that the writing thread has processed; all, unless others write too."""
         self._shared_log = as_shared(self._parts.log)
         self._seen: DedupeWindow | None = None
         self._sequences = SequenceStore(name, self._parts, self.position_of)
@@ -271,7 +266,6 @@ class LoggedChannel:
         self._bare_left: Sequence[BareStored] = ()
 
     async def append(self, events: Sequence[Event]) -> AppendResult:
-        """See Channel."""
         if self._shared.closed:
             raise closed_error()
         chains = self._shared.chains
@@ -282,7 +276,7 @@ class LoggedChannel:
         return await self.append_plainly(events)
 
     async def append_plainly(self, events: Sequence[Event]) -> AppendResult:
-        """Appends what interceptors have left of an append."""
+        """Appends the events that interceptors have left."""
         held = snapshot_events(events)  # the caller's list may change while we wait
         data_bytes = check_events(held, self._parts.max_data_bytes)
         if not held:
@@ -292,7 +286,7 @@ class LoggedChannel:
         return await self._parts.writer.write(self, held, data_bytes)
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel. Recent events come from memory, decoded once for all readers."""
+        """See Channel. Recent events come from the block cache, decoded once for all readers."""
         check_read_range(position, limit)
         if self._shared.closed:
             raise closed_error()
@@ -313,24 +307,20 @@ class LoggedChannel:
         return []
 
     def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
-        """See GapReading."""
         return self._gaps.between(after, through)
 
     def read_packed_after(self, position: int, *, limit: int) -> PackedRange | None:
-        """See PackedReading."""
         if self._shared.closed or position >= self._last or self._shared.ttl_of(self.name) > 0:
             return None
         block = self._shared.decoded.holding(self.name, position + 1)
         return None if block is None else block.carried(position, limit)
 
     def let_packed_go(self, stretch: PackedRange) -> None:
-        """See PackedReading."""
         block = self._shared.decoded.holding(self.name, stretch.last)
         if block is not None and block.last == stretch.last:
             block.let_carried_go()
 
     def unpacked_after(self, position: int, *, limit: int) -> int:
-        """See PackedReading."""
         reached = position
         while reached < min(position + limit, self._last):
             block = self._shared.decoded.holding(self.name, reached + 1)
@@ -379,7 +369,7 @@ class LoggedChannel:
         return self._living(found)
 
     def _note_unread(self, positions: Sequence[int]) -> None:
-        """Looks at positions that an index knows and the log did not give."""
+        """Reads positions that the index knows and the log did not return, to record gaps."""
         for position in positions:
             if not self._gaps.between(position - 1, position):
                 self._from_log(position - 1, 1)
@@ -388,7 +378,6 @@ class LoggedChannel:
         return living(events, self._shared.ttl_of(self.name), self._shared.time.now_ms())
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
-        """See Channel."""
         if self._has_after(position):
             return True
         if timeout_ms is None:
@@ -398,11 +387,10 @@ class LoggedChannel:
         return await self._wait_until(position, timeout_ms)
 
     def last_position(self) -> int:
-        """See Channel."""
         return self._last
 
     def grown(self, last: int) -> None:
-        """Told from any thread that the log reaches `last`, whoever appended."""
+        """Reports from any thread that the log reaches `last`."""
         if self._horizon.hear(last):
             self._tell_readers()
 
@@ -421,8 +409,8 @@ class LoggedChannel:
     # --- called by the writer ---------------------------------------------------------------------
 
     def commit(self, appends: Sequence[Sequence[Event]]) -> list[AppendResult]:
-        """Makes appends durable with one sync; see writer.Target. When another process was faster,
-        what it appended is read and everything is planned anew.
+        """Makes appends durable with one sync; see AppendTarget. When another process was faster,
+        reads its events and plans again.
         """
         self._horizon.begin()
         try:
@@ -452,7 +440,7 @@ class LoggedChannel:
         return group.answers
 
     def _as_decoded(self, block: Block, events: Sequence[Event], body: bytes) -> DecodedBlock:
-        """What is kept of a new block for its first readers."""
+        """The cached form of a new block for its first readers."""
         size, keyed = len(body), self._parts.history.needs_feeding
         if isinstance(events, PackedEvents):
             held = HeldEvents(events, body)
@@ -468,7 +456,7 @@ class LoggedChannel:
         return self._shared_log.append_after(self.name, self._known, blocks, received)
 
     def _read_on(self) -> None:
-        """Takes in what other processes appended."""
+        """Processes the events that other processes appended."""
         seen = self._seen_window()
 
         def take_in(block: Block) -> None:
@@ -478,11 +466,11 @@ class LoggedChannel:
         self._known = read_on(self._parts.log, self.name, self._known, take_in)
 
     def let_go(self, before: int) -> None:
-        """Lets go of what stands before a position, as far as whole pieces allow; in the writing
-        thread. The publishers' marks are durable first, so repetitions are still recognised.
+        """Trims the log before a position, as far as whole pieces allow; runs in the writing
+        thread. The publishers' marks are made durable first, so repetitions are still recognised.
         """
         if self._shared_log is not None:
-            self._read_on()  # marks of what other processes appended are to be saved, too
+            self._read_on()  # marks of events that others appended are saved as well
         self._sequences.save(self._known)
         self._parts.log.trim(self.name, before)
         self._bare_left = ()
@@ -497,8 +485,8 @@ class LoggedChannel:
         return found[0] if found and found[0].position == position else None
 
     def _is_same(self, event: Event, position: int) -> bool:
-        """Whether a suspected repetition is one. What cannot be read any more is taken for one:
-        the suspicion is wrong once in 10^13 events.
+        """Whether a suspected repetition is one. An unreadable event counts as one: the suspicion
+        is wrong once in 10^13 events.
         """
         stored = self.event_at(position)
         if stored is None:
@@ -506,8 +494,8 @@ class LoggedChannel:
         return (stored.event.source, stored.event.id) == (event.source, event.id)
 
     def position_of(self, event: Event) -> int:
-        """Where an event stands that its number calls old and the window has forgotten; 0 when the
-        history index does not know (yet, or any more).
+        """The position of an event that its number calls old and the window has forgotten; 0 when
+        the history index does not have it.
         """
         try:
             places = self._parts.history.find(event.id)
@@ -546,7 +534,7 @@ class LoggedChannel:
     # --- reading ----------------------------------------------------------------------------------
 
     def _from_memory(self, position: int, limit: int) -> tuple[list[StoredEvent], bool]:
-        """What is in memory without a gap, and whether some of it may have a time to live."""
+        """Contiguous events from the cache, and whether some may have a time to live."""
         found: list[StoredEvent] = []
         mortal = False
         while len(found) < limit:
@@ -581,8 +569,8 @@ class LoggedChannel:
         return found
 
     def _bare(self, position: int, limit: int) -> Sequence[BareStored]:
-        """From the log, up to a block that must be read as a whole. What was read beyond the limit
-        is kept: who reads on asks for it next. Unless it is little: then all of a next batch.
+        """Headerless events from the log, up to a block that must be read whole. Events beyond the
+        limit are kept for the next call, unless they are few.
         """
         left = self._bare_left
         if left and 2 * len(left) >= limit and left[0].position == position + 1:
@@ -628,7 +616,7 @@ class LoggedChannel:
 
     async def _next_ring(self, position: int) -> None:
         ring = self.bell.listen()
-        if not self._has_after(position):  # the ring may have come before we listened
+        if not self._has_after(position):  # the notification may have come before we listened
             await ring
 
     async def _wait_until(self, position: int, timeout_ms: int) -> bool:

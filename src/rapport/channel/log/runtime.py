@@ -1,4 +1,4 @@
-"""What all channels of a node share: stores, writer, threads, decoded blocks. [CH-13]"""
+"""What all channels of a node share: stores, writer, threads, block cache, rules. [CH-13]"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LAG_WHEN_ASKED = 256
 
 
 class LogParts(msgspec.Struct, kw_only=True):
-    """What channels are made of; a back end chooses them."""
+    """The components of channels; a back end chooses them."""
 
     clock: Clock
     log: LogStore
@@ -52,10 +52,10 @@ class LogParts(msgspec.Struct, kw_only=True):
     dedupe_window: int = DEDUPE_WINDOW
     max_data_bytes: int = MAX_DATA_BYTES
     fields: FieldIndex | None = None
-    """Where declared fields are indexed beside the log; None when they are not."""
+    """Index of declared fields beside the log; None without one."""
     finder: Callable[[Callable[[str], Sequence[str]]], Finder] | None = None
-    """Makes what finds matches in the log itself, told how to learn which fields of a channel are
-    declared as indexed; None: they are found by `fields`, or by reading.
+    """Makes the finder that evaluates queries in the log's own store, given a function that returns
+    the indexed fields of a channel; None: `fields` or reading answers queries.
     """
     finds_itself: Callable[[str], bool] = lambda _log: True
     """With both: whether `finder` is for a log, else `fields` is."""
@@ -73,19 +73,19 @@ class InterceptorChains(Protocol):
         """An append through the chain of a channel."""
 
     def intercepts_delivery(self, channel: str) -> bool:
-        """Whether anything works on what readers of a channel are given."""
+        """Whether an interceptor changes or hides events of a channel on delivery."""
 
     def may_hide(self, channel: str) -> bool:
-        """Whether `deliver` may give anything but what it got."""
+        """Whether `deliver` may return anything but its input."""
 
     def deliver(
         self, channel: str, reader: str, events: Sequence[StoredEvent]
     ) -> list[StoredEvent]:
-        """What a reader is given of events."""
+        """The events that a reader receives."""
 
 
 class EventSigner(Protocol):
-    """The node's signature, where the site wants it; see access_signing.py."""
+    """Signs the node's events where the site demands it; see access/signatures.py."""
 
     async def sign(self, channel: str, events: Sequence[Event]) -> Sequence[Event]:
         """The events as they go into the log: those that the node made are signed."""
@@ -103,7 +103,7 @@ class LogRuntime:
             )
         self.parts = parts
         self.time = BelievedTime(parts.clock)
-        """What decides that something is too old."""
+        """The clock that decides whether an event is too old."""
         self.decoded = DecodedBlocks()
         self.feed = HistoryFeed(parts.log, parts.history, self.decoded)
         self.closed = False
@@ -114,7 +114,7 @@ class LogRuntime:
         self.signer: EventSigner | None = None
         """None where the site does not sign."""
         self.side_reach: dict[str, int] = {}
-        """How far logs beside channels (store/side_logs.py) were heard to reach."""
+        """Last known positions of side logs (store/side_logs.py)."""
         self.after_trim: list[Callable[[str, int], None]] = []
         """Called off the loop with (channel, first position kept) when a channel was trimmed."""
         self.skipped: Counter[tuple[str, str]] = Counter()
@@ -157,7 +157,7 @@ class LogRuntime:
         return self._indexed[name]
 
     def _fields_beside(self, name: str) -> tuple[str, ...]:
-        """Those of them that are indexed beside the log."""
+        """Those of them that are in the index beside the log."""
         is_elsewhere = self.parts.finder is not None and self.parts.finds_itself(name)
         return () if is_elsewhere else self.indexed_fields(name)
 
@@ -177,13 +177,15 @@ class LogRuntime:
             self._fields_background.wake()
 
     def field_index_asked(self, name: str, last: int) -> None:
-        """Told before a search: what is behind more than a few events is fed for the next one."""
+        """Called before a search: an index that lags by more than a few events is fed in the
+        background.
+        """
         feed, background = self.field_feed, self._fields_background
         if feed is not None and background is not None and feed.lag(name, last) >= _LAG_WHEN_ASKED:
             background.wake()
 
     def rules_for(self, name: str) -> ChannelRules:
-        """What holds for a channel; looked up once."""
+        """The rules of a channel, cached."""
         if name not in self._rules:
             self._rules[name] = self.rules.rules_for(name)
         return self._rules[name]
@@ -215,14 +217,14 @@ class LogRuntime:
         await self.off_loop(lambda: self.parts.records.apply(changes))
 
     def appended(self, name: str, last: int) -> None:
-        """Told by a channel when it has grown."""
+        """Called by a channel when it has grown."""
         if self._background is not None:
             self._background.appended(name, last)
         if self._fields_background is not None:
             self._fields_background.appended(name, last)
 
     async def close(self) -> None:
-        """Finishes what is under way and closes the stores; the caller has set `closed`."""
+        """Finishes pending work and closes the stores; the caller has set `closed`."""
         pool = self.parts.pool
         if pool is None:
             self._close_parts()

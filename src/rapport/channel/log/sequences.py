@@ -1,8 +1,8 @@
-"""Repetitions told by number: per publisher and epoch the highest sequence seen. Pure. [CH-6]
+"""Repetitions recognised by number: the highest sequence per publisher and epoch. Pure. [CH-6]
 
-A publisher that counts its events sends them in order, so everything up to its mark has been
-stored, however long ago. It says so with three CloudEvents attributes; the door that took the event
-adds for which channel they count, because a copy of the event in another channel is no repetition.
+A publisher that numbers its events sends them in order, so everything up to its mark has been
+stored, however long ago. Three CloudEvents attributes carry the number; the endpoint that accepted
+the event adds the channel they count for, because a copy in another channel is no repetition.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from rapport.core.event import MAX_NAME, Event
 from rapport.core.usual_events import are_bare
 
 PUBLISHER = "publisher"
-"""Attribute: who counts; unique among all publishers of the channel."""
+"""Attribute: the publisher that numbers; unique among all publishers of the channel."""
 EPOCH = "epoch"
 """Attribute: which count of this publisher; a new one begins when the old may have been lost."""
 SEQUENCE = "sequence"
 """Attribute: the number within the epoch, growing, gaps allowed."""
 SEQUENCED_IN = "sequencedin"
-"""Header: the channel that the numbers count for; set by the door, never by the publisher."""
+"""Header: the channel that the numbers count for; set by the endpoint, never by the publisher."""
 
 HOPS = "hops"
 """Header: the nodes a copy has passed; set by nodes (see federation/hops.py)."""
 _SET_BY_NODES = frozenset((SEQUENCED_IN, HOPS))
 
 MOST_PUBLISHERS = 100_000
-"""Publishers remembered per channel; who published longest ago is forgotten first."""
+"""Publishers remembered per channel; the least recently active is forgotten first."""
 MOST_EPOCHS = 16
 """Epochs remembered per publisher; the one used longest ago is forgotten first."""
 _MOST_DIGITS = 18
 
 Locate = Callable[[Event], int]
-"""Where an event stands that was stored long ago; 0 when that is no longer known."""
+"""Returns the position of an event stored long ago; 0 when unknown."""
 
 
 class SequenceStamp(msgspec.Struct, frozen=True, gc=False):
-    """An event's place in its publisher's count."""
+    """An event's number in its publisher's sequence."""
 
     publisher: str
     epoch: int
@@ -78,10 +78,10 @@ def read_stamp(event: Event) -> SequenceStamp | None:
 
 
 def counted_in(channel: str, events: Sequence[Event]) -> Sequence[Event]:
-    """The events as a door hands them on: numbered ones marked as counting for this channel.
+    """The events as an endpoint passes them on: numbered ones marked as counting for this channel.
 
-    Raises InvalidInput for a stamp that cannot be read. A mark that came from outside is dropped.
-    Events without headers are handed on as they are.
+    Raises InvalidInput for an unreadable stamp. A mark from outside is dropped. Events without
+    headers are returned unchanged.
     """
     if are_bare(events):
         return events
@@ -95,7 +95,7 @@ def stamp_in(channel: str, event: Event) -> SequenceStamp | None:
     try:
         return read_stamp(event)
     except InvalidInput:
-        return None  # a door refuses these; what is in the log already is kept by its id
+        return None  # endpoints reject these; those in the log are deduplicated by id
 
 
 def _counted(channel: str, event: Event) -> Event:
@@ -119,7 +119,7 @@ class PublisherMarks(msgspec.Struct):
 class SequenceMarks:
     """All marks of a channel, in memory: at most 16 epochs of at most 100,000 publishers.
 
-    `changed` and `forgotten` name publishers since they were last emptied, for whoever saves them.
+    `changed` and `forgotten` name publishers since they were last cleared, for saving.
     """
 
     def __init__(
@@ -134,21 +134,21 @@ class SequenceMarks:
         return len(self._by_publisher)
 
     def highest(self, publisher: str, epoch: int) -> int:
-        """The mark; -1 when nothing is known of this epoch."""
+        """The mark; -1 for an unknown epoch."""
         marks = self._by_publisher.get(publisher)
         return -1 if marks is None else marks.epochs.get(epoch, -1)
 
     def of(self, publisher: str) -> PublisherMarks:
-        """All that is known of a publisher."""
+        """The marks of a publisher."""
         return self._by_publisher.get(publisher) or PublisherMarks()
 
     def raise_to(self, stamp: SequenceStamp, position: int) -> None:
-        """Takes in an event that is durable at a position; a lower sequence changes no mark."""
+        """Records an event that is durable at a position; a lower sequence changes no mark."""
         marks = self._by_publisher.setdefault(stamp.publisher, PublisherMarks())
         self._by_publisher.move_to_end(stamp.publisher)
         marks.position = max(marks.position, position)
         highest = max(marks.epochs.pop(stamp.epoch, -1), stamp.sequence)
-        marks.epochs[stamp.epoch] = highest  # put in again: the newest stands last
+        marks.epochs[stamp.epoch] = highest  # reinserted: the newest is last
         while len(marks.epochs) > self._most_epochs:
             del marks.epochs[next(iter(marks.epochs))]
         self.changed.add(stamp.publisher)
@@ -156,7 +156,7 @@ class SequenceMarks:
         self._forget()
 
     def restore(self, saved: Iterable[tuple[str, PublisherMarks]]) -> None:
-        """Begins with what was saved, oldest use first."""
+        """Starts with saved marks, least recently used first."""
         for publisher, marks in sorted(saved, key=lambda pair: pair[1].position):
             self._by_publisher[publisher] = marks
         self._forget()
@@ -182,8 +182,8 @@ class MarksDraft:
     def is_old(self, event: Event) -> bool:
         """Whether the event's number has been passed; a higher one passes it for the next.
 
-        The newest number of the group itself is not: an interceptor may have made several events of
-        one, and all have its number. They are told apart by their ids, and are durable together.
+        The newest number of the group itself is not old: an interceptor may have made several
+        events of one, all with its number. They differ in their ids and are durable together.
         """
         stamp = stamp_in(self._channel, event)
         if stamp is None:

@@ -1,11 +1,9 @@
-"""Waiting across threads: a bell for readers, a door that keeps the queue bounded. [CH-14]
+"""Group commit: while one sync runs, the next group gathers. [CH-13, CH-14]
 
-Group commit: while one sync runs the next group gathers. [CH-13, CH-14]
-
-A `Target` does the work of one group; `ThreadWriter` calls it in the one writing thread of a store,
-`InlineWriter` at once, for stores that do not wait for a disk.
-
-Work of the writing thread that is no append: done between two groups of appends. [CH-13]
+An `AppendTarget` commits one group; `ThreadWriter` calls it in the one writing thread of a store,
+`InlineWriter` at once, for stores that do not wait for a disk. `ByteBudget` bounds the queue in
+front of the writer, `Notifier` wakes readers across threads and loops, and `between_appends` runs
+other work in the writing thread.
 """
 
 from __future__ import annotations
@@ -30,14 +28,14 @@ _Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class Notifier:
-    """Wakes every coroutine that waits, in whichever loop it runs; may be rung from any thread."""
+    """Wakes all waiting coroutines, in any loop; callable from any thread."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._waiters: list[_Waiter] = []
 
     def listen(self) -> asyncio.Future[None]:
-        """A future that the next ring resolves."""
+        """A future that the next `ring` resolves."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._guard:
@@ -47,7 +45,7 @@ class Notifier:
         return future
 
     def ring(self) -> None:
-        """Resolves all futures handed out so far."""
+        """Resolves all futures returned so far."""
         if not self._waiters:
             return
         with self._guard:
@@ -56,8 +54,8 @@ class Notifier:
 
 
 class ByteBudget:
-    """Back-pressure: at most `limit` bytes inside at once (a single larger guest enters when it is
-    empty) and at most `waiting` in front of it; who comes then is sent away.
+    """Back-pressure: at most `limit` bytes admitted at once (a single larger request is admitted
+    when nothing else is) and at most `waiting` bytes queued; further requests are refused.
     """
 
     def __init__(self, limit: int, waiting: int = WAITING_BYTES) -> None:
@@ -69,8 +67,8 @@ class ByteBudget:
         self._queue: deque[tuple[int, _Waiter]] = deque()
 
     async def enter(self, size: int) -> None:
-        """Returns when there is room; first come, first served. Raises ChannelUnavailable when
-        too much waits already: what waits is held in memory.
+        """Returns when the size fits the budget; first come, first served. Raises
+        ChannelUnavailable when too much is queued: queued data are in memory.
         """
         with self._guard:
             if not self._queue and self._fits(size):
@@ -94,7 +92,7 @@ class ByteBudget:
             raise
 
     def leave(self, size: int) -> None:
-        """Makes room; may be called from any thread."""
+        """Releases bytes; callable from any thread."""
         with self._guard:
             self._inside -= size
             admitted = self._admit()
@@ -113,8 +111,8 @@ class ByteBudget:
         return admitted
 
     def _withdraw(self, size: int, future: asyncio.Future[None]) -> None:
-        """A guest went away: if it still queued it is struck out, if it was let in its place is
-        given back.
+        """A waiting request was cancelled: removes it from the queue, or releases what it was
+        granted.
         """
         with self._guard:
             queued = [entry for entry in self._queue if entry[1][1] is not future]
@@ -140,9 +138,7 @@ def wake(waiters: Iterable[_Waiter]) -> None:
 
 
 def call_in(loop: asyncio.AbstractEventLoop, action: Callable[..., None], *values: object) -> bool:
-    """Calls an action in a loop from any thread; False when that loop has ended, so nobody waits
-    there.
-    """
+    """Calls an action in a loop from any thread; False when that loop has ended."""
     try:
         loop.call_soon_threadsafe(action, *values)
     except RuntimeError:
@@ -162,7 +158,7 @@ QUEUE_BYTES = 32 * 1024 * 1024
 """Data waiting to be written before `append` makes its callers wait."""
 _GROUP_BYTES = 8 * 1024 * 1024
 _OVERHEAD_BYTES = 256
-"""Counted per event beside its data, so that a million empty events are not free."""
+"""Charged per event besides its data, so that a million empty events are not free."""
 
 
 class AppendTarget(Protocol):
@@ -186,7 +182,7 @@ class Writer(Protocol):
         """Returns when the events are durable; raises ChannelUnavailable."""
 
     def stop(self) -> None:
-        """Finishes what was accepted, then ends; blocks meanwhile. Later writes are refused."""
+        """Finishes accepted writes, then ends; blocks meanwhile. Later writes are refused."""
 
 
 class InlineWriter:
@@ -202,7 +198,6 @@ class InlineWriter:
     async def write(
         self, target: AppendTarget, events: Sequence[Event], data_bytes: int
     ) -> AppendResult:
-        """See Writer."""
         if self._stopped:
             raise closed_error()
         with self._guard:
@@ -212,7 +207,6 @@ class InlineWriter:
                 raise as_channel_error(error) from error
 
     def stop(self) -> None:
-        """See Writer."""
         self._stopped = True
 
 
@@ -234,12 +228,12 @@ class StorePace:
         return self._fast_in_row >= self._trust_after
 
     def took(self, duration_ns: int) -> None:
-        """Takes in how long an answer took."""
+        """Records how long a call took."""
         self._fast_in_row = self._fast_in_row + 1 if duration_ns <= self._fast_ns else 0
 
 
 class _Request(msgspec.Struct):
-    """One append under way."""
+    """One pending append."""
 
     target: AppendTarget
     events: Sequence[Event]
@@ -255,9 +249,9 @@ class ThreadWriter:
     """The one writing thread of a store. Futures are resolved once per group and loop, not once per
     event.
 
-    An append that is alone (nothing waits, nothing is being written, and nobody joins it within the
-    same turn of its loop) may be written where it is, which saves two changes of threads: as long
-    as `lone` says that the store is fast enough to hold up a loop.
+    A lone append (nothing queued, nothing being written, and no other joins within the same turn of
+    its loop) may be committed in its own task, which saves two thread switches, as long as `lone`
+    finds the store fast enough to block a loop.
     """
 
     def __init__(
@@ -290,7 +284,7 @@ class ThreadWriter:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[AppendResult] = loop.create_future()
         request = _Request(target, events, size, loop, future)
-        with self._door:  # nothing may be put in behind the sign that ends the thread
+        with self._door:  # nothing may be queued behind the stop mark
             stopped = self._stopped
             if not stopped:
                 self._accept(request)
@@ -302,7 +296,6 @@ class ThreadWriter:
         return await future
 
     def stop(self) -> None:
-        """See Writer."""
         with self._door:
             if not self._stopped:
                 self._stopped = True
@@ -311,7 +304,9 @@ class ThreadWriter:
         self._thread.join()
 
     def _accept(self, request: _Request) -> None:
-        """To the thread, or to wait for the end of this turn when it is alone; the door is held."""
+        """Queues a request for the thread, or lets it wait for the end of this turn when it is
+        alone; the caller holds the lock.
+        """
         self._under_way += 1
         if self._under_way == 1 and request.events and self._pace and self._pace.is_fast:
             self._lone = request
@@ -325,7 +320,7 @@ class ThreadWriter:
             self._lone = None
 
     async def _write_lone(self, request: _Request, pace: StorePace) -> AppendResult:
-        """Lets the loop turn once; if nobody has joined by then, commits in this very task."""
+        """Yields to the loop once; commits in this task if no other append joined."""
         try:
             await pace.clock.sleep(0)
         except asyncio.CancelledError:
@@ -339,7 +334,7 @@ class ThreadWriter:
                 self._lone = None
         if not alone:
             return await request.future
-        # Others go to the thread meanwhile, because something is under way; it waits for the store.
+        # Others go to the thread meanwhile, because a request is pending; it waits for the store.
         answer = self._committed([request])[0]
         if isinstance(answer, RapportError):
             raise answer
@@ -356,7 +351,7 @@ class ThreadWriter:
                 self._commit(group)
 
     def _committed(self, group: list[_Request]) -> Sequence[AppendResult | RapportError]:
-        """What came of each; afterwards nothing of the group is under way."""
+        """The result of each request; afterwards none of the group is pending."""
         with self._store:
             began_ns = self._pace.clock.steady_ns() if self._pace else 0
             try:
@@ -371,7 +366,7 @@ class ThreadWriter:
             finally:
                 if self._pace:
                     self._pace.took(self._pace.clock.steady_ns() - began_ns)
-                # Before the answers: whoever hears that it is done finds the room free again.
+                # Before the answers: a caller that is answered finds its bytes released.
                 self._room.leave(sum(request.size for request in group))
                 with self._door:
                     self._under_way -= len(group)
@@ -417,7 +412,7 @@ def closed_error() -> ChannelUnavailable:
 
 
 def as_channel_error(error: StoreUnavailable) -> ChannelUnavailable:
-    """What the store said, as the channel says it."""
+    """A store's error as a channel's error."""
     return ChannelUnavailable(
         error.message,
         code=error.code,

@@ -279,7 +279,6 @@ class _XmlWriter(_Writer):
             self.names[f"as_{kind}"] = getattr(xml_values, f"as_{kind}")
 
     def cast(self, node: Value | Condition, kind: str) -> str:
-        """See _Writer."""
         code = self.value(node)
         return f"as_{kind}({code})" if _is_payload(node) else code
 
@@ -291,7 +290,6 @@ class _XmlWriter(_Writer):
         return f"compare({operator!r}, {codes})"
 
     def payload(self, steps: tuple[Step, ...]) -> str:
-        """See _Writer."""
         if not steps:
             return "text"
         return f"xml_value(document, {self._name(xml_values.xml_steps(steps))})"

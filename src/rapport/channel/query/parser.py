@@ -84,7 +84,6 @@ class QueryError(InvalidInput):
         self.problems = (problem,)
 
     def problems_found(self) -> tuple[Problem, ...]:
-        """See RapportError."""
         return self.problems
 
 

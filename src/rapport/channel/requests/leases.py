@@ -1,9 +1,8 @@
-"""Messages that are taken for a time: leases, tries, and what becomes of answers. Pure; time is an
-argument. [CH-2]
+"""Leases of messages: tries, acks, naks and renewals. Pure; time is an argument. [CH-2]
 
-A leased message is one worker's until its lease ends. An ack takes it for good; a nak, or the end
-of the lease, lets the next worker have it, until it was tried too often. A renewal moves the end of
-the lease and is no try.
+A leased message belongs to one worker until its lease ends. An ack consumes it; a nak, or the end
+of the lease, makes it available to the next worker, until its tries are used up. A renewal moves
+the end of the lease and does not count as a try.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ LONGEST_ERROR = 2_000
 
 
 class MessageLease(msgspec.Struct, frozen=True, array_like=True):
-    """Whose a message is, and until when. New fields go at the end with a default."""
+    """The lease of one message. New fields go at the end with a default."""
 
     until_ms: int
-    """Nobody else gets it before; once it has passed, anybody may."""
+    """No other worker gets the message before; afterwards any may."""
     lease: str
     """Names the worker's lease; empty after a nak."""
     tries: int
-    """How often it was given to a worker."""
+    """How often the message was delivered to a worker."""
     max_tries: int
-    """Given so often without an ack, it is dead-lettered."""
+    """After so many deliveries without an ack the message is dead-lettered."""
     error: str = ""
-    """What the last nak said."""
+    """The error of the last nak."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -40,42 +39,43 @@ class MessageLease(msgspec.Struct, frozen=True, array_like=True):
         return self.tries >= self.max_tries
 
     def failure(self) -> RapportError:
-        """Why the last try failed, for the dead letter."""
+        """The error of the last try, for the dead letter."""
         if self.lease:
             return LeaseExpired("the lease ended, and the worker had not answered")
         return RapportError(self.error or "the worker gave no reason", code="worker.failed")
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker says of the deliveries it was given, by their ids."""
+    """A worker's answers to its deliveries, by their ids."""
 
     ack: tuple[str, ...] = ()
-    """Done: they never come again."""
+    """Done: they are never delivered again."""
     nak: tuple[str, ...] = ()
     """Not done: the next worker gets them, after `delay_ms`."""
     delay_ms: int = 0
     error: str = ""
-    """Why not; kept for the dead letter of what was tried too often."""
+    """Kept for the dead letter of a message whose tries are used up."""
     renew: tuple[str, ...] = ()
     """Still being worked on: their lease lasts at least `lease_ms` from now on."""
     lease_ms: int = 0
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a worker's answers."""
+    """The result of a worker's answers."""
 
     acked: int = 0
     returned: int = 0
     buried: int = 0
-    """Of those returned, how many were tried too often and are dead letters now."""
+    """Of the returned ones, how many had used up their tries and are dead letters now."""
     stale: tuple[str, ...] = ()
-    """Ids whose lease had ended and whose message another worker has: their answer counts nothing.
+    """Ids whose lease had ended and whose message another worker has: their answer
+    has no effect.
     """
     renewed: int = 0
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """What is to be written for answers."""
+    """The changes to be written for answers."""
 
     acked: tuple[int, ...]
     returned: dict[int, MessageLease]
@@ -103,7 +103,7 @@ class MessageLeases:
         return self._leases.get(position)
 
     def is_leased(self, position: int, now_ms: int) -> bool:
-        """Whether a message is somebody's now."""
+        """Whether a worker holds the message now."""
         lease = self._leases.get(position)
         return lease is not None and lease.until_ms > now_ms
 
@@ -112,7 +112,7 @@ class MessageLeases:
         return dict(self._leases)
 
     def put(self, position: int, lease: MessageLease) -> None:
-        """A message is leased, or given back."""
+        """Records a lease, or a message that was given back."""
         self._leases[position] = lease
         heapq.heappush(self._due, (lease.until_ms, position))
         if len(self._due) > 2 * len(self._leases) + _LITTLE:
@@ -141,13 +141,13 @@ class MessageLeases:
             lease = self._leases.get(position)
             if lease is not None and lease.until_ms == until_ms:
                 return until_ms
-            heapq.heappop(self._due)  # settled or leased anew meanwhile
+            heapq.heappop(self._due)  # settled or leased again meanwhile
         return None
 
     def granted(
         self, positions: Iterable[int], lease: str, *, until_ms: int, max_tries: int
     ) -> dict[int, MessageLease]:
-        """The leases of messages that a worker is given now."""
+        """The leases of messages that a worker receives now."""
         granted = {}
         for position in positions:
             former = self._leases.get(position)
@@ -158,8 +158,9 @@ class MessageLeases:
     def decide(
         self, answers: Answers, is_done: Mapping[int, bool] | None, now_ms: int
     ) -> Settlement:
-        """What answers change: those of the latest lease of a message count, also when it has ended
-        and nobody else has the message yet. `is_done` tells which positions were acked before.
+        """The changes that answers cause. Answers of the latest lease of a message count, also
+        after its end while no other worker has the message. `is_done` holds which positions were
+        acked before.
         """
         acked: list[int] = []
         returned: dict[int, MessageLease] = {}

@@ -1,15 +1,8 @@
-"""What is asked of a channel's source side and what it answers. [CH-1, CH-2, CH-17]
+"""Requests and batches: the model, its checks and its JSON form. [CH-1, CH-2, CH-17, ME-9]
 
-Field by field the structures of the paper: XMessageRequest and XMessageBatch.
-
-Requests and batches as JSON: what the source door of a node, a direct source and the listener
-agree on. [CH-1, CH-2, CH-17]
-
-Requests that name an interpretation: the query is in its words, and so are the messages. [ME-9,
-CH-2]
-
-The interpretation becomes part of the query (kind `own`), so tokens carry it and every door that
-goes on by token stays in the same words.
+Field by field the structures of the paper: XMessageRequest and XMessageBatch. A node's source
+endpoint, a direct source and the listener share the JSON form. The interpretation that a request
+names becomes part of its query (kind `own`), so tokens carry it.
 """
 
 from __future__ import annotations
@@ -29,7 +22,7 @@ from rapport.core.json_objects import ObjectDecoder
 DEFAULT_MESSAGES = 100
 """Messages per batch when the request leaves it to the source."""
 MOST_MESSAGES = 10_000
-"""Larger wishes are cut down to this; so are batches whose data and headers pass MOST_BYTES."""
+"""Larger requests are reduced to this; so are batches whose data and headers exceed MOST_BYTES."""
 MOST_BYTES = 8 * 1024 * 1024
 LONGEST_WAIT_MS = 60_000
 DEFAULT_LEASE_MINUTES = 10
@@ -48,10 +41,10 @@ _NUMBERS = (
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages, how many, and how to go on.
+    """Which messages, how many, and how to continue.
 
-    Limits shape the set that the answer's `next_token` names (for a query, also the first set);
-    the set a token names was fixed when the token was given out.
+    Limits shape the set that the answer's `next_token` names (for a query, also the first set); the
+    set of a token was fixed when the token was issued.
     """
 
     query: str | dict[str, Any] | None = None
@@ -59,15 +52,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     kind: str = ""
     """The query's kind; "" takes texts for `sql` and objects for `template`."""
     interpretation: str = ""
-    """With a query: whose words it is in, and in which the messages are to come. A token has its
-    own in itself.
+    """With a query: the interpretation of the query and of the messages. A token
+    carries its own.
     """
     token: str = ""
     """Instead of a query: the `current_token` or `next_token` of an earlier batch."""
     wait_ms: int = 0
-    """How long to wait for a first match when there is none; at most a minute."""
+    """How long to wait for a first match; at most a minute."""
     max_messages: int = 0
-    """0 = as the query said that began the session, or the source's default."""
+    """0 = as in the query that began the session, or the source's default."""
     max_time_range_ms: int = 0
     """Most time between the earliest and the latest message of a batch; 0 = as before, or any."""
     lease_minutes: int = DEFAULT_LEASE_MINUTES
@@ -75,17 +68,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     take: bool = False
     """The messages leave the source: no other request sees them."""
     lease_ms: int = 0
-    """With `take` and a query: the messages are taken for so long, at most a day. Those that are
-    not acked by then come again, to whoever takes next; 0 takes them for good.
+    """With `take` and a query: the messages are leased for so long, at most a day. Messages without
+    an ack by then are redelivered to the next worker; 0 takes them for good.
     """
     max_tries: int = DEFAULT_TRIES
-    """With `lease_ms`: a message that was given so often without an ack is dead-lettered."""
+    """With `lease_ms`: a message delivered so often without an ack is dead-lettered."""
     seen: bool = False
-    """With a token: the receiver has this set already and only asks how to go on."""
+    """With a token: the receiver has this set already and requests only the next token."""
     from_start: bool = True
     """With a query: False begins with the next message instead of the oldest."""
     handback: str = ""
-    """With a query: a text that comes back with each message of the session."""
+    """With a query: a text that is returned with each message of the session."""
     push_address: str = ""
     """Where the messages are to be pushed, an http(s) address; empty = pull."""
     max_push: int = 0
@@ -93,12 +86,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LeasedDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A message given to a worker for a time."""
+    """A message leased to a worker."""
 
     id: str
-    """By which it is acked or given back."""
+    """Identifies the delivery in acks and naks."""
     tries: int
-    """How often it was given to a worker, this time included."""
+    """How often the message was delivered to a worker, this time included."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,21 +101,21 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     current_token: str
     """Names exactly this set: a receiver that has seen it drops the batch."""
     next_token: str | None = None
-    """Names the set that follows; None = nothing new yet, ask `current_token` again."""
+    """Names the following set; None = nothing new yet, request `current_token` again."""
     lease_minutes: int = 0
     ttl_ms: int = KEEP_AS_LONG_AS_POSSIBLE
     gone: bool = False
-    """Messages of this set were taken or let go meanwhile; what is left of it comes with
-    `next_token`.
+    """Messages of this set were taken or trimmed meanwhile; the rest of it comes
+    with `next_token`.
     """
     handback: str = ""
-    """What the query gave to be handed back."""
+    """The text of the query that is returned with each message."""
     lease_ms: int = 0
     """How long the messages are leased; 0 = they are not."""
     deliveries: tuple[LeasedDelivery, ...] = ()
     """Of a leased take, one per message in their order; such a batch has no tokens."""
     gaps: tuple[Gap, ...] = ()
-    """What could not be read between the set before this one and the set that follows."""
+    """Unreadable positions between the set before this one and the set that follows."""
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
@@ -197,7 +190,7 @@ def _check_handback(handback: str) -> None:
 
 
 def request_limits(request: Request, before: BatchLimits | None = None) -> BatchLimits:
-    """The limits of the sets to come: the request's own, those of before, the defaults."""
+    """The limits of the following sets: the request's own, the session's, or the defaults."""
     base = before or BatchLimits()
     return BatchLimits(
         messages=min(request.max_messages or base.messages, MOST_MESSAGES),
@@ -206,8 +199,8 @@ def request_limits(request: Request, before: BatchLimits | None = None) -> Batch
 
 
 _OWN = ("position", "received", "handback")
-"""Members the channel adds to an event. An attribute of the same name that a producer gave is
-covered by them: it could not be told from the channel's.
+"""Members that the channel adds to an event. They replace a producer's attributes of the same name,
+which could not be distinguished from the channel's.
 """
 _READ_REQUEST = ObjectDecoder(
     Request,
@@ -239,7 +232,7 @@ class _BatchJson(msgspec.Struct, kw_only=True):
 
 
 class _EventPlacement(msgspec.Struct):
-    """What the channel said of one event."""
+    """Position and arrival of one event."""
 
     position: int
     received: int
@@ -255,12 +248,12 @@ def read_request(body: bytes) -> Request:
 
 
 def read_answers(body: bytes) -> Answers:
-    """What a worker says of its deliveries; raises InvalidInput for anything else."""
+    """A worker's answers in a body; raises InvalidInput for anything else."""
     return _READ_ANSWERS.decode(body)
 
 
 def write_request(request: Request) -> bytes:
-    """A request as a JSON object, without what it leaves to the source. Raises InvalidInput."""
+    """A request as a JSON object without default values. Raises InvalidInput."""
     plain = Request()
     said = {
         name: getattr(request, name)
@@ -323,7 +316,7 @@ def read_batch(body: bytes) -> Batch:
 
 
 def read_event(raw: bytes) -> StoredEvent:
-    """The stored event that `show_event` showed; raises InvalidInput or what msgspec raises."""
+    """The stored event that `event_json` wrote; raises InvalidInput or msgspec's errors."""
     placed = _READ_PLACED.decode(raw)
     event = decode_cloudevent(raw, received_ms=placed.received)
     for name in _OWN:
@@ -332,7 +325,9 @@ def read_event(raw: bytes) -> StoredEvent:
 
 
 ROOT = "root"
-"""The words that everything is kept in: who names them is given it as it is."""
+"""The canonical interpretation, in which everything is stored: a request that names it gets the
+stored form.
+"""
 _RAW = "raw."
 
 Present = Callable[[str, Sequence[StoredEvent], str, str], Awaitable[list[StoredEvent]]]
@@ -357,7 +352,7 @@ def in_own_terms(name: str, request: Request) -> Request:
 
 
 def interpretation_of(query: Query) -> str:
-    """In whose words the matches of a query come; empty for those of root."""
+    """The interpretation of a query's matches; empty for the canonical one."""
     if query.kind != OWN:
         return ""
     return msgspec.json.decode(query.text, type=OwnTermsRequest).interpretation

@@ -1,8 +1,9 @@
-"""Pages of a channel for a query: by index where one helps, by reading where none does. [CH-4]
+"""Reading a channel through a query: pages, sets of messages, waiting for a first match. [CH-2,
+CH-4]
 
-Choosing the set of messages that one token will name: pure, one page at a time. [CH-2, CH-4]
-
-Reading a channel through a query: whole sets, sets again, waiting for a first match. [CH-4]
+`ChannelPager` reads pages by index where one helps, else from the log; `Selection` (pure) fills the
+set that one token will name; `Scanner` combines them for one request, without taken messages and
+through interceptors.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ class IndexedChannel(Channel, Protocol):
 
 
 class ChannelPage(msgspec.Struct, frozen=True):
-    """What can match up to `through`, in order; never what stands behind it."""
+    """Possible matches up to `through`, in order."""
 
     events: list[StoredEvent]
     through: int
     decided: bool = False
-    """Whether all of them match: an index alone told."""
+    """Whether all of them match, as decided by an index alone."""
 
 
 class ChannelPager:
-    """One reading of one channel. What an index has not been fed yet is read, so there is neither
-    a gap nor a repetition where the index ends.
+    """Pages of one channel for one query. Events that an index has not been fed yet are read, so
+    there is neither a gap nor a repetition where the index ends.
 
-    An index is asked for twice what is wanted: a batch is answered together with the token of the
-    one behind it, and asking once costs less.
+    An index is asked for twice the number needed: a batch is answered together with the token of
+    the next one, and one lookup is cheaper.
     """
 
     def __init__(self, channel: Channel, query: Query | None) -> None:
@@ -67,17 +68,17 @@ class ChannelPager:
         self._limit, self._grown = _FIRST_PAGE, _AHEAD
         self._ahead, self._ahead_after = ChannelPage([], 0), 0
         self._certain: Sequence[int] = ()
-        """Where the next matches behind what was found ahead stand, as far as the index tells."""
+        """Positions of the next matches behind those found ahead, as far as the index knows."""
 
     def begin(self) -> None:
-        """A new set begins: pages are small again, what was found ahead is kept."""
+        """Starts a new set: pages are small again, matches found ahead are kept."""
         self._limit, self._grown = _FIRST_PAGE, _AHEAD
 
     async def after(
         self, position: int, last: int, *, wanted: int, reads_ahead: bool = True
     ) -> ChannelPage:
-        """The next page after a position and up to `last`, which lies behind it. What was found
-        for the page behind it need not be read, unless `reads_ahead`; see `certain_after`.
+        """The next page after a position and up to `last`. Matches found for the page behind it are
+        not read unless `reads_ahead`; see `certain_after`.
         """
         if self._is_indexed and position >= self._read_through:
             if not self._is_ahead_of(position):
@@ -88,8 +89,8 @@ class ChannelPager:
         return await self._read(position, last)
 
     async def certain_after(self, position: int, last: int, *, wanted: int) -> Sequence[int] | None:
-        """Where the next `wanted` matches after a position stand, when an index knows without
-        reading them; None when it does not, or there are fewer.
+        """Positions of the next `wanted` matches after a position, when an index knows them without
+        reading; None when it does not, or there are fewer.
         """
         if not self._is_indexed or position < self._read_through:
             return None
@@ -156,9 +157,9 @@ def _next_limit(page: Sequence[StoredEvent]) -> int:
 
 
 SCAN_EVENTS = 100_000
-"""Messages looked at for one set. A query that matches nothing for longer gets an empty set and a
-token to go on, so that no request costs more than this, however long the log is. Every 2 KiB of
-data count as one more: some 200 MB at most.
+"""Messages read for one set. A query without a match for longer gets an empty set and a token to
+continue, so that no request costs more, however long the log is. Every 2 KiB of data count as one
+more: about 200 MB at most.
 """
 _BYTES_AS_ONE = 2_048
 
@@ -168,7 +169,7 @@ IsTaken = Callable[[StoredEvent], bool]
 def matching(
     query: Query, page: Sequence[StoredEvent], is_taken: IsTaken | None, *, decided: bool = False
 ) -> Sequence[StoredEvent]:
-    """The messages of a page that a query wants and nobody took; `decided`: it wants them all."""
+    """The messages of a page that match and are not taken; `decided`: all of them match."""
     matches, last = query.matches, query.bounds.last
     try:
         found = page if decided else [stored for stored in page if matches(stored)]
@@ -194,7 +195,7 @@ class MessageSet(msgspec.Struct, frozen=True):
     reach: int
     """How far was looked: the next set begins after it."""
     at_end: bool
-    """Whether nothing stood after `reach` at the time."""
+    """Whether nothing was stored after `reach` at the time."""
     unread: int = 0
     """Messages of a set that was chosen by their positions alone."""
 
@@ -205,7 +206,7 @@ class MessageSet(msgspec.Struct, frozen=True):
 
 
 class Selection:
-    """Takes in pages of a channel in order until the set is full."""
+    """Adds pages of a channel in order until the set is full."""
 
     def __init__(
         self, query: Query, limits: BatchLimits, after: int, is_taken: IsTaken | None
@@ -227,8 +228,8 @@ class Selection:
     def add(
         self, page: Sequence[StoredEvent], through: int | None = None, *, decided: bool = False
     ) -> None:
-        """Looks at the next page; sets `is_full` when the set is closed. `through` says how far the
-        page reaches when it holds only what can match, `decided` that all of it does.
+        """Adds the next page; sets `is_full` when the set is closed. `through` is how far a page of
+        possible matches reaches; `decided`: all of them match.
         """
         found = matching(self._query, page, self._is_taken, decided=decided)
         if not self._put_all(found):
@@ -248,12 +249,12 @@ class Selection:
         self.is_full = self._left <= 0
 
     def skip_to(self, position: int) -> None:
-        """Notes that nothing readable stands up to a position."""
+        """Records that nothing readable is stored up to a position."""
         self.reach = max(self.reach, position)
 
     def chosen(self, *, at_end: bool) -> MessageSet:
-        """The set as it is. Its range is as narrow as its messages, so that reading it again does
-        not look at what was passed over before them.
+        """The set so far. Its range is as narrow as its messages, so that reading it again does not
+        scan what was passed over before them.
         """
         events = tuple(self._events)
         after = events[0].position - 1 if events else self.reach
@@ -294,9 +295,7 @@ class Selection:
         self._events.append(stored)
 
     def _size(self, found: Sequence[StoredEvent]) -> int:
-        """What counts of messages: their data, and their headers unless they are too few for these
-        to matter.
-        """
+        """The size of messages: their data, and their headers unless the messages are few."""
         size = sum([len(stored.event.data) for stored in found])
         if self._counts_headers:
             headers = [stored.event.headers for stored in found if stored.event.headers]
@@ -310,8 +309,8 @@ _PART_BYTES = 256 * 1024
 
 
 class LiveStream(msgspec.Struct, frozen=True):
-    """What a stream is given though it was given out to others before: whatever is given out once
-    and came while the stream was there.
+    """Lets a stream receive messages that are delivered once and were already delivered to others,
+    if they arrived while the stream was open.
     """
 
     since: int
@@ -324,7 +323,7 @@ class LiveStream(msgspec.Struct, frozen=True):
 
 
 class Scanner:
-    """One channel as one request sees it: without what was taken, and through interceptors."""
+    """One channel as one request sees it: without taken messages, and through interceptors."""
 
     def __init__(
         self,
@@ -338,8 +337,8 @@ class Scanner:
         listening: LiveStream | None = None,
         is_leased: Callable[[int], bool] | None = None,
     ) -> None:
-        """`refresh` makes known what was taken elsewhere, before each set; `listening` is for who
-        follows. Positions that are leased count as taken.
+        """`refresh` loads what other nodes took, before each set; `listening` is for streams.
+        Leased positions count as taken.
         """
         self._channel, self._clock, self._taken = channel, clock, taken
         self.delivery, self._refresh = delivery or ReaderDelivery(), refresh
@@ -350,8 +349,8 @@ class Scanner:
     async def choose(
         self, query: Query, limits: BatchLimits, after: int, *, reads_ahead: bool = True
     ) -> MessageSet:
-        """The set of matches after a position, as far as there are any by now. With `reads_ahead`
-        the set behind it will be chosen as well, and read.
+        """The set of present matches after a position. With `reads_ahead` the next set will be
+        chosen and read as well.
         """
         if self._refresh is not None:
             await self._refresh()
@@ -374,7 +373,7 @@ class Scanner:
         return selection.chosen(at_end=True)
 
     def gaps(self, query: Query, after: int, through: int) -> tuple[Gap, ...]:
-        """What could not be read of a range that was looked through for a query."""
+        """Unreadable positions of a range that was scanned for a query."""
         bounds = query.bounds
         last = through if bounds.last is None else min(through, bounds.last)
         return tuple(gaps_between(self._channel, max(after, bounds.after), last))
@@ -382,8 +381,8 @@ class Scanner:
     async def choose_or_wait(
         self, query: Query, limits: BatchLimits, after: int, wait_ms: int
     ) -> MessageSet:
-        """The same, waiting up to `wait_ms` while there is no match. Of the set behind it nothing
-        more than its token is expected to be asked for.
+        """Like `choose`, but waits up to `wait_ms` while there is no match. Only the token of the
+        next set is needed.
         """
         deadline = self._clock.steady_ns() + wait_ms * 1_000_000
         while True:
@@ -396,8 +395,8 @@ class Scanner:
     async def foresee_or_choose(
         self, query: Query, limits: BatchLimits, after: int, wait_ms: int
     ) -> MessageSet:
-        """The same set, for whom its token is enough: its messages are not read when an index alone
-        tells where they are and there are enough of them.
+        """Like `choose_or_wait`, for callers that need only the set's token: its messages are not
+        read when an index alone knows enough of their positions.
         """
         foreseen = await self._foresee(query, limits, after)
         return foreseen or await self.choose_or_wait(query, limits, after, wait_ms)
@@ -454,7 +453,7 @@ class Scanner:
         return tuple(found)
 
     def _pages_of(self, query: Query) -> ChannelPager:
-        """What was found for one set and lies behind it serves the next one."""
+        """The pager; matches found beyond one set serve the next one."""
         if self._pages is None or self._pages.query is not query:
             self._pages = ChannelPager(self._channel, query)
         self._pages.begin()
@@ -465,7 +464,7 @@ class Scanner:
         return last if query.bounds.last is None else min(last, query.bounds.last)
 
     def _skip(self, reach: int) -> int:
-        """Where to begin to look, past what was taken and is not for this reader either."""
+        """The position to start from, past messages that were taken and are not for this reader."""
         skipped = self._taken.skip(reach)
         if self._listening is None or skipped <= self._listening.since:
             return skipped

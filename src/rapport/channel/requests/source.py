@@ -1,15 +1,10 @@
-"""Following a channel: the sets of a query one after the other, from history on into what arrives.
-[CH-4, CH-12]
+"""The source side of channels: requests by query or token, sessions, streams. [CH-1, CH-2, CH-3,
+CH-4, CH-12]
 
-For doors that push. Each set is closed and has its tokens like the batches of a request, so a
-reader may go on by request where its stream broke, and the other way round.
-
-Sessions of a source: who asks for what, leases, and tokens that name sets. [CH-1, CH-2, CH-3]
-
-The source side of a channel: request messages, by query or by token. [CH-1, CH-2, CH-3]
-
-A batch is answered together with the token of the set after it, chosen at that moment: so a token
-names one closed set for ever, and the source keeps no state but what was taken.
+A batch is answered together with the token of the set after it, chosen at that moment: a token
+names one closed set for ever, and the source keeps no state except what was taken.
+`ChannelFollower` gives streams the same sets with the same tokens, so a reader may continue by
+request where its stream broke, and the other way round.
 """
 
 from __future__ import annotations
@@ -60,13 +55,12 @@ from rapport.store.memory import MemoryLogStore
 
 WriteToken = Callable[[MessageSet], str]
 GiveOut = Callable[[MessageSet], Awaitable[bool]]
-"""Notes durably that messages of a set are given out; False when another reader was faster."""
+"""Records durably that messages of a set are delivered; False when another reader was faster."""
 
 
 class FollowedSet(msgspec.Struct, frozen=True):
-    """A set to be handed over; `gone` when messages of a token's set are no longer there, `gaps`
-    when something between the set before and this one's end cannot be read. It has messages, gaps
-    or both.
+    """A set to deliver; `gone` when messages of a token's set are no longer stored, `gaps` when
+    positions up to its end are unreadable. It has messages, gaps or both.
     """
 
     chosen: MessageSet
@@ -75,9 +69,8 @@ class FollowedSet(msgspec.Struct, frozen=True):
 
 
 class ChannelFollower:
-    """One reader's way through a channel, kept in memory only. It ends by being dropped.
-
-    Nothing is read ahead: a reader that is slow to ask costs nothing.
+    """One reader's progress through a channel, in memory only. Nothing is read ahead: a slow reader
+    costs nothing.
     """
 
     def __init__(
@@ -109,9 +102,8 @@ class ChannelFollower:
         return self._first is None and last is not None and self.reach >= last
 
     async def next_set(self, *, wait_ms: int | None = None) -> FollowedSet | None:
-        """The next set with messages or gaps, waiting for one up to `wait_ms` (None = for ever).
-
-        None when the time passed, the doors close, or nothing can come any more (`is_over`).
+        """The next set with messages or gaps, waiting up to `wait_ms` (None = for ever). None when
+        the time passed, the node closes, or nothing can follow (`is_over`).
         """
         if self._first is not None:
             first, self._first = self._first, None
@@ -134,20 +126,22 @@ class ChannelFollower:
         return self.is_over or await self._channel.wait_after(chosen.reach)
 
     def go_on_after(self, position: int) -> None:
-        """Moves on to a place that the reader had reached before, leaving out a token's own set."""
+        """Continues after a position that the reader had reached before, without a
+        token's own set.
+        """
         self.reach, self._first = max(self.reach, position), None
 
     def given(self, followed: FollowedSet) -> Sequence[StoredEvent]:
-        """The messages of a set as the reader is given them, through interceptors."""
+        """The messages of a set as the reader receives them, through interceptors."""
         return self._scanner.delivery.given(self.query, followed.chosen.events)
 
     @property
     def is_intercepted(self) -> bool:
-        """Whether the reader may be given anything but what is stored."""
+        """Whether the reader may receive anything but the stored events."""
         return self._scanner.delivery.is_intercepted
 
     def tokens(self, followed: FollowedSet) -> tuple[str, str]:
-        """The token of a set, and one that goes on after it (it names the empty set there)."""
+        """The token of a set, and one that continues after it (it names the empty set there)."""
         chosen = followed.chosen
         after = MessageSet((), chosen.reach, chosen.reach, chosen.reach, at_end=True)
         return self._write_token(chosen), self._write_token(after)
@@ -159,7 +153,7 @@ SHARED_SESSION = bytes(_SESSION_BYTES)
 
 
 class SessionRequest(msgspec.Struct, frozen=True):
-    """A request understood: who asks where for what, and in which session."""
+    """A parsed request: identity, channel, query and session."""
 
     name: str
     identity: str
@@ -175,7 +169,7 @@ class SessionRequest(msgspec.Struct, frozen=True):
 
 
 class OpenedSession(msgspec.Struct, frozen=True):
-    """A session that was begun without asking for messages."""
+    """A session that was begun without requesting messages."""
 
     session: str
     token: str
@@ -201,10 +195,8 @@ class Sessions:
         return self.chance(_SESSION_BYTES)
 
     def of_stream(self) -> bytes:
-        """The session of a stream.
-
-        Sessions matter only for leases. Where there are none, all streams share one: then those
-        that ask the same get the same tokens, and doors need to write them once.
+        """The session of a stream. Sessions matter only for leases. Without leases all streams
+        share one session: equal requests then get equal tokens, written once.
         """
         return SHARED_SESSION if self.leases is None else self.new()
 
@@ -214,7 +206,7 @@ class Sessions:
             self.leases.check(session, self._steady_ms())
 
     def grant(self, session: bytes, minutes: int) -> int:
-        """The lease given, in minutes."""
+        """The granted lease in minutes."""
         if self.leases is None:
             return granted_minutes(minutes)
         return self.leases.grant(session, minutes, self._steady_ms())
@@ -225,7 +217,7 @@ class Sessions:
             self.leases.end(session)
 
     async def signer(self, taker: Taker) -> TokenSigner:
-        """What signs and reads tokens; its secret is made at the first call."""
+        """Signs and reads tokens; its secret is made at the first call."""
         async with self._signing:  # two first requests must not make two secrets
             if self.tokens is None:
                 secret = await taker.off_loop(lambda: request_secret(self._channels.records))
@@ -260,7 +252,7 @@ class Sessions:
 class MessageSource:
     """The source side of all channels of a node. All calls belong to one event loop.
 
-    Cost of a request: at most two scans of SCAN_EVENTS messages, whatever the length of the log.
+    A request costs at most two scans of SCAN_EVENTS messages, whatever the length of the log.
     """
 
     def __init__(
@@ -273,9 +265,9 @@ class MessageSource:
         self._leased = LeasedTakes(channels, self.taker, chance)
         self.views = VIEWS
         self.scripts = Scripts()
-        """What the words of interpretations mean in queries."""
+        """The meaning of interpretations in queries."""
         self.present: Present | None = None
-        """How messages are said in an interpretation; whoever runs mediation tells."""
+        """Translates messages into an interpretation; set by mediation."""
 
     async def request(
         self,
@@ -285,16 +277,17 @@ class MessageSource:
         identity: str,
         closing: asyncio.Event | None = None,
     ) -> Batch:
-        """The messages of a token, or the first ones of a query, with the token of what follows.
+        """The messages of a token, or the first ones of a query, with the token of the following
+        set.
 
-        The same token gives the same messages, always; when some of them were taken or let go, the
-        answer is `gone` and nothing else. Taking is durable when this returns: should the answer
-        get lost, the same token asked again by the same identity gives it again while the lease
-        lasts. To lose nothing, ask without `take` first and then take by the `current_token`.
-        Who waits is answered at once when `closing` is set.
+        The same token always gives the same messages; when some of them were taken or trimmed, the
+        answer is `gone` and nothing else. A take is durable when this returns: should the answer
+        get lost, the same token from the same identity gives it again while the lease lasts. To
+        lose nothing, request without `take` first and then take by the `current_token`.
 
-        Raises InvalidInput (query, token, field), NotAllowed (forged or another's token),
-        LeaseExpired (channels in memory only), ChannelUnavailable.
+        A waiting request is answered at once when `closing` is set. Raises InvalidInput (query,
+        token, field), NotAllowed (forged or another identity's token), LeaseExpired (channels in
+        memory only), ChannelUnavailable.
         """
         check_request(request)
         request = in_own_terms(name, request)
@@ -319,10 +312,8 @@ class MessageSource:
         return await self._begin(name, request, identity, scanner)
 
     async def open(self, name: str, request: Request, *, identity: str) -> OpenedSession:
-        """A session that stands before its first message: that of a query, or that of the set a
-        token names. Its sets hold at most `max_push` messages; nothing is read or taken yet.
-
-        Raises as `request` does.
+        """A session before its first message: that of a query, or that of a token's set. Its sets
+        hold at most `max_push` messages; nothing is read or taken yet. Raises as `request` does.
         """
         check_request(request)
         request = in_own_terms(name, request)
@@ -351,8 +342,8 @@ class MessageSource:
         return tokens.read(token, channel=name, identity=identity).session.hex()
 
     async def settle(self, name: str, answers: Answers) -> Settled:
-        """Carries out what a worker says of messages that it was given by a leased take; durable
-        when it returns. Raises InvalidInput, ChannelUnavailable.
+        """Applies a worker's answers to a leased take; durable when it returns. Raises
+        InvalidInput, ChannelUnavailable.
         """
         return await self._leased.settle(name, answers)
 
@@ -468,8 +459,8 @@ class MessageSource:
     async def _give_out(
         self, asked: SessionRequest, chosen: MessageSet, listening: LiveStream
     ) -> bool:
-        """What is given out once leaves with a stream's set, too; see GiveOut. Those who listened
-        when it came all get it.
+        """Takes messages that are delivered once when a stream's set has them; see GiveOut. All
+        streams that were open when they arrived receive them.
         """
         leaving = self._leaving(asked, chosen.events)
         if not leaving:
@@ -486,8 +477,8 @@ class MessageSource:
     async def not_given_out(
         self, name: str, events: Sequence[StoredEvent]
     ) -> Sequence[StoredEvent]:
-        """The events without those that are given out once, and were. For who looks by position,
-        which is no delivery.
+        """The events without those that are delivered once and were delivered. For reads by
+        position, which are no delivery.
         """
         leaving = given_once(events, self._channels.ttl_of(name))
         if not leaving:
@@ -519,7 +510,7 @@ class MessageSource:
         return await self._answer(asked, chosen.events, token, looked, wait_ms=0)
 
     async def _first_set(self, asked: SessionRequest) -> tuple[MessageSet, str]:
-        """The first set, waiting for a match; taken when that was asked for."""
+        """The first set, waiting for a match; taken if the request says so."""
         wait_ms = min(asked.request.wait_ms, LONGEST_WAIT_MS)
         if not asked.request.take:
             chosen = await asked.scanner.choose_or_wait(
@@ -538,7 +529,9 @@ class MessageSource:
             after = chosen.reach
 
     async def _choose_and_take(self, asked: SessionRequest, after: int) -> tuple[MessageSet, str]:
-        """A set of which nobody took anything meanwhile, in this node or another; taken."""
+        """Chooses and takes a set; repeats when another taker, of this node or
+        another, was faster.
+        """
         while True:
             await self.taker.taken_now(asked.name)
             chosen = await asked.scanner.choose(asked.query, asked.limits, after)
@@ -581,7 +574,7 @@ class MessageSource:
     async def _events_of(
         self, asked: SessionRequest, place: TokenPlace
     ) -> tuple[StoredEvent, ...] | None:
-        """The messages of a token, taken when that was asked for; None when some are gone."""
+        """The messages of a token, taken if the request says so; None when some are gone."""
         if place.count == 0 or (asked.request.seen and not asked.request.take):
             return ()
         if not asked.request.take:
@@ -619,8 +612,8 @@ class MessageSource:
     def _leaving(
         self, asked: SessionRequest, events: tuple[StoredEvent, ...]
     ) -> tuple[StoredEvent, ...]:
-        """What no other request will see: all of a take, else what is given out only once. What an
-        interceptor hides from this reader was not given out.
+        """Messages that no other request will see: all of a take, else those delivered once.
+        Messages that an interceptor hides from this reader were not delivered.
         """
         if asked.request.take:
             return events

@@ -1,13 +1,9 @@
-"""Taking messages: one taker at a time per channel, durable before anything is handed out. [CH-2]
+"""Taking messages of a node's channels: for good by a token, or leased to workers. [CH-2, CH-14]
 
-A kill before the records are written hands the messages out to whoever asks next; a kill after it
-leaves them to the token that took them.
-
-Leased takes of the channels of a node: workers that share a queue, acks, redelivery, dead
-letters. [CH-2, CH-14]
-
-What is leased stands where takes stand (see takers.py) and is durable before it is given out; so a
-killed worker, or a killed node, loses nothing, and what was acked never comes again.
+`Taker` serialises takes per channel and makes them durable before messages are delivered: a kill
+before the write leaves the messages to the next taker, a kill after it leaves them to the token
+that took them. `LeasedTakes` adds leases, acks, redelivery and dead letters on top: neither a
+killed worker nor a killed node loses a message, and an acked one is never redelivered.
 """
 
 from __future__ import annotations
@@ -61,24 +57,24 @@ T = TypeVar("T")
 
 
 class SourceChannels(DeliveringChannels, Protocol):
-    """What the source side needs of open channels."""
+    """The open channels as the source side uses them."""
 
     parts: LogParts
     records: RecordStore
 
     @property
     def side_reach(self) -> Mapping[str, int]:
-        """How far logs beside channels are known to reach."""
+        """Last known positions of side logs."""
 
     def ttl_of(self, name: str) -> int:
         """The channel's time to live; -1 when it sets none."""
 
 
 class Taker:
-    """What was taken from every channel of a node. All calls belong to one event loop.
+    """The taken messages of every channel of a node. All calls belong to one event loop.
 
-    Where several nodes write a log, what was taken stands in a log beside it, which all of them
-    read; elsewhere in the node's records.
+    Where several nodes write a log, takes are records in a side log that all of them read;
+    elsewhere they are in the node's records.
     """
 
     def __init__(self, channels: SourceChannels) -> None:
@@ -90,12 +86,12 @@ class Taker:
         self._returned: dict[str, asyncio.Event] = {}
 
     def alone(self, channel: str) -> asyncio.Lock:
-        """While held, nobody else of this node takes from the channel."""
+        """While held, no other request of this node takes from the channel."""
         return self._locks.setdefault(channel, asyncio.Lock())
 
     async def taken(self, channel: str) -> TakenMessages:
-        """What was taken from a channel, by whomever. The records are read once; what other nodes
-        took is known a moment after they did.
+        """The taken messages of a channel. The records are read once; takes of other nodes are
+        known a moment later.
         """
         if channel not in self._taken:
             loaded = await self.off_loop(lambda: load_taken(self._channels.records, channel))
@@ -111,13 +107,13 @@ class Taker:
         return self._taken[channel]
 
     async def taken_now(self, channel: str) -> TakenMessages:
-        """The same, as sure as can be: another node is asked. For who is about to take."""
+        """The same, with the side log read to its end; for a caller that is about to take."""
         taken = await self.taken(channel)
         await self._read_on(channel)
         return taken
 
     async def positions_of(self, channel: str, token: str) -> tuple[int, ...] | None:
-        """What a token took; None when it took nothing that is remembered."""
+        """The positions that a token took; None when no take of it is remembered."""
         take = (await self.taken(channel)).take_of(token_digest(token))
         return None if take is None else tuple(take.positions())
 
@@ -129,9 +125,10 @@ class Taker:
         self, channel: str, events: Sequence[StoredEvent], token: str, minutes: int
     ) -> bool:
         """Takes messages for a token; durable when it returns. False when another node took
-        something meanwhile: then nothing is taken, and the caller chooses anew. It holds `alone`.
+        something meanwhile: then nothing is taken, and the caller chooses again. The caller holds
+        `alone`.
 
-        The lock is kept until the store has answered, even when the caller goes away meanwhile.
+        The lock is kept until the store has answered, even when the caller is cancelled.
         """
         taken = self._taken[channel]
         positions, digest = [stored.position for stored in events], token_digest(token)
@@ -147,8 +144,8 @@ class Taker:
     async def lease(
         self, channel: str, leases: Mapping[int, MessageLease], done: Sequence[int] = ()
     ) -> bool:
-        """Leases messages or gives them back, and takes those that are done for good; durable when
-        it returns. False as `take` says it. The caller holds `alone`.
+        """Leases messages or returns them, and consumes those that are done; durable when it
+        returns. False as in `take`. The caller holds `alone`.
         """
         if not leases and not done:
             return True
@@ -164,7 +161,7 @@ class Taker:
         return written
 
     def returned(self, channel: str) -> asyncio.Event:
-        """Set when a message of a channel is given back next, by a worker at this node."""
+        """Set when a worker at this node returns a message of the channel next."""
         return self._returned.setdefault(channel, asyncio.Event())
 
     def now_ms(self) -> int:
@@ -182,7 +179,7 @@ class Taker:
         changes: Callable[[], Sequence[Change]],
         confirm: Callable[[], None],
     ) -> bool:
-        """Writes what is taken where it is kept, to its end even when the caller goes away; False
+        """Writes a take where takes are kept, to the end even when the caller is cancelled; False
         when another node was faster.
         """
         shared = self._shared.get(channel)
@@ -208,7 +205,7 @@ class Taker:
             self._taken[channel].expire(self._time.now_ms())
 
     async def _append(self, channel: str, record: AnyRecord, now_ms: int) -> bool:
-        """Whether it was appended and is known; not when another node was faster."""
+        """Appends a record to the side log; False when another node was faster."""
         shared = self._shared[channel]
         try:
             blocks = await self.off_loop(lambda: shared.append(record, now_ms))
@@ -229,7 +226,9 @@ class Taker:
             await self.off_loop(shared.let_go)
 
     async def _bring_along(self, channel: str) -> None:
-        """A channel that was moved here: what its node took before is told to the others once."""
+        """For a channel that was moved here: publishes the takes of its former node to the others
+        once.
+        """
         own, shared = self._taken[channel], self._shared[channel]
         if own.is_untouched():
             return
@@ -242,7 +241,7 @@ class Taker:
                 await self._bring_along(channel)
 
     async def forget_before(self, channel: str, position: int) -> None:
-        """Drops what is known of messages that are no longer kept, a bounded number at a time."""
+        """Drops takes of messages that are no longer stored, a bounded number at a time."""
         if channel in self._taken:
             self._taken[channel].forget_before(position)
         records = self._channels.records
@@ -277,22 +276,22 @@ async def _outlast(work: asyncio.Future[bool]) -> bool:
 
 
 READER = "take"
-"""In whose name messages that were tried too often are dead-lettered."""
+"""Reader name in dead letters of messages whose tries are used up."""
 MOST_ANSWERS = 10_000
 """Acks, naks and renewals in one request."""
 _MOST_FLOORS = 1_000
 _LOOK_AGAIN_MS = 1_000
-"""How soon a waiting worker looks again for what workers at other nodes gave back."""
+"""How often a waiting worker checks for messages that workers at other nodes returned."""
 _LEASE_BYTES = 8
 
 
 class LeasedMessages(msgspec.Struct, frozen=True):
-    """Messages that a worker was given, and their leases by position."""
+    """Messages leased to a worker, and their leases by position."""
 
     events: tuple[StoredEvent, ...]
     leases: dict[int, MessageLease]
     gaps: tuple[Gap, ...] = ()
-    """What could not be read behind what was looked at before."""
+    """Unreadable positions since the last scan."""
 
 
 class _LeaseRequest(msgspec.Struct, frozen=True):
@@ -304,11 +303,10 @@ class _LeaseRequest(msgspec.Struct, frozen=True):
 
 
 class LeasedTakes:
-    """Gives out messages for a time and settles what workers answer. All calls belong to one event
-    loop.
+    """Leases messages and settles workers' answers. All calls belong to one event loop.
 
-    A message is found once by its query; from then on it is known by its lease. So looking for work
-    begins behind what was looked at before, however many messages are under way.
+    A message is found once by its query; from then on it is known by its lease. So the scan for
+    work starts behind the last scan, however many messages are leased.
     """
 
     def __init__(
@@ -317,8 +315,8 @@ class LeasedTakes:
         self._channels, self._taker, self._chance = channels, taker, chance
         self._clock = channels.parts.clock
         self._floors: OrderedDict[tuple[str, str, str, str], int] = OrderedDict()
-        """By channel, reader and query: behind it nothing was looked at; before it, whatever
-        matches is leased or taken.
+        """By channel, reader and query: nothing behind this position was scanned; every match
+        before it is leased or taken.
         """
 
     async def take(
@@ -331,8 +329,8 @@ class LeasedTakes:
         delivery: ReaderDelivery,
         closing: asyncio.Event | None,
     ) -> LeasedMessages:
-        """The next messages that nobody has, those that came back first; leased durably. Waits for
-        the first one as long as the request says.
+        """The next available messages, returned ones first; leased durably. Waits for the first one
+        as long as the request says.
         """
         taken = await self._taker.taken(name)
         scanner = Scanner(
@@ -357,9 +355,9 @@ class LeasedTakes:
             await self._wait(asked, reached, left_ms, returned)
 
     async def settle(self, name: str, answers: Answers) -> Settled:
-        """Carries out what a worker answered; durable when it returns. Acks, naks and renewals of a
-        lease that ended count as long as nobody else has the message. Raises InvalidInput for ids
-        that are none.
+        """Applies a worker's answers; durable when it returns. Acks, naks and renewals of a lease
+        that ended count while no other worker has the message. Raises InvalidInput for malformed
+        ids.
         """
         _check(answers)
         answers = msgspec.structs.replace(answers, lease_ms=min(answers.lease_ms, LONGEST_LEASE_MS))
@@ -379,7 +377,7 @@ class LeasedTakes:
     # --- looking for work -------------------------------------------------------------------------
 
     async def _lease_next(self, asked: _LeaseRequest) -> tuple[LeasedMessages, MessageSet]:
-        """Leases what is free now; says how far was looked."""
+        """Leases available messages; also returns how far the scan reached."""
         while True:
             taken = await self._taker.taken_now(asked.name)
             now_ms = self._taker.now_ms()
@@ -402,8 +400,8 @@ class LeasedTakes:
     async def _come_back(
         self, asked: _LeaseRequest, taken: TakenMessages, limits: BatchLimits, now_ms: int
     ) -> list[StoredEvent]:
-        """Messages whose lease has ended and that the query wants, oldest first. Those that were
-        tried too often are buried first, whatever the query wants.
+        """Matching messages whose lease has ended, oldest first. Those whose tries are used up are
+        dead-lettered first, matching or not.
         """
         due = taken.leases.due(now_ms)
         await self._bury(asked.name, taken, [at for at in due if _is_exhausted(taken, at)])
@@ -422,7 +420,7 @@ class LeasedTakes:
     async def _look_on(
         self, asked: _LeaseRequest, limits: BatchLimits, again: Sequence[StoredEvent]
     ) -> MessageSet:
-        """Matches behind what was looked at before; none when what came back is enough."""
+        """Matches behind the last scan; none when enough messages were returned."""
         after = self._floors.get(asked.floor_key, 0)
         wanted = limits.messages - len(again)
         if wanted <= 0:
@@ -437,7 +435,7 @@ class LeasedTakes:
     async def _wait(
         self, asked: _LeaseRequest, reached: MessageSet, left_ms: int, returned: asyncio.Event
     ) -> None:
-        """Until a message comes, one is given back, a lease ends, or the time is over."""
+        """Waits for a new or returned message, the end of a lease, or the time-out."""
         leases = (await self._taker.taken(asked.name)).leases
         due_ms = leases.next_due_ms()
         if due_ms is not None:
@@ -478,8 +476,8 @@ class LeasedTakes:
                 return settlement
 
     async def _bury(self, name: str, taken: TakenMessages, positions: Sequence[int]) -> None:
-        """Messages that may not be tried again become dead letters, and then are done. A kill in
-        between buries them once more, which changes nothing.
+        """Dead-letters messages whose tries are used up, and then consumes them. A kill in between
+        repeats the dead letter, which is deduplicated.
         """
         for position in sorted(positions):
             lease = taken.leases.get(position)

@@ -1,16 +1,14 @@
-"""Which messages of a channel were taken, and by which token; durable in the records. [CH-2, CH-3]
+"""Which messages of a channel are taken or leased, and by which token. [CH-2, CH-3, CH-13]
 
 Taken positions are bits in rows of 4,096: a take changes a few rows, in the same transaction as the
-note which token took them. The note lets the taker ask the same token again (its answer may have
-been lost) until the lease ends; then it is swept. A message that is taken for a time has a record
-of its own until it is acked; then it is a bit like all others.
+note which token took them. With the note the same token gives the same messages again (its answer
+may have been lost) until the lease ends; then it is swept. A leased message has a record of its own
+until it is acked; then it is a bit like all others.
 
-What was taken from a channel whose log several nodes write: a log beside it, in the same store.
-[CH-2, CH-13]
-
-A take is appended only if nothing was taken since its messages were chosen (`append_after`), so of
-two takers one is told to look again, and nobody waits for a taker that was killed. Now and then all
-of it is said in one record, and what stood before that is let go.
+Where several nodes write the channel's log, takes are records of a side log in the same store. A
+take is appended only if nothing was taken since its messages were chosen (`append_after`), so one
+of two takers has to choose again, and a killed taker blocks nobody. From time to time a summary
+record replaces the ones before it.
 """
 
 from __future__ import annotations
@@ -32,7 +30,9 @@ _PAGE = 1_000
 
 
 class Take(msgspec.Struct, frozen=True, array_like=True):
-    """What one token took: runs of positions (first, last), and until when this is remembered."""
+    """The runs of positions (first, last) that one token took, and until when this
+    is remembered.
+    """
 
     until_ms: int
     runs: tuple[tuple[int, int], ...]
@@ -59,8 +59,8 @@ def runs_of(positions: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 class TakenMessages:
-    """What was taken from one channel. No I/O: `changes` says what to write; once that is durable
-    the caller calls `confirm`. One take at a time, or rows would be overwritten.
+    """The taken messages of one channel. No I/O: `changes` returns what to write; once that is
+    durable the caller calls `confirm`. One take at a time, or rows would be overwritten.
     """
 
     def __init__(self, channel: str) -> None:
@@ -72,7 +72,7 @@ class TakenMessages:
         self._floor = 0
         """Everything up to here was taken: a queue that is emptied costs no more as it grows."""
         self._first = 0
-        """What stands before it is no longer kept."""
+        """Positions before it are no longer stored."""
         self._is_summed_up = False
         self.leases = MessageLeases()
         """Messages that are taken for a time; they are not held."""
@@ -92,7 +92,7 @@ class TakenMessages:
         return self._end_of_run(position)
 
     def forget_before(self, position: int) -> None:
-        """The channel lets go of what stands before a position."""
+        """Drops positions that the channel has trimmed."""
         self._first = max(self._first, position)
         self._floor = max(self._floor, position - 1)
         self.leases.drop_before(position)
@@ -104,13 +104,13 @@ class TakenMessages:
         return not self._rows and not self._is_summed_up and not len(self.leases)
 
     def take_of(self, token: str) -> Take | None:
-        """What a token (its digest) took; None when it took nothing that is remembered."""
+        """The take of a token (its digest); None when none is remembered."""
         return self._takes.get(token)
 
     def changes(
         self, positions: Sequence[int], token: str, take: Take, now_ms: int
     ) -> list[Change]:
-        """What to write when a token takes positions; nothing is taken before `confirm`."""
+        """The changes for a token's take; nothing is taken before `confirm`."""
         note = Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
         changes: list[Change] = [note]
         for number, row in self._rows_with(positions).items():
@@ -123,8 +123,8 @@ class TakenMessages:
     def lease_changes(
         self, leases: Mapping[int, MessageLease], done: Sequence[int]
     ) -> list[Change]:
-        """What to write when messages are leased or given back, and others are done; nothing
-        changes before `confirm_leases`.
+        """The changes for leased, returned and consumed messages; nothing changes before
+        `confirm_leases`.
         """
         changes: list[Change] = [
             Put(LEASES, lease_key(self._channel, position), msgspec.msgpack.encode(lease))
@@ -144,7 +144,7 @@ class TakenMessages:
             self.leases.drop(position)
 
     def as_records(self) -> list[Change]:
-        """What to write so that `load_taken` gives all of this again."""
+        """The records from which `load_taken` restores all of this."""
         floor, _rows, takes = self.contents()
         rows = dict(self._rows)
         for number in range(floor // ROW_BITS + 1):
@@ -169,7 +169,9 @@ class TakenMessages:
         self._expired.clear()
 
     def contents(self) -> tuple[int, dict[int, int], dict[str, Take]]:
-        """All there is to know: everything up to a position, rows of bits behind it, the notes."""
+        """The whole state: everything up to a position is taken, rows of bits
+        behind it, the notes.
+        """
         floor = self.skip(0)
         rows = {n: row for n, row in self._rows.items() if (n + 1) * ROW_BITS > floor + 1}
         return floor, rows, dict(self._takes)
@@ -183,20 +185,20 @@ class TakenMessages:
         return all(one in self.leases or self.holds(one) for one in other.leases.all())
 
     def add_all_through(self, position: int) -> None:
-        """Everything up to a position was taken, by whomever."""
+        """Marks everything up to a position as taken."""
         self._is_summed_up = True
         self.forget_before(position + 1)
 
     def add_row(self, number: int, row: int) -> None:
-        """Takes in a row beside what is known: what was taken stays taken."""
+        """Merges a row: taken positions stay taken."""
         self._rows[number] = self._rows.get(number, 0) | row
 
     def restore_row(self, number: int, row: bytes) -> None:
-        """Takes in a row that was read from the records."""
+        """Restores a row from the records."""
         self._rows[number] = int.from_bytes(row, "little")
 
     def restore_take(self, token: str, take: Take) -> None:
-        """Takes in a note that was read from the records."""
+        """Restores a note from the records."""
         if token in self._takes:
             return
         self._takes[token] = take
@@ -244,9 +246,8 @@ def lease_key(channel: str, position: int) -> str:
 
 
 def load_taken(records: RecordStore, channel: str) -> TakenMessages:
-    """What the records say about a channel: one row of 512 bytes per 4,096 positions in use.
-
-    Raises Corrupt when they cannot be read.
+    """The taken messages in the records: one row of 512 bytes per 4,096 positions in use. Raises
+    Corrupt.
     """
     taken = TakenMessages(channel)
     try:
@@ -266,8 +267,8 @@ def load_taken(records: RecordStore, channel: str) -> TakenMessages:
 
 
 def rows_before(records: RecordStore, channel: str, position: int, limit: int) -> list[Change]:
-    """What to delete of rows that lie wholly before a position, and of leases; at most so many of
-    each.
+    """Deletions of rows that lie wholly before a position, and of leases; at most
+    so many of each.
     """
     rows = records.find(TAKEN, prefix=f"{channel}/", limit=limit)
     leases = records.find(LEASES, prefix=f"{channel}/", limit=limit)
@@ -284,7 +285,7 @@ def _all(records: RecordStore, table: str, channel: str) -> Iterator[tuple[str, 
 
 
 SUMMARY_EVERY = 1_000
-"""Takes after which all of them are said in one record."""
+"""Takes between two summary records."""
 _READ_RECORDS = 10_000
 
 
@@ -296,7 +297,7 @@ class TookRecord(msgspec.Struct, frozen=True, array_like=True, tag="took"):
 
 
 class SummaryRecord(msgspec.Struct, frozen=True, array_like=True, tag="all"):
-    """All that was taken: everything up to `floor`, rows of bits behind it, and the notes."""
+    """The whole state: everything up to `floor` is taken, rows of bits behind it, and the notes."""
 
     floor: int
     rows: dict[int, bytes]
@@ -305,7 +306,7 @@ class SummaryRecord(msgspec.Struct, frozen=True, array_like=True, tag="all"):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, array_like=True, tag="lease"):
-    """Messages were leased or given back, and others are done."""
+    """Messages that were leased or returned, and others that are done."""
 
     leases: dict[int, MessageLease]
     done: tuple[int, ...] = ()
@@ -316,8 +317,9 @@ _READ = msgspec.msgpack.Decoder(AnyRecord)
 
 
 class SharedTakes:
-    """How far this node has read the log of takes of one channel. Blocking calls (`read`, `append`)
-    are made off the loop; `take_in` belongs to the loop, like the `Taken` it changes.
+    """This node's position in the side log of takes of one channel. Blocking calls (`read`,
+    `append`) are made off the loop; `take_in` belongs to the loop, like the `TakenMessages` it
+    changes.
     """
 
     def __init__(
@@ -334,7 +336,7 @@ class SharedTakes:
         return self.known - self._summed_up >= self._every
 
     def read(self) -> list[Block]:
-        """What was appended behind what is known; one question when there is nothing."""
+        """The blocks behind the known position; one store call when there are none."""
         found: list[Block] = []
         reached = self.known
         while blocks := self.log.read_after(self.name, reached, max_records=_READ_RECORDS):
@@ -343,7 +345,7 @@ class SharedTakes:
         return found
 
     def take_in(self, taken: TakenMessages, blocks: Sequence[Block]) -> None:
-        """Makes what was read known; what was read twice counts once. Raises Corrupt."""
+        """Applies blocks; one that was read twice counts once. Raises Corrupt."""
         for block in blocks:
             if block.first <= self.known:
                 continue
@@ -358,14 +360,14 @@ class SharedTakes:
             self.known = block.last
 
     def append(self, record: AnyRecord, received: int) -> list[Block]:
-        """What is to be taken in, durable when it returns; raises Overtaken when another node took
-        something meanwhile.
+        """Appends a record durably and returns its blocks; raises Overtaken when another node was
+        faster.
         """
         body = msgspec.msgpack.encode(record)
         return self.log.append_after(self.name, self.known, [(1, body)], received)
 
     def let_go(self) -> None:
-        """Drops what stands before the last summary that is known."""
+        """Trims the side log before the last known summary."""
         self.log.trim(self.name, self._summed_up)
 
     def _decoded(self, block: Block) -> AnyRecord:
@@ -388,7 +390,7 @@ def summary_of(taken: TakenMessages, now_ms: int) -> SummaryRecord:
 
 
 def restore_summary(taken: TakenMessages, summary: SummaryRecord) -> None:
-    """Takes in a summary, which is newer than what is known: its leases replace known ones."""
+    """Applies a summary, which is newer than the known state: its leases replace known ones."""
     for number, row in summary.rows.items():
         taken.add_row(number, int.from_bytes(row, "little"))
     for token, take in summary.takes.items():
@@ -401,8 +403,8 @@ def restore_summary(taken: TakenMessages, summary: SummaryRecord) -> None:
 
 
 def takes_as_records(log: LogStore, channel: str, taken: TakenMessages) -> list[Change]:
-    """What to write so that the records know, too, what stands in the log of takes; for a channel
-    that is moved. `taken` is what they know.
+    """The records that hold the state of a side log, for a channel that is moved. `taken` is the
+    state already in the records.
     """
     if log.last_position(taken_log(channel)) == 0:
         return []

@@ -1,13 +1,7 @@
-"""Tokens: a set of messages as a signed text, so that the source keeps no state. [CH-3, CH-15]
+"""Tokens that name sets of messages, and the leases of sessions. [CH-1, CH-2, CH-3, CH-15]
 
-A token names channel, query, a range of positions and how many messages of it match. A closed range
-of a log never grows; it can only lose messages. So the same count means the same messages, and any
-other count means that some are gone.
-
-How long a source keeps a session for a reader; time is an argument. [CH-1, CH-2, CH-3]
-
-Tokens carry all state, so a persistent channel honours them for ever and a lease there is only a
-promise. A channel in memory enforces its leases: after one has run out, its tokens are refused.
+A token is the description of a set as a signed text, so the source keeps no state. Only sessions of
+channels in memory have leases; time is an argument.
 """
 
 from __future__ import annotations
@@ -34,12 +28,12 @@ _VERSION = 1
 
 
 class TokenPlace(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What a token says. New fields go at the end with a default."""
+    """The content of a token. New fields go at the end with a default."""
 
     version: int = _VERSION
     channel: str
     identity: bytes
-    """Whose token it is, as a digest."""
+    """The identity that the token was issued to, as a digest."""
     session: bytes
     kind: str
     query: str
@@ -52,7 +46,7 @@ class TokenPlace(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     messages: int
     time_range_ms: int
     handback: str = ""
-    """What comes back with each message."""
+    """The text that is returned with each message."""
 
 
 def request_secret(records: RecordStore) -> bytes:
@@ -84,9 +78,8 @@ class TokenSigner:
         return base64.urlsafe_b64encode(signed).rstrip(b"=").decode()
 
     def read(self, token: str, *, channel: str, identity: str) -> TokenPlace:
-        """What a token says, if this node gave it to this identity for this channel.
-
-        Raises InvalidInput (damaged, another channel's) or NotAllowed (forged, another's).
+        """The content of a token that this node issued to this identity for this channel. Raises
+        InvalidInput (damaged, another channel's) or NotAllowed (forged, another identity's).
         """
         body, signature = _parts(token)
         if not hmac.compare_digest(signature, self._signature(body)):
@@ -110,7 +103,7 @@ class TokenSigner:
 
 
 def _parts(token: str) -> tuple[bytes, bytes]:
-    """Body and signature of a whole token; the body may still be anybody's."""
+    """Body and signature of a complete token; the signature is not checked yet."""
     if len(token) > LONGEST_TOKEN:
         raise _damaged("it is too long")
     try:
@@ -151,7 +144,7 @@ _LITTLE = 64
 
 
 def granted_minutes(suggested: int) -> int:
-    """The lease that is given when one is suggested."""
+    """The granted lease for a suggested one."""
     return min(suggested, LONGEST_LEASE_MINUTES)
 
 

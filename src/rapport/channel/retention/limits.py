@@ -183,7 +183,6 @@ class _BlockPieces:
         self._log = log
 
     def trims_blocks(self, log: str) -> bool:
-        """See PiecedLogStore."""
         return True
 
     def pieces(self, log: str, limit: int) -> list[LogPiece]:
@@ -208,5 +207,4 @@ class _BlockPieces:
         """Nothing to do: any record may go."""
 
     def closed_end(self, log: str) -> int:
-        """See PiecedLogStore."""
         return self._log.last_position(log)
