@@ -1,6 +1,5 @@
-"""Listeners for programs with an event loop: same promises as the blocking ones. [CH-7]
-
-The publisher agent for programs with an event loop: same outbox, same promises. [CH-5]
+"""Publisher and listeners for programs with an event loop: same promises as the blocking ones.
+[CH-5, CH-7]
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ E = TypeVar("E")
 
 
 class AsyncListener:
-    """See Listener; waiting happens in threads, so the loop goes on meanwhile.
+    """See Listener; waiting happens in threads, so the loop is not blocked.
 
     Made by `open`, or used as `async with AsyncListener(...)`. Callbacks run in the loop and may be
-    coroutine functions. A `pull` that is cancelled loses nothing: what it had taken comes next.
+    coroutine functions. A cancelled `pull` loses nothing: its events are returned by the next one.
     """
 
     def __init__(
@@ -41,14 +40,14 @@ class AsyncListener:
         directory: str | Path | None = None,
         **options: Any,
     ) -> None:
-        """Takes what Listener takes; nothing is opened yet."""
+        """Takes the arguments of Listener; nothing is opened yet."""
         self._open = partial(Listener, url, channel, query, directory=directory, **options)
         self._inner: Listener | None = None
         self._turn = asyncio.Lock()
 
     @staticmethod
     async def open(url: str, channel: str, *given: Any, **options: Any) -> AsyncListener:
-        """A listener that is at work; raises what Listener raises."""
+        """An open listener; raises as Listener does."""
         listener = AsyncListener(url, channel, *given, **options)
         await listener.__aenter__()
         return listener
@@ -121,10 +120,10 @@ class AsyncListener:
 
 
 class AsyncLeasedListener:
-    """See LeasedListener; waiting happens in threads, so the loop goes on meanwhile.
+    """See LeasedListener; waiting happens in threads, so the loop is not blocked.
 
-    Used as `async with AsyncLeasedListener(...)`, or closed with `close`. A `pull` that is
-    cancelled loses nothing: what it leases comes with the next pull.
+    Used as `async with AsyncLeasedListener(...)`, or closed with `close`. A cancelled `pull` loses
+    nothing: the messages it leases are returned by the next one.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class AsyncLeasedListener:
         query: str | dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        """Takes and raises what LeasedListener does."""
+        """Takes the arguments of LeasedListener and raises as it does."""
         self._listener = LeasedListener(url, channel, query, **options)
         self._turn = asyncio.Lock()
         self._pulling: asyncio.Future[list[LeasedEvent]] | None = None
@@ -213,20 +212,20 @@ async def _outlast(work: asyncio.Future[Any]) -> None:
 
 
 class AsyncPublisher:
-    """See Publisher; waiting for the disk happens in threads, so the loop goes on meanwhile.
+    """See Publisher; waiting for the disk happens in threads, so the loop is not blocked.
 
-    Made by `open`, or used as `async with AsyncPublisher(...)`; many `publish` at a time share
+    Made by `open`, or used as `async with AsyncPublisher(...)`; concurrent `publish` calls share
     their disk syncs.
     """
 
     def __init__(self, outbox: str | Path, url: str, **options: Any) -> None:
-        """Takes what Publisher takes; nothing is opened yet."""
+        """Takes the arguments of Publisher; nothing is opened yet."""
         self._open = partial(Publisher, outbox, url, **options)
         self._inner: Publisher | None = None
 
     @staticmethod
     async def open(outbox: str | Path, url: str, **options: Any) -> AsyncPublisher:
-        """A publisher that is at work; raises what Publisher raises."""
+        """An open publisher; raises as Publisher does."""
         publisher = AsyncPublisher(outbox, url, **options)
         await publisher.__aenter__()
         return publisher

@@ -1,7 +1,5 @@
-"""A kept-open connection to a node: one POST, one reply, nothing raised because of the network.
-[CH-5, CH-7]
-
-Standard library only; only outgoing connections.
+"""A kept-open HTTP connection to a node: one request, one reply; network errors are results, not
+exceptions. [CH-5, CH-7]
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ from rapport.core.web_addresses import address_parts, without_password
 
 TIMEOUT_SECONDS = 30.0
 RETRY_STATUSES = frozenset((408, 425, 429))
-"""Refusals that say nothing of the request but its moment."""
+"""Statuses that mean "retry later"."""
 _LONGEST_RETRY_AFTER_MS = 600_000
 
 
 class HttpReply(msgspec.Struct, frozen=True):
-    """What came back, whoever sent it."""
+    """An HTTP reply, whichever server sent it."""
 
     status: int
     retry_after: str | None
@@ -30,7 +28,9 @@ class HttpReply(msgspec.Struct, frozen=True):
 
 
 class NodeConnection:
-    """The way to one node. `post` and `get` belong to one thread; `interrupt` may come from any."""
+    """The connection to one node. `post` and `get` belong to one thread; `interrupt` may be called
+    from any.
+    """
 
     def __init__(self, url: str, token: str = "", *, most_answer_bytes: int) -> None:
         parts = address_parts(url)
@@ -52,12 +52,12 @@ class NodeConnection:
         self, path: str, body: bytes, kind: str, timeout_seconds: float
     ) -> HttpReply | CallFailed:
         """Posts a body of a media type. An idle connection that the node closed meanwhile is
-        opened anew at once; any other failure is the answer.
+        reopened at once; any other failure is returned.
         """
         return self._send("POST", path, body, kind, timeout_seconds)
 
     def get(self, path: str, timeout_seconds: float) -> HttpReply | CallFailed:
-        """Asks for what is at a path, likewise."""
+        """Gets a path, likewise."""
         return self._send("GET", path, None, "", timeout_seconds)
 
     def _send(
@@ -83,7 +83,7 @@ class NodeConnection:
             self._connection = None
 
     def interrupt(self) -> None:
-        """Makes a request under way fail soon, and every later one at once."""
+        """Makes a running request fail soon, and every later one at once."""
         self._interrupted = True
         connection = self._connection
         sock = connection.sock if connection is not None else None
@@ -91,7 +91,7 @@ class NodeConnection:
             try:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:
-                return  # it was closed already, which is what we want
+                return  # it was closed already
 
     def _ask(
         self, method: str, path: str, body: bytes | None, kind: str, timeout_seconds: float
@@ -104,7 +104,7 @@ class NodeConnection:
         response = connection.getresponse()
         answer = response.read(self._most_bytes)
         if not response.isclosed():
-            self.hang_up()  # more than any answer of a node: whoever this is, we read no further
+            self.hang_up()  # more than any reply of a node: read no further
         return HttpReply(response.status, response.headers.get("Retry-After"), answer)
 
     def _connected(self, timeout_seconds: float) -> http.client.HTTPConnection:
@@ -122,7 +122,7 @@ class NodeConnection:
 
 
 def problem_reason(status: int, body: bytes) -> Reason:
-    """What a problem document says; the bare status when it is none."""
+    """The code and message of a problem document; the bare status for anything else."""
     try:
         told = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -159,11 +159,11 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class CallFailed(msgspec.Struct, frozen=True):
-    """No answer, or one that says nothing about the events. The sink may have them or not."""
+    """No reply, or one that says nothing about the request. It may have been carried out or not."""
 
     reason: Reason
     retry_after_ms: int | None = None
-    """What the sink asked for, if it did."""
+    """The pause that the other side requested, if any."""
 
 
 class CallBarred(msgspec.Struct, frozen=True):
@@ -175,8 +175,8 @@ class CallBarred(msgspec.Struct, frozen=True):
 def pause_ms(
     failures: int, first_ms: int, longest_ms: int, chance: float, asked_ms: int | None = None
 ) -> int:
-    """How long to wait after a failure: what the other side asked for, or twice as long each time,
-    less up to a half by chance (0 to 1).
+    """The pause after a failure: the one that the other side requested, or twice the last one, less
+    up to a half by chance (0 to 1).
     """
     if asked_ms is not None:
         return asked_ms

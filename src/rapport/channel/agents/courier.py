@@ -1,15 +1,10 @@
-"""The sliding window of the publisher agent: what to send next, and what an answer means. Pure.
-[CH-5]
+"""Delivery of an outbox: the sliding window, the publish endpoint, the background thread. [CH-5]
 
-Two marks: last sent, last acknowledged. One request is under way at a time and always begins right
-behind the last acknowledged event. So whatever is lost, doubled or late on the way, the sink never
-sees an event before the ones ahead of it, and may drop everything up to the highest it has.
-
-The node's publish door as a publisher sees it: a request, an answer, nothing raised. [CH-5]
-
-The background thread of a publisher: reads the outbox, sends, settles. [CH-5]
-
-A thin shell: what to do is decided by `Window`, what an answer means by `SinkDoor`.
+`SendWindow` (pure) has two marks: last sent, last acknowledged. One request is pending at a time
+and always begins right behind the last acknowledged event. So whatever is lost, repeated or late,
+the sink never sees an event before its predecessors, and may drop everything up to the highest it
+has. `SinkEndpoint` interprets HTTP replies; `Courier` is the thread that reads the outbox, sends
+and settles.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 
 MOST_EVENTS = 1_000
-"""Events in one request at most: more saves little, and a lost answer repeats all of them."""
+"""Most events in one request: more saves little, and a lost answer repeats all of them."""
 
 
 _STEADY = 16
@@ -83,7 +78,7 @@ class PauseSending(msgspec.Struct, frozen=True):
 
 
 class NothingToSend(msgspec.Struct, frozen=True):
-    """Nothing to do until there is a new event, an answer, or somebody resumes."""
+    """Nothing to do until a new event, an answer, or `resume`."""
 
 
 class WindowProgress(msgspec.Struct, frozen=True):
@@ -123,7 +118,7 @@ class SendWindow:
         self._number = self._failures = self._taken_in_row = 0
 
     def next_step(self, newest: int, now_ms: int) -> SendRange | PauseSending | NothingToSend:
-        """What to do now, given the newest event there is."""
+        """The next action, given the newest event."""
         if self.stopped or self.sent > self.acknowledged or newest <= self.acknowledged:
             return NothingToSend()
         if self.resume_at_ms is not None:
@@ -133,7 +128,7 @@ class SendWindow:
         return SendRange(self.acknowledged + 1, min(newest, self.acknowledged + self._limit()))
 
     def begin(self, last: int) -> int:
-        """Notes that everything up to `last` is on its way; returns the number of the request."""
+        """Records that everything up to `last` is being sent; returns the number of the request."""
         self.sent = last
         self._number += 1
         return self._number
@@ -141,10 +136,9 @@ class SendWindow:
     def answered(
         self, number: int, answer: SinkAnswer, now_ms: int, chance: float
     ) -> WindowProgress | None:
-        """Takes in an answer; what it settles has to be made durable by the caller.
-
-        Answers to earlier requests, and second ones, change nothing. `chance` (0 to 1) spreads the
-        pauses of many publishers that lost the same sink.
+        """Applies an answer; the caller makes the result durable. Answers to earlier requests, and
+        repeated ones, change nothing. `chance` (0 to 1) spreads the pauses of many publishers that
+        lost the same sink.
         """
         if number != self._number or self.sent == self.acknowledged:
             return None
@@ -176,7 +170,7 @@ class SendWindow:
         self.stopped, self.resume_at_ms, self._failures = False, None, 0
 
     def _limit(self) -> int:
-        """How many events the next request may hold: half of the stretch that has a bad one."""
+        """The most events of the next request: half of the range that contains a bad one."""
         if self._suspected > self.acknowledged:
             return max((self._suspected - self.acknowledged) // 2, 1)
         return self._size
@@ -207,13 +201,15 @@ _BAD_EVENT = frozenset((400, 422))
 
 
 class _AppendedPositions(msgspec.Struct):
-    """What the door answers when all is on disk."""
+    """The endpoint's reply when all events are on disk."""
 
     positions: list[int]
 
 
 class SinkEndpoint:
-    """Where a publisher delivers. `send` belongs to one thread; `interrupt` may come from any."""
+    """The publish endpoint of a node. `send` belongs to one thread; `interrupt` may be called from
+    any.
+    """
 
     def __init__(
         self, url: str, channel: str, token: str = "", *, timeout_seconds: float = TIMEOUT_SECONDS
@@ -245,16 +241,16 @@ class SinkEndpoint:
 
 
 def encode_batch(events: Sequence[NumberedEvent]) -> bytes:
-    """A JSON array of CloudEvents with the attributes that tell repetitions."""
+    """A JSON array of CloudEvents with the sequence attributes."""
     return msgspec.json.encode(
         [{**to_cloudevent(one.event), SEQUENCE: str(one.sequence)} for one in events]
     )
 
 
 def read_answer(status: int, retry_after: str | None, body: bytes, count: int) -> SinkAnswer:
-    """What an HTTP answer to `count` events means. Pure.
+    """Interprets an HTTP reply to `count` events. Pure.
 
-    A 200 counts only when it comes from a node: any portal on the way says 200 to everything.
+    A 200 counts only when it comes from a node: captive portals answer 200 to everything.
     """
     if status == 200:
         return _check_taken(body, count)
@@ -281,14 +277,14 @@ def _check_taken(body: bytes, count: int) -> SinkAnswer:
 _log = get_logger(__name__)
 
 REQUEST_BYTES = 2 * 1024 * 1024
-"""Bytes in one request, about; a single larger event goes alone."""
+"""Approximate bytes in one request; a single larger event is sent alone."""
 _JOIN_SECONDS = 5.0
 
 Activity = Literal["idle", "sending", "pausing", "stopped", "closed"]
 
 
 class DeliveryStatus(msgspec.Struct, frozen=True):
-    """How the delivery stands: what is done now, what went wrong last, when it is tried again."""
+    """State of the delivery: present activity, last error, time of the next try."""
 
     activity: Activity
     trouble: Reason | None = None
@@ -296,7 +292,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
 
 class Courier:
-    """Delivers one outbox through one door, in order, until it is told to end."""
+    """Delivers one outbox through one endpoint, in order, until ended."""
 
     def __init__(
         self,
@@ -315,13 +311,13 @@ class Courier:
         self._thread.start()
 
     def ring(self) -> None:
-        """Tells that there are new events."""
+        """Reports new events."""
         with self._bell:
             self._rung = True
             self._bell.notify_all()
 
     def resume(self, token: str | None = None) -> None:
-        """Tries again at once, with another token if one is given."""
+        """Retries at once, with another token if one is given."""
         with self._bell:
             if token is not None:
                 self._door.token = token
@@ -341,7 +337,7 @@ class Courier:
         return self._outbox.settled >= sequence
 
     def delivery(self) -> DeliveryStatus:
-        """How it stands now."""
+        """The present state."""
         window = self._window
         if self._ended:
             return DeliveryStatus("closed", window.trouble)
@@ -355,7 +351,7 @@ class Courier:
         return DeliveryStatus("idle", window.trouble)
 
     def end(self) -> None:
-        """Ends the thread; a request under way is broken off, and its events stay in the outbox."""
+        """Ends the thread; a running request is aborted, and its events stay in the outbox."""
         with self._bell:
             self._ended = True
             self._bell.notify_all()
@@ -368,7 +364,7 @@ class Courier:
         while not self._ended:
             try:
                 self._step()
-            except Exception as error:  # whatever happens here, the events wait and are tried again
+            except Exception as error:  # whatever happens here, the events stay and are retried
                 self._go_back(error)
         self._door.hang_up()
 
@@ -400,7 +396,7 @@ class Courier:
     def _send(self, ready: SendRange) -> None:
         events = self._outbox.read_waiting(ready.first, ready.last, most_bytes=REQUEST_BYTES)
         number = self._window.begin(events[-1].sequence if events else ready.last)
-        # Nothing left of them: the disk lost these events, `Outbox.problems` says where.
+        # None are left: the disk lost these events, see `Outbox.problems`.
         answer = self._door.send(events) if events else EventsAccepted()
         with self._bell:
             moved = self._window.answered(number, answer, self._now_ms(), self._chance.random())
@@ -424,7 +420,7 @@ class Courier:
         self._outbox.settle(moved.acknowledged, rejected)
 
     def _go_back(self, error: Exception) -> None:
-        """Begins again at what is durably settled, after a pause."""
+        """Restarts at the last durable mark, after a pause."""
         known = isinstance(error, RapportError)
         code = error.code if isinstance(error, RapportError) else "outbox.failed"
         if not self._ended:

@@ -1,25 +1,11 @@
-"""The HTTP side of direct mode, with the standard library only: a request in, JSON or a problem
-out. [CH-8]
+"""Direct mode: publishers and listeners talk to a program itself, with no channel in between.
+[CH-2, CH-3, CH-6, CH-8]
 
-What a direct sink remembers: marks on disk, ids of uncounted events in memory. [CH-8, CH-6]
-
-Direct mode: a program takes events straight from publishers, with no channel in between. [CH-8]
-
-To a publisher it looks like a node's publish door, so nothing changes there. What a channel would
-keep is kept here only as marks: which number of which publisher was handled last.
-
-What a direct source still has: the newest events, in memory, read as a channel is. [CH-8]
-
-The source side of direct mode: queries, tokens, leases and waiting over a buffer. [CH-8, CH-2,
-CH-3]
-
-Answers as a channel in memory does, with the same tokens, and needs none of its stores. What it
-lacks is `take`: without a store, what was taken could not be kept from being handed out twice.
-
-Direct mode, the other way round: listeners ask a program itself, with no channel in between.
-[CH-8]
-
-To a listener it looks like a node's source door, so nothing changes there.
+`DirectSink` looks like a node's publish endpoint; it stores only marks: the last handled number of
+each publisher. `DirectSource` looks like a node's source endpoint; it keeps the newest events in
+memory and answers with the same tokens as a channel in memory, without `take`: without a store a
+taken message could be delivered twice. `DirectServer` is their HTTP server, on the standard library
+alone.
 """
 
 from __future__ import annotations
@@ -93,7 +79,7 @@ _log = get_logger(__name__)
 
 
 class PostedRequest(msgspec.Struct, frozen=True):
-    """A request as it came in."""
+    """An incoming request."""
 
     path: str
     body: bytes
@@ -113,7 +99,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class DirectServer(ThreadingHTTPServer):
-    """A server that hands each POST to `answer`, in a thread per connection, until it is closed.
+    """An HTTP server that passes each POST to `answer`, in a thread per connection, until closed.
 
     Raises InvalidInput for an open address without a token, StoreUnavailable for one in use.
     """
@@ -144,7 +130,7 @@ class DirectServer(ThreadingHTTPServer):
         self._thread.start()
 
     def answer(self, posted: PostedRequest) -> bytes:
-        """The answer to one request of somebody who may ask; raises RapportError."""
+        """The answer to one authorised request; raises RapportError."""
         if posted.from_a_page:
             raise NotAllowed("requests from web pages are refused", code="access.origin")
         if self._token and not hmac.compare_digest(posted.token.encode(), self._token.encode()):
@@ -183,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(200, {"Content-Type": "application/json"}, body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: what matters is logged by the program."""
+        """Nothing: the program logs what matters."""
 
     def _read(self) -> PostedRequest:
         length = self.headers.get("Content-Length", "")
@@ -205,8 +191,8 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _throw_away(self, length: int) -> None:
-        """Reads a body that is not wanted, as far as it is bearable: who sends it looks for an
-        answer only afterwards, and would see nothing but a broken connection before.
+        """Reads a refused body, up to a limit: the client looks for an answer only afterwards, and
+        would see a broken connection before.
         """
         left = min(length, _MOST_THROWN_AWAY)
         self.connection.settimeout(_THROW_AWAY_SECONDS)
@@ -241,8 +227,8 @@ _MOST_IDS = 100_000
 
 
 class PublisherMarkLog:
-    """Marks in a log of their own: each save appends what changed; now and then all of it, so that
-    the older part can go. Belongs to one process; raises StoreUnavailable.
+    """Publishers' marks in a log: each save appends the changes; from time to time all marks, so
+    that the older part can be trimmed. Belongs to one process; raises StoreUnavailable.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -292,7 +278,7 @@ class PublisherMarkLog:
             self._store.trim(_LOG, block.first)
 
     def close(self) -> None:
-        """Gives the directory back; a second call is no error."""
+        """Releases the directory; a second call is no error."""
         self._store.close()
 
     def _read(self) -> list[Block]:
@@ -312,19 +298,19 @@ def _decode(block: Block) -> dict[str, PublisherMarks]:
 
 
 Handle = Callable[[list[Event]], None]
-"""What is done with new events. Returning means done. InvalidInput refuses them for good (the
-publisher finds the bad one and keeps it); any other error has them sent again later.
+"""Handles new events; returning means done. InvalidInput rejects them for good (the publisher finds
+the bad one and keeps it); any other error has them sent again later.
 """
 MOST_BODY_BYTES = 8 * 1024 * 1024
 
 
 class DirectSink:
-    """Listens until closed and calls `handle` with new events: one call at a time, in order.
+    """Serves until closed and calls `handle` with new events: one call at a time, in order.
 
-    A numbered event is handled at least once, and again only when the process ends between the
-    handling and the saving of its mark. Events without numbers are told apart by their id among the
-    last 100,000 of this run. Raises InvalidInput for an open address without a token, and
-    StoreUnavailable when the directory or the address cannot be used.
+    A numbered event is handled at least once, and again only when the process ends between handling
+    and saving its mark. Events without numbers are deduplicated by their id among the last 100,000
+    of this run. Raises InvalidInput for an open address without a token, and StoreUnavailable when
+    the directory or the address cannot be used.
     """
 
     def __init__(
@@ -371,7 +357,7 @@ class DirectSink:
         return numbers
 
     def close(self) -> None:
-        """Ends when the request under way is done; a second call is no error."""
+        """Ends when the running request is done; a second call is no error."""
         self._door.close()
         with self._turn:
             self._marks.close()
@@ -410,8 +396,8 @@ class DirectSink:
 
 
 class DirectBuffer:
-    """See Channel. Holds the newest events within two bounds; older ones are let go, and the tokens
-    that named them say so. All calls belong to one event loop.
+    """See Channel. Holds the newest events within two bounds; older ones are dropped, and tokens
+    that name them are `gone`. All calls belong to one event loop.
     """
 
     def __init__(self, name: str, clock: Clock, *, most_events: int, most_bytes: int) -> None:
@@ -423,7 +409,7 @@ class DirectBuffer:
         self._bell = Notifier()
 
     async def append(self, events: Sequence[Event]) -> AppendResult:
-        """See Channel; repetitions are told among what is still here."""
+        """See Channel; repetitions are recognised among the events still held."""
         now_ms = self._clock.now_ms()
         positions, duplicates = [], 0
         for event in events:
@@ -443,7 +429,7 @@ class DirectBuffer:
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
         if not self._events or position >= self._last:
             return []
-        # Positions follow each other, so the place of one is known.
+        # Positions are consecutive, so the index follows from the position.
         start = max(position + 1 - self._events[0].position, 0)
         return list(islice(self._events, start, start + limit))
 
@@ -577,7 +563,7 @@ class DirectRequests:
 
 
 def _moved(place: TokenPlace, chosen: MessageSet, limits: BatchLimits) -> TokenPlace:
-    """The place of the set that follows."""
+    """The token place of the following set."""
     return TokenPlace(
         channel=place.channel,
         identity=place.identity,
@@ -604,10 +590,10 @@ T = TypeVar("T")
 class DirectSource:
     """Serves the newest events of this program to listeners: queries, tokens, leases, waiting.
 
-    Keeps `most_events` and `most_bytes` at most, in memory: a listener that is slower is told that
-    sets are gone. After the end of the process nothing is left; then put a node in between. Calls
-    may come from any thread. Raises InvalidInput for an open address without a token, and
-    StoreUnavailable when the address cannot be used.
+    Keeps at most `most_events` and `most_bytes` in memory: a slower listener gets `gone` sets.
+    Nothing survives the process; use a node for that. Calls may come from any thread. Raises
+    InvalidInput for an open address without a token, and StoreUnavailable when the address cannot
+    be used.
     """
 
     def __init__(
@@ -657,11 +643,11 @@ class DirectSource:
         return [event.id for event in made]
 
     def request(self, name: str, request: Request, *, identity: str = _IDENTITY) -> Batch:
-        """Answers a request of this very process, as the door does; waits as the request says."""
+        """Answers a request of this process, as the endpoint does; waits as the request says."""
         return self._in_loop(self._requests.request(name, request, identity=identity))
 
     def close(self) -> None:
-        """Ends; who waits is answered at once. A second call is no error."""
+        """Ends; waiting requests are answered at once. A second call is no error."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._closing.set)

@@ -1,7 +1,4 @@
-"""Opening a listener: its first request, its place, its state. [CH-7]
-
-The listener agent: what a query finds, handed over by callback or on request. [CH-7]
-"""
+"""The listener: receives the matches of a query, by callback or on request. [CH-7]"""
 
 from __future__ import annotations
 
@@ -61,8 +58,8 @@ def opening_request(
     *,
     interpretation: str = "",
 ) -> Request:
-    """The request that begins; checked here so that a slip is told at once, not by the node. An
-    interpretation is part of the query, and so of the place.
+    """The first request; checked here so that a mistake is reported at once, not by the node. An
+    interpretation is part of the query, and so of the saved position.
     """
     check_channel_name(channel)
     request = Request(
@@ -98,7 +95,7 @@ def make_machine(stands_at: ResumePoint, settings: ListenerSettings) -> Listener
 def open_directory(
     directory: str | Path | None, channel: str, opening: Request
 ) -> ListenerDirectory | None:
-    """The place on disk, if one is wanted; raises what ListenerPlace raises."""
+    """The directory of the position, if one is given; raises as ListenerDirectory does."""
     if directory is None:
         return None
     session = ListenedQuery(
@@ -111,7 +108,7 @@ def open_directory(
 
 
 def refusal_hint(code: str, place: ListenerDirectory | None) -> str:
-    """What to do about a source that refuses us."""
+    """A hint for an error of a source that refuses requests."""
     if code.startswith("token.") and place is not None:
         return (
             "the source does not know our place any more (another node, or other data): "
@@ -129,20 +126,21 @@ _Function = TypeVar("_Function", bound=Callback)
 
 
 class Listener:
-    """Receives what a query finds in a channel of a node: history first, then live, in order.
+    """Receives the matches of a query in a channel of a node: history first, then live, in order.
 
-    A background thread asks (only outgoing connections) and fills a bounded cache; nothing is
-    raised because of the network. Events are handed over by callback (`push`) or on request
-    (`pull`); either call switches to its mode, and nothing is lost or repeated by it. Within one
-    process each event is handed over once. With a `directory` the next listener on it goes on
-    behind the last acknowledged event, whatever ended this one: at least once, and exactly once for
-    a program that keeps the position with its own result and says `acknowledge(position)` when it
-    starts.
+    A background thread sends requests (only outgoing connections) and fills a bounded cache;
+    network errors raise nothing. Events are delivered by callback (`push`) or on request (`pull`);
+    either call switches the mode without losing or repeating events.
 
-    `lease` (seconds) ends the listening unless `renew`ed; None lasts until `close`. Calls may come
-    from any thread; several threads that pull acknowledge explicitly, as a pull acknowledges the
-    one before. Opening raises InvalidInput (query, name), StoreUnavailable (`listener.locked`),
-    Corrupt (`listener.bad_place`) and Conflict (`listener.other_place`).
+    Within one process each event is delivered once. With a `directory` the next listener on it
+    continues behind the last acknowledged event, whatever ended this one: at least once, and
+    exactly once for a program that stores the position with its own result and calls
+    `acknowledge(position)` when it starts. `lease` (seconds) ends the listening unless `renew`ed;
+    None lasts until `close`.
+
+    Calls may come from any thread; several pulling threads must acknowledge explicitly, as a pull
+    acknowledges the one before. Opening raises InvalidInput (query, name), StoreUnavailable
+    (`listener.locked`), Corrupt (`listener.bad_place`) and Conflict (`listener.other_place`).
     """
 
     def __init__(
@@ -165,9 +163,9 @@ class Listener:
         clock: Clock | None = None,
         source: ListenerSource | None = None,
     ) -> None:
-        """`source` stands in for the node's door: anything that answers requests. With an
-        `interpretation` the query is in its words, and so are the events. `on_gap(gap)` is called
-        in the background thread for positions that the source could not read; else they are logged.
+        """`source` replaces the node's endpoint: anything that answers requests. With an
+        `interpretation` both query and events are in it. `on_gap(gap)` is called in the background
+        thread for unreadable positions; otherwise they are logged.
         """
         self._settings = chosen = settings or ListenerSettings()
         check_settings(chosen)
@@ -211,17 +209,17 @@ class Listener:
     # --- handing over -----------------------------------------------------------------------------
 
     def push(self, callback: Callback) -> None:
-        """From now on calls `callback(received)` for each event, in a thread of its own, one at a
-        time. What was pulled before counts as acknowledged (unless acknowledging is explicit).
+        """Calls `callback(received)` for each event from now on, in a thread of its own, one at a
+        time.
 
-        An error has the event tried again; after the last attempt it goes to `on_failure`, or is
-        logged and kept (`failed()`), and the next one follows. Waits for another callback that is
-        under way.
+        Events pulled before count as acknowledged (unless acknowledging is explicit). After an
+        error the event is retried; after the last attempt it goes to `on_failure`, or is logged and
+        kept (`failed()`), and the next one follows. Waits for another running callback.
         """
         while True:
             self._end_push(None)
             with self._switching:
-                if self._pusher is None:  # else somebody else was faster, and is ended too
+                if self._pusher is None:  # else another thread was faster, and is ended too
                     self._check_open()
                     self._acknowledge_handed()
                     self._pusher = ListenerPusher(self._reception, callback, self._care)
@@ -234,19 +232,19 @@ class Listener:
         return callback
 
     def pull(self, count: int = 1, timeout: float | None = 0.0) -> list[ReceivedEvent]:
-        """Up to `count` events that wait; for the first one it waits so many seconds (None: as long
-        as it takes). No callback is called any more. Empty when the time is over.
+        """Up to `count` cached events, waiting so many seconds for the first one (None: for ever).
+        Ends callbacks. Empty after the time-out.
 
-        What was pulled before counts as acknowledged, durably (unless acknowledging is explicit).
-        Raises LeaseExpired, Unavailable when listening has stopped (the code and the hint say why),
-        StoreUnavailable when the place cannot be kept: then nothing was handed over.
+        Events pulled before count as acknowledged, durably (unless acknowledging is explicit).
+        Raises LeaseExpired, Unavailable when listening has stopped (see its code and hint),
+        StoreUnavailable when the position cannot be saved: then nothing was delivered.
         """
         return self.pull_unless(count, timeout, lambda: False)
 
     def pull_unless(
         self, count: int, timeout: float | None, is_given_up: Callable[[], bool]
     ) -> list[ReceivedEvent]:
-        """`pull` that also ends, empty, when somebody gave up and then called `wake`."""
+        """A `pull` that also ends, empty, when `is_given_up` turned true and `wake` was called."""
         if count < 1:
             raise InvalidInput(f"cannot pull {count} events", code="listener.bad_count")
         deadline_ms = None if timeout is None else self._reception.now_ms() + int(timeout * 1_000)
@@ -262,7 +260,7 @@ class Listener:
                 self._check_going()
                 seconds = self._seconds_to_wait(deadline_ms)
                 if self._pusher is not None or (seconds is not None and seconds <= 0):
-                    return []  # also when somebody else asked for callbacks meanwhile
+                    return []  # also when another thread requested callbacks meanwhile
                 reception.bell.wait(seconds)
             self._check_open()
             self._check_leased()
@@ -270,14 +268,14 @@ class Listener:
             return reception.take(count) if is_wanted else []
 
     def give_back(self, events: list[ReceivedEvent]) -> None:
-        """Takes back what the last `pull` gave: it is handed over again, next."""
+        """Puts the events of the last `pull` back: they are delivered again, next."""
         self._reception.give_back(events)
 
     def acknowledge(self, event: ReceivedEvent | int) -> None:
-        """This event, or position, and everything before it is done; durable when it returns.
+        """Marks this event, or position, and everything before it as done; durable when it returns.
 
-        A position may be ahead of what was handed over: what is not after it never comes. Raises
-        StoreUnavailable when the place cannot be kept.
+        A position may be ahead of the delivered events: those up to it are never delivered. Raises
+        StoreUnavailable when the position cannot be saved.
         """
         self._reception.acknowledge(event)
         self._reception.save()
@@ -285,21 +283,21 @@ class Listener:
     # --- lease ------------------------------------------------------------------------------------
 
     def renew(self, lease: float | None = None) -> None:
-        """Lets the local lease last so many seconds from now (None: as long as the listener); one
-        that had run out goes on where it stopped.
+        """Extends the local lease to so many seconds from now (None: as long as the listener); an
+        ended one continues where it stopped.
         """
         with self._reception.bell:
             self._reception.state.renew(self._lease_end(lease))
             self._reception.ring()
 
     def cancel(self) -> None:
-        """Ends the local lease: nothing more is handed over, and the source is told. `renew` goes
-        on where it stopped.
+        """Ends the local lease: nothing more is delivered, and the source is notified. `renew`
+        continues where it stopped.
         """
         self.renew(0.0)
 
     def resume(self, token: str | None = None) -> None:
-        """Tries again at once, after a stop or in a pause; with another token if one is given."""
+        """Retries at once, after a stop or in a pause; with another token if one is given."""
         with self._reception.bell:
             if token is not None:
                 self._source.token = token
@@ -309,7 +307,7 @@ class Listener:
     # --- looking and ending -----------------------------------------------------------------------
 
     def status(self) -> ListenerStatus:
-        """How it stands now."""
+        """The present status."""
         reception = self._reception
         with reception.bell:
             state, now_ms = reception.state, reception.now_ms()
@@ -331,15 +329,14 @@ class Listener:
             )
 
     def failed(self) -> list[FailedEvent]:
-        """Events whose callback failed too often, with the reason, oldest first; on disk when there
-        is a directory, else the last thousand.
+        """Events whose callback failed too often, with the error, oldest first; on disk with a
+        directory, else the last thousand.
         """
         return self._reception.failed()
 
     def gaps(self) -> list[Gap]:
-        """Positions of the channel that the source could not read since this listener was opened,
-        each once, oldest first; the last thousand stretches. Events around them are handed over as
-        usual.
+        """Unreadable positions of the channel since this listener was opened, each once, oldest
+        first; the last thousand ranges. Events around them are delivered as usual.
         """
         with self._reception.bell:
             return list(self._reception.state.gaps)
@@ -349,9 +346,8 @@ class Listener:
         self._reception.ring()
 
     def close(self) -> None:
-        """Ends, after a callback under way (5 seconds at most); a second call is no error.
-
-        What was pulled last and not acknowledged comes again to the next listener on the directory;
+        """Ends, after a running callback (5 seconds at most); a second call is no error. The last
+        pull without an acknowledgement is delivered again to the next listener on the directory;
         leaving a `with` block without an error acknowledges it first.
         """
         self._end_push(_CLOSE_SECONDS)
@@ -382,8 +378,8 @@ class Listener:
     # --- in detail --------------------------------------------------------------------------------
 
     def _end_push(self, timeout: float | None) -> bool:
-        """Whether nobody is called any more. Holds no lock while it waits: the callback under way
-        may switch too.
+        """Ends callbacks; False when one is still running. Holds no lock while it waits: the
+        running callback may switch too.
         """
         pusher = self._pusher
         if pusher is not None and not pusher.end(timeout):
@@ -402,7 +398,7 @@ class Listener:
         return None if seconds is None else self._reception.now_ms() + int(seconds * 1_000)
 
     def _seconds_to_wait(self, deadline_ms: int | None) -> float | None:
-        """Until the deadline or the end of the lease, whichever comes first."""
+        """The time until the deadline or the end of the lease, whichever is first."""
         ends = [at for at in (deadline_ms, self._reception.state.lease_until_ms) if at is not None]
         return (min(ends) - self._reception.now_ms()) / 1_000 if ends else None
 

@@ -1,8 +1,7 @@
-"""Where a listener stands, kept on disk by one process: the place, and the events whose handling
-failed. [CH-7]
+"""A listener's directory: its saved position, and events whose handling failed. [CH-7]
 
-The place is replaced in one step, so a crash leaves the old or the new one. One that cannot be read
-or belongs to another query is an error: beginning anew instead would repeat or lose events.
+The position file is replaced atomically, so a crash leaves the old or the new one. A file that is
+unreadable or belongs to another query is an error: starting over would repeat or lose events.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _VERSION = 1
 
 
 class ListenedQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What is listened to; a place belongs to one of these."""
+    """The channel and query that a saved position belongs to."""
 
     channel: str
     query: str
@@ -42,7 +41,7 @@ class ListenedQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavedPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """What `place.json` says."""
+    """The content of `place.json`."""
 
     version: int = _VERSION
     session: ListenedQuery
@@ -60,10 +59,10 @@ class FailedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListenerDirectory:
-    """One directory of one listener. Calls may come from any thread, `save` from one at a time.
+    """The directory of one listener. Calls may come from any thread, `save` from one at a time.
 
-    Opening raises StoreUnavailable (`listener.locked`: another one has it; or the disk refuses),
-    Corrupt (`listener.bad_place`) and Conflict (`listener.other_place`).
+    Opening raises StoreUnavailable (`listener.locked`: in use; or the disk fails), Corrupt
+    (`listener.bad_place`) and Conflict (`listener.other_place`).
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class ListenerDirectory:
         self._store = _open_store(directory, files)
         try:
             self.saved = _read_place(self._files, directory, session)
-            """What is on disk; None before the first save."""
+            """The position on disk; None before the first save."""
             self.failed_count = self._store.last_position(_FAILED)
         except BaseException:
             self._store.close()
@@ -82,7 +81,7 @@ class ListenerDirectory:
         self._process, self._closed = os.getpid(), False
 
     def save(self, stands_at: ResumePoint) -> None:
-        """Replaces the place; durable when it returns. Raises StoreUnavailable."""
+        """Replaces the position; durable when it returns. Raises StoreUnavailable."""
         if stands_at == self.saved:
             return
         if self._closed:
@@ -105,7 +104,7 @@ class ListenerDirectory:
         self.failed_count += 1
 
     def failed(self) -> list[FailedEvent]:
-        """Everything kept aside, oldest first; one that a crash repeated stands once."""
+        """All failed events, oldest first; one that a crash repeated is listed once."""
         found: dict[int, FailedEvent] = {}
         position = 0
         while blocks := self._store.read_after(_FAILED, position):
@@ -120,7 +119,7 @@ class ListenerDirectory:
         return list(found.values())
 
     def close(self) -> None:
-        """Gives the directory back; a second call is no error."""
+        """Releases the directory; a second call is no error."""
         self._closed = True
         if os.getpid() == self._process:
             self._store.close()

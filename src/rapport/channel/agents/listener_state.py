@@ -1,16 +1,9 @@
-"""Events on their way from the source to the application: waiting, handed over, acknowledged. Pure.
-[CH-7]
-
-Positions of a channel only grow. So whatever is asked twice, comes twice or comes late, an event
-that is not behind the newest one here has been here before, and is dropped.
-
-What a listener does next, and what an answer means. Pure: time, chance and answers are
+"""The state machine of a listener, its cache and its settings. Pure: time, chance and answers are
 arguments. [CH-7]
 
-Two leases: the local one lasts as long as the application wants; the remote one is short and kept
-alive by asking. One request is under way at a time.
-
-What can be tuned of a listener, and how one stands. [CH-7]
+Positions of a channel only grow. So an event that is repeated or late is recognised by its position
+and dropped. There are two leases: the local one lasts as long as the application wishes; the remote
+one is short and renewed by every request. One request is pending at a time.
 """
 
 from __future__ import annotations
@@ -42,12 +35,12 @@ from rapport.core.event import Event, Gap, StoredEvent, clip_gaps
 
 _MOST_MARKS = 4_096
 _OVERHEAD_BYTES = 512
-"""Counted per event beside its data: the envelope."""
+"""Charged per event besides its data: the envelope."""
 
 
 class ReceivedEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event as a listener hands it over: where it stands in its channel (counted from 1), when
-    the channel received it (ms UTC), and what the listener gave to be handed back.
+    """A received event: its position in the channel (from 1), when the channel received it (ms
+    UTC), and the listener's handback text.
     """
 
     position: int
@@ -57,7 +50,9 @@ class ReceivedEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListenerCache:
-    """Holds what waits, and how far the application is. Bounded by its owner: see `has_room`."""
+    """Holds undelivered events and the application's progress. Bounded by its owner: see
+    `has_room`.
+    """
 
     def __init__(self, acknowledged: int, *, most_events: int, most_bytes: int) -> None:
         self.acknowledged = self.newest = acknowledged
@@ -72,12 +67,12 @@ class ListenerCache:
         return len(self._waiting)
 
     def has_room(self, events: int) -> bool:
-        """Whether a set of so many events may be asked for."""
+        """Whether a set of so many events may be requested."""
         fits = len(self._waiting) + events <= self._most_events
         return fits and self.waiting_bytes < self._most_bytes
 
     def put(self, token: str, events: Sequence[StoredEvent], handback: str) -> int:
-        """Takes in the set that a token names; returns how many of its events are new."""
+        """Adds the set of a token; returns how many of its events are new."""
         fresh = [
             ReceivedEvent(one.position, one.received, one.event, handback)
             for one in events
@@ -92,19 +87,19 @@ class ListenerCache:
         return len(fresh)
 
     def take(self, count: int) -> list[ReceivedEvent]:
-        """Hands over the first `count` events that wait; fewer when there are fewer."""
+        """The first `count` undelivered events; fewer when there are fewer."""
         taken = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
         self.waiting_bytes -= sum(map(_size, taken))
         return taken
 
     def give_back(self, events: Sequence[ReceivedEvent]) -> None:
-        """Puts events that were just taken, and reached nobody, in front again."""
+        """Puts events that were just taken, and not delivered, in front again."""
         kept = [one for one in events if one.position > self.acknowledged]
         self._waiting.extendleft(reversed(kept))
         self.waiting_bytes += sum(map(_size, kept))
 
     def handed(self) -> int:
-        """The mark before the first event that waits: everything up to it was handed over."""
+        """The mark before the first undelivered event."""
         return self._waiting[0].position - 1 if self._waiting else self.newest
 
     def mark_of(self, received: ReceivedEvent) -> int:
@@ -115,7 +110,7 @@ class ListenerCache:
         return received.position - is_split
 
     def acknowledge(self, position: int) -> None:
-        """Everything up to a position is done, also what was not handed over or has not come."""
+        """Marks everything up to a position as done, including undelivered and future events."""
         if position <= self.acknowledged:
             return
         self.acknowledged = position
@@ -132,10 +127,12 @@ class ListenerCache:
         return self._sets[0][1] if self._sets else ""
 
     def _thin_out(self) -> None:
-        """Who acknowledges seldom loses marks, never events: an earlier token serves as well."""
+        """Drops marks of an application that acknowledges seldom; no events are lost, as an earlier
+        token serves as well.
+        """
         if len(self._sets) > _MOST_MARKS:
             sets = list(self._sets)
-            # Of each pair the earlier token stands for the later set too.
+            # Of each pair the earlier token covers the later set too.
             merged = [
                 (later[0], earlier[1])
                 for earlier, later in zip(sets[::2], sets[1::2], strict=False)
@@ -176,19 +173,19 @@ class RequestNow(msgspec.Struct, frozen=True):
     """The set of this token is here already; how does it go on?"""
     wait_ms: int = 0
     keeps_alive: bool = False
-    """Only for the lease: there is no room for events."""
+    """Only renews the lease: there is no room for events."""
     ends: bool = False
-    """Tells the source that nothing more will be asked."""
+    """Notifies the source that the session ends."""
 
 
 class CacheFull(msgspec.Struct, frozen=True):
-    """Nothing is asked until there is room, or until this time."""
+    """No request until there is room, or until this time."""
 
     until_ms: int | None
 
 
 class ResumePoint(msgspec.Struct, frozen=True):
-    """Where to go on after a crash: ask `token` (again) and drop what is not after `position`."""
+    """Where to resume after a crash: request `token` (again) and drop events up to `position`."""
 
     token: str = ""
     seen: bool = False
@@ -237,11 +234,11 @@ class ListenerMachine:
 
     @property
     def is_asking(self) -> bool:
-        """Whether a request is under way."""
+        """Whether a request is pending."""
         return self._asked is not None
 
     def stands_at(self) -> ResumePoint:
-        """The place to be kept: nothing that is not acknowledged lies before it."""
+        """The position to save: everything before it is acknowledged."""
         token = self.cache.open_token()
         if token:
             return ResumePoint(token, False, self.cache.acknowledged)
@@ -252,15 +249,15 @@ class ListenerMachine:
         return self.lease_until_ms is None or now_ms < self.lease_until_ms
 
     def renew(self, until_ms: int | None) -> None:
-        """Sets the local lease; goes on where it stood when it had run out."""
+        """Sets the local lease; an ended one continues where it stopped."""
         self.lease_until_ms, self._ended = until_ms, False
 
     def next_step(self, now_ms: int) -> Step:
-        """What to do now."""
+        """The next action."""
         if self._asked is not None or self.stopped:
             return NothingToSend()
         if not self.is_leased(now_ms):
-            # Told once, as a courtesy: a source that is not reached ends the session by itself.
+            # Sent once, as a courtesy: an unreachable source ends the session by itself.
             return (
                 NothingToSend()
                 if self._ended or not self.token
@@ -271,20 +268,20 @@ class ListenerMachine:
                 return PauseSending(self.resume_at_ms)
             self.resume_at_ms = None
         if self.cache.has_room(self._batch_events):
-            # The opening is answered at once: from then on there is a place to go on from.
+            # The opening is answered at once: from then on there is a position to resume from.
             return RequestNow(
                 self.token, self.seen, self._longest_wait(now_ms) if self.token else 0
             )
         return self._keep_alive(now_ms)
 
     def begin(self, ask: RequestNow, now_ms: int) -> int:
-        """Notes that a request is on its way; returns its number."""
+        """Records that a request is being sent; returns its number."""
         self._asked, self._asked_at_ms = ask, now_ms
         self._number += 1
         return self._number
 
     def answered(self, number: int, answer: SourceAnswer, now_ms: int, chance: float) -> None:
-        """Takes in an answer. Answers to earlier requests, and second ones, change nothing."""
+        """Applies an answer. Answers to earlier requests, and repeated ones, change nothing."""
         ask = self._asked
         if number != self._number or ask is None:
             return
@@ -306,11 +303,11 @@ class ListenerMachine:
                 self._fail(answer, now_ms, chance)
 
     def resume(self) -> None:
-        """Asks again at once, after a stop or in the middle of a pause."""
+        """Requests again at once, after a stop or in a pause."""
         self.stopped, self.resume_at_ms, self._failures, self._idle = False, None, 0, 0
 
     def stumble(self, reason: Reason, resume_at_ms: int) -> None:
-        """Forgets the request under way and goes on later."""
+        """Drops the pending request and continues later."""
         self._asked, self.trouble, self.resume_at_ms = None, reason, resume_at_ms
 
     # --- in detail --------------------------------------------------------------------------------
@@ -334,14 +331,14 @@ class ListenerMachine:
             self._idle = 0
 
     def _take_in_gaps(self, gaps: Sequence[Gap]) -> None:
-        """Notes gaps once: a set that is asked for again tells of them again."""
+        """Records gaps once: a set that is requested again names them again."""
         for gap in clip_gaps(gaps, self._gaps_until + 1):
             self.gaps.append(gap)
             self.unreadable += gap.last - gap.first + 1
             self._gaps_until = gap.last
 
     def _rest_if_hasty(self, ask: RequestNow, now_ms: int, chance: float) -> None:
-        """A source that says "nothing new" without having waited is not asked in a circle."""
+        """Pauses after a source that answers "nothing new" without having waited."""
         waited_ms = now_ms - self._asked_at_ms
         if not ask.token or waited_ms >= max(ask.wait_ms // 2, self._first_pause):
             self._idle = 0
@@ -351,8 +348,8 @@ class ListenerMachine:
         self._idle += 1
 
     def _begin_again(self, reason: Reason) -> None:
-        """Only a source in memory says so, and only while it is the same one as before: its
-        positions go on, so the query from its beginning brings what is missing, and only that.
+        """Restarts from the query. Only a source in memory reports an ended lease, and only while
+        it is the same process: its positions continue, so the query brings just the missing events.
         """
         self.token, self.seen, self.trouble = "", False, reason
         self.begun_again += 1
@@ -385,19 +382,18 @@ Acknowledging = Literal["automatic", "explicit"]
 
 
 class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The defaults suit a program beside a node as well as one far away."""
+    """The defaults suit a program beside a node as well as a remote one."""
 
     most_events: int = 10_000
     most_bytes: int = 16 * 1024 * 1024
-    """Events that wait for the application at most, and their bytes (one set, 8 MiB or a single
-    larger event, may come on top). While there are more, nothing is asked: memory is bounded, and
-    the source keeps the rest.
+    """Most undelivered events, and their bytes (one set, 8 MiB or a single larger event, may be
+    added). Above that nothing is requested: memory is bounded, and the source keeps the rest.
     """
     batch_events: int = 500
     """Events per request. More is faster on slow lines; a lost answer repeats all of them."""
     wait_seconds: float = 30.0
-    """How long the source may hold a request while there is nothing new: longer is fewer requests,
-    shorter passes proxies that cut idle connections. At most a minute.
+    """How long the source may hold a request while there is nothing new: longer means fewer
+    requests, shorter passes proxies that close idle connections. At most a minute.
     """
     remote_lease_minutes: int = DEFAULT_LEASE_MINUTES
     """How long a source in memory keeps our session when we cannot reach it."""
@@ -413,32 +409,32 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_pause_ms: int = 100
     """Pause before the second attempt; doubles with each further one."""
     save_every_ms: int = 50
-    """While events come without a gap the place is kept this often: what callbacks handled since
-    then comes again after a kill. 0 = after each event, at the cost of two disk syncs.
+    """How often the position is saved while events arrive continuously: events handled since then
+    are delivered again after a kill. 0 = after each event, at the cost of two disk syncs.
     """
 
 
 class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a listener stands."""
+    """The status of a listener."""
 
     activity: Activity
     mode: Mode
     waiting: int
     """Events in the cache."""
     handed_over: int
-    """Events handed over in this run."""
+    """Events delivered in this run."""
     acknowledged: int
     """Position up to which everything is done."""
     failed: int
-    """Events whose callback failed, and that were kept aside."""
+    """Events whose callback failed, and that were kept."""
     gone: int
-    """Sets of which something was taken or let go before it came."""
+    """Sets of which messages were taken or trimmed before they arrived."""
     begun_again: int
     """Sessions that ran out at the source and were begun again."""
     trouble: Reason | None
     next_try_in_ms: int
     lease_left_ms: int | None
-    """What is left of the local lease; None = it lasts as long as the listener."""
+    """The rest of the local lease; None = it lasts as long as the listener."""
     remote_lease_minutes: int
     """The remote lease as it was granted last."""
     unreadable: int = 0

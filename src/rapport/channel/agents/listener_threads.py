@@ -1,13 +1,8 @@
-"""The state of a listener as its threads share it: one lock, one bell, one place on disk. [CH-7]
+"""The threads of a listener: fetching, callbacks, and the state they share. [CH-7]
 
-The background thread of a listener: asks, fills the cache, keeps the remote lease alive. [CH-7]
-
-A thin shell: what to do is decided by `Listening`, what an answer means by `SourceDoor`.
-
-The thread that hands events over by callback: in order, one at a time, again after an error.
-[CH-7]
-
-The node's source door as a listener sees it: one request, one answer, nothing raised. [CH-7]
+`ListenerFetcher` sends requests, fills the cache and keeps the remote lease alive; `ListenerPusher`
+calls the application, in order, one event at a time, again after an error; both work on
+`ListenerCore`. `ListenerMachine` decides what to do, `SourceEndpoint` interprets HTTP replies.
 """
 
 from __future__ import annotations
@@ -59,10 +54,10 @@ _FAILED_IN_MEMORY = 1_000
 
 
 class ListenerCore:
-    """Between the thread that asks, the thread that calls the application, and the application.
+    """Shared by the fetching thread, the callback thread and the application.
 
-    `state` is touched only while `bell` is held. Whoever needs the lock of the files too takes that
-    one first.
+    `state` is accessed only while `bell` is held. A caller that needs the file lock too acquires
+    that one first.
     """
 
     def __init__(
@@ -72,9 +67,9 @@ class ListenerCore:
         self.bell = threading.Condition()
         self.ended = False
         self.disk_trouble: Reason | None = None
-        """Why the place could not be kept; None after it was."""
+        """Why the position could not be saved; None after it was."""
         self.handed_over = 0
-        """Events handed over in this run."""
+        """Events delivered in this run."""
         self._clock = clock
         self._saving = threading.Lock()
         self._failed: deque[FailedEvent] = deque(maxlen=_FAILED_IN_MEMORY)
@@ -85,13 +80,13 @@ class ListenerCore:
         return self._clock.steady_ns() // 1_000_000
 
     def ring(self) -> None:
-        """Wakes everybody; whoever waits looks again."""
+        """Wakes all waiting threads."""
         with self.bell:
             self._rung = True
             self.bell.notify_all()
 
     def wait_for_ring(self, seconds: float | None, *, or_until_resumed: bool = False) -> None:
-        """Waits for a ring since the last call; in a pause only for somebody who resumes."""
+        """Waits for a `ring` since the last call; in a pause only for `resume`."""
         with self.bell:
             self.bell.wait_for(
                 lambda: (
@@ -103,8 +98,9 @@ class ListenerCore:
             self._rung = False
 
     def note(self, change: Callable[[], None]) -> None:
-        """Changes the state and tells everybody. The very first place is kept before anybody is
-        told: what is handed over can be had again after a crash, also when we began in the middle.
+        """Changes the state and wakes all threads. The very first position is saved before:
+        delivered events can then be requested again after a crash, also when the listener began in
+        the middle.
         """
         if self.place is None or self.place.saved is not None:
             with self.bell:
@@ -119,7 +115,7 @@ class ListenerCore:
             self.ring()
 
     def take(self, count: int) -> list[ReceivedEvent]:
-        """Hands over events that wait; the room they leave is filled again."""
+        """Takes undelivered events; the room they leave is filled again."""
         with self.bell:
             taken = self.state.cache.take(count)
             self.handed_over += len(taken)
@@ -128,15 +124,15 @@ class ListenerCore:
             return taken
 
     def give_back(self, events: list[ReceivedEvent]) -> None:
-        """Takes back what was handed over and reached nobody."""
+        """Puts undelivered events back."""
         with self.bell:
             self.state.cache.give_back(events)
             self.handed_over -= len(events)
             self.ring()
 
     def acknowledge(self, done: ReceivedEvent | int | None = None) -> None:
-        """Everything up to an event or position is done (None: everything handed over); not saved
-        yet.
+        """Marks everything up to an event or position as done (None: everything delivered); not
+        saved yet.
         """
         with self.bell:
             cache = self.state.cache
@@ -146,7 +142,7 @@ class ListenerCore:
             self.ring()
 
     def save(self) -> None:
-        """Keeps the place; durable when it returns. Raises StoreUnavailable."""
+        """Saves the position; durable when it returns. Raises StoreUnavailable."""
         if self.place is None:
             return
         with self._saving:  # the newest state, written last
@@ -155,14 +151,14 @@ class ListenerCore:
             self._write(self.place, stands_at)
 
     def save_if_possible(self) -> None:
-        """Keeps the place; a disk that refuses costs repetitions after a crash, and is told."""
+        """Saves the position; a disk error is logged and costs repetitions after a crash."""
         try:
             self.save()
         except RapportError as error:
             _log.warning("place not kept", code=error.code, why=error.message)
 
     def keep_failed(self, received: ReceivedEvent, error: BaseException) -> None:
-        """Keeps an event aside with what went wrong; durable with a directory. Raises
+        """Keeps a failed event with its error; durable with a directory. Raises
         StoreUnavailable.
         """
         code = error.code if isinstance(error, RapportError) else "listener.callback_failed"
@@ -179,7 +175,7 @@ class ListenerCore:
             self.place.keep_failed(failed)
 
     def failed(self) -> list[FailedEvent]:
-        """What was kept aside, oldest first; without a directory the last thousand."""
+        """The failed events, oldest first; without a directory the last thousand."""
         return self.place.failed() if self.place is not None else list(self._failed)
 
     def failed_count(self) -> int:
@@ -205,29 +201,29 @@ _JOIN_SECONDS = 5.0
 _STUMBLE_MS = 1_000
 
 OnGap = Callable[[Gap], None]
-"""Receives each stretch of positions that the source could not read, once."""
+"""Receives each range of unreadable positions, once."""
 
 
 class ListenerSource(Protocol):
-    """Whoever answers requests: a door of a node, or a program."""
+    """Answers requests: an endpoint of a node, or a program."""
 
     token: str
 
     def request(self, request: Request) -> SourceAnswer:
-        """Asks; a failure is an answer too."""
+        """Sends a request; a failure is a result too."""
 
     def interrupt(self) -> None:
-        """Makes a request under way fail soon; may come from any thread."""
+        """Makes a running request fail soon; callable from any thread."""
 
     def hang_up(self) -> None:
-        """Lets go of what is held between requests."""
+        """Closes idle connections."""
 
     def say_goodbye(self, token: str) -> None:
-        """Ends a session, if the source can be told."""
+        """Ends a session, if the source can be reached."""
 
 
 class ListenerFetcher:
-    """Asks one source until it is told to end."""
+    """Requests from one source until ended."""
 
     def __init__(
         self,
@@ -245,7 +241,7 @@ class ListenerFetcher:
         self._thread.start()
 
     def end(self) -> None:
-        """Ends the thread; a request under way is broken off."""
+        """Ends the thread; a running request is aborted."""
         with self._reception.bell:
             self._reception.ended = True
             self._reception.bell.notify_all()
@@ -258,7 +254,9 @@ class ListenerFetcher:
         while not self._reception.ended:
             try:
                 self._step()
-            except Exception as error:  # whatever happens here, the place is kept and tried again
+            except (
+                Exception
+            ) as error:  # whatever happens here, the position is kept and the request retried
                 self._stumble(error)
         self._source.hang_up()
 
@@ -283,7 +281,7 @@ class ListenerFetcher:
             request = self._as_request(ask)
         answer = self._source.request(request)
         if reception.ended:
-            return  # what was broken off says nothing
+            return  # an aborted request proves nothing
         _tell(answer, ask)
         reception.note(
             lambda: reception.state.answered(
@@ -297,7 +295,7 @@ class ListenerFetcher:
             self._gaps_until = gap.last
             self._report_gap(gap)
         if not has_open:
-            # Progress through what does not match; the rest is kept as it is acknowledged.
+            # Progress through non-matching events; the rest is saved as it is acknowledged.
             reception.save_if_possible()
 
     def _report_gap(self, gap: Gap) -> None:
@@ -305,7 +303,7 @@ class ListenerFetcher:
             if self._on_gap is not None:
                 self._on_gap(gap)
                 return
-        except Exception as error:  # it may not keep events from coming
+        except Exception as error:  # a failing callback must not stop events
             _log.warning("on_gap failed", why=repr(error))
         _log.warning(
             "the source could not read events", first=gap.first, last=gap.last, reason=gap.reason
@@ -314,7 +312,7 @@ class ListenerFetcher:
     def _as_request(self, ask: RequestNow) -> Request:
         opening = self._opening
         if not ask.token:
-            # Begun again: what is behind us is dropped by its position.
+            # Restarted: events behind us are dropped by their position.
             from_start = opening.from_start or self._reception.state.cache.newest > 0
             return msgspec.structs.replace(opening, wait_ms=ask.wait_ms, from_start=from_start)
         return Request(
@@ -352,7 +350,7 @@ OnFailure = Callable[[ReceivedEvent, BaseException], object]
 _LONGEST_PAUSE_MS = 5_000
 
 _CALLED_WITH: ContextVar[ReceivedEvent | None] = ContextVar("called_with", default=None)
-"""The event whose callback we are in; goes along into tasks and threads that a loop starts."""
+"""The event of the running callback; inherited by tasks and threads that a loop starts."""
 
 
 class CallbackPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -367,10 +365,10 @@ class CallbackPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListenerPusher:
-    """Calls one callback until it is told to end.
+    """Calls one callback until ended.
 
-    An event is handled when the callback has returned, or failed as often as it may; then it was
-    given to `on_failure` or kept aside, and the next one follows.
+    An event is handled when the callback has returned, or failed as often as allowed; then it was
+    passed to `on_failure` or kept, and the next one follows.
     """
 
     def __init__(self, reception: ListenerCore, callback: Callback, care: CallbackPolicy) -> None:
@@ -381,12 +379,14 @@ class ListenerPusher:
         self._thread = threading.Thread(target=self._run, name="rapport-push", daemon=True)
 
     def start(self) -> None:
-        """Begins to call; whoever ends it must know of it by now, the callback may be first."""
+        """Starts the thread; the caller has stored this object by now, as the callback may run
+        first.
+        """
         self._thread.start()
 
     def end(self, timeout_seconds: float | None = _JOIN_SECONDS) -> bool:
-        """Ends after the callback under way; False when that takes longer. From within the callback
-        the event under way counts as handled.
+        """Ends after the running callback; False when that takes longer. Within the callback its
+        event counts as handled.
         """
         within = self._under_way is not None and _CALLED_WITH.get() is self._under_way
         with self._reception.bell:
@@ -412,7 +412,7 @@ class ListenerPusher:
         self._reception.save_if_possible()
 
     def _next(self) -> ReceivedEvent | None:
-        """The next event; None at the end. A lease that has run out hands nothing over."""
+        """The next event; None at the end. An ended lease delivers nothing."""
         reception = self._reception
         with reception.bell:
             while not self._is_over():
@@ -425,7 +425,7 @@ class ListenerPusher:
         return None
 
     def _handle(self, received: ReceivedEvent) -> bool:
-        """Whether the event was handled; False when we were told to end before a further try."""
+        """Handles an event; False when ended before a further try."""
         for failures in range(self._care.attempts):
             try:
                 self._callback(received)
@@ -455,7 +455,7 @@ class ListenerPusher:
         return True
 
     def _is_cut_short(self, failures: int) -> bool:
-        """Pauses before the next try; whether somebody ended us meanwhile."""
+        """Pauses before the next try; True when ended meanwhile."""
         pause = pause_ms(failures, self._care.first_pause_ms, _LONGEST_PAUSE_MS, 1.0)
         with self._reception.bell:
             return self._reception.bell.wait_for(self._is_over, pause / 1_000)
@@ -475,12 +475,14 @@ class ListenerPusher:
 
 
 _MOST_ANSWER_BYTES = 96 * 1024 * 1024
-"""A set has 8 MiB of data, or one event of up to 32; JSON and envelopes come on top."""
+"""A set has 8 MiB of data, or one event of up to 32; JSON and envelopes are added."""
 _GOODBYE_SECONDS = 1.0
 
 
 class SourceEndpoint:
-    """Where a listener asks. `request` belongs to one thread; `interrupt` may come from any."""
+    """The source endpoint of a node. `request` belongs to one thread; `interrupt` may be called
+    from any.
+    """
 
     def __init__(
         self, url: str, channel: str, token: str = "", *, timeout_seconds: float = TIMEOUT_SECONDS
@@ -502,19 +504,19 @@ class SourceEndpoint:
         self._line.token = token
 
     def request(self, request: Request) -> SourceAnswer:
-        """Asks, and waits as long as the request says and the answer takes."""
+        """Sends a request, and waits as long as the request says and the answer takes."""
         seconds = self._timeout + request.wait_ms / 1_000
         reply = self._line.post(self._path, write_request(request), "application/json", seconds)
         return reply if isinstance(reply, CallFailed) else read_source_answer(reply)
 
     def settle(self, answers: Answers) -> Settled | CallFailed | CallBarred:
-        """Says what became of leased messages."""
+        """Sends a worker's answers to leased messages."""
         body = msgspec.json.encode(answers)
         reply = self._line.post(self._acks, body, "application/json", self._timeout)
         return reply if isinstance(reply, CallFailed) else read_settled(reply)
 
     def say_goodbye(self, token: str) -> None:
-        """Ends a session, also after `interrupt`; one that cannot be told ends it by itself."""
+        """Ends a session, also after `interrupt`; an unreachable source ends it by itself."""
         line = NodeConnection(self.url, self.token, most_answer_bytes=_MOST_ANSWER_BYTES)
         ending = write_request(Request(token=token, lease_minutes=0))
         line.post(self._path, ending, "application/json", _GOODBYE_SECONDS)
@@ -522,9 +524,9 @@ class SourceEndpoint:
 
 
 def read_source_answer(reply: HttpReply) -> SourceAnswer:
-    """What an HTTP answer means. Pure.
+    """Interprets an HTTP reply. Pure.
 
-    A 200 counts only when it holds a batch: any portal on the way says 200 to everything.
+    A 200 counts only when it holds a batch: captive portals answer 200 to everything.
     """
     if reply.status == 200:
         return _batch_in(reply.body)
@@ -537,7 +539,7 @@ def read_source_answer(reply: HttpReply) -> SourceAnswer:
 
 
 def read_settled(reply: HttpReply) -> Settled | CallFailed | CallBarred:
-    """What an HTTP answer to acks and naks means. Pure."""
+    """Interprets an HTTP reply to acks and naks. Pure."""
     if reply.status == 200:
         try:
             return msgspec.json.decode(reply.body, type=Settled)

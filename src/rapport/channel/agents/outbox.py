@@ -1,20 +1,11 @@
-"""Who an outbox is: its publisher's name, the epoch of its count, and where it delivers. [CH-5,
-CH-6]
+"""The outbox: a publisher's own log on disk. [CH-5, CH-6]
 
-A new epoch begins each time the outbox is opened. So an outbox that was put back from an older
-copy, and gives a number a second time, is not mistaken for a repetition of itself.
-
-What an outbox holds, read with or without its lock. [CH-5]
-
-Logs in the product's one log format: `events` (the position is the sequence), `progress` (the last
-settled sequence), `rejected` (events with the reason) and `forgotten` (which of these to pass
-over). An event is pending behind the mark and sent before it, unless `rejected` names it.
-
-The publisher's own log on disk, written by one process. [CH-5]
-
-Rejected events that nobody needs any more leave the outbox. [CH-5]
-
-Noted durably first; the bytes go when every rejected event is forgotten.
+A directory with logs in the product's log format: `events` (the position is the sequence),
+`progress` (the last settled sequence), `rejected` (events with the reason) and `forgotten`
+(rejected events to skip). Events behind the mark are pending; those before it were sent, unless
+`rejected` names them. `outbox.json` holds the publisher's name and the epoch of its sequence: a new
+epoch begins at each opening, so an outbox that was restored from an older copy and repeats a number
+is not mistaken for a repetition. One process writes; others may read without the lock.
 """
 
 from __future__ import annotations
@@ -45,7 +36,7 @@ IDENTITY_NAME = "outbox.json"
 
 
 class OutboxIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What `outbox.json` says. The token is never written down."""
+    """The content of `outbox.json`. The token is never stored."""
 
     publisher: str
     epoch: int
@@ -54,7 +45,7 @@ class OutboxIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_identity(directory: Path, files: Files | None = None) -> OutboxIdentity | None:
-    """What the outbox says of itself; None when it says nothing. Raises Corrupt and OSError."""
+    """The identity of an outbox; None without one. Raises Corrupt and OSError."""
     path = directory / IDENTITY_NAME
     try:
         return msgspec.json.decode(read_whole(files or DiskFiles(), path), type=OutboxIdentity)
@@ -109,7 +100,7 @@ class NumberedEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class RejectedEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event the sink will not take, with what it said and when."""
+    """An event that the sink rejected, with the reason and the time."""
 
     sequence: int
     time: int
@@ -118,7 +109,7 @@ class RejectedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One event and what became of it."""
+    """One event and its state."""
 
     sequence: int
     state: State
@@ -137,7 +128,7 @@ class OutboxInspection(msgspec.Struct, frozen=True, kw_only=True):
     settled: int
     rejected: list[RejectedEvent]
     entries: list[OutboxEntry]
-    """What is still in the file, oldest first; settled events leave it in whole segments."""
+    """Stored entries, oldest first; settled events are removed in whole segments."""
     damaged: int
 
     @property
@@ -154,7 +145,7 @@ def read_progress(logs: OutboxLogs) -> int:
 
 
 def read_rejected(logs: OutboxLogs) -> list[RejectedEvent]:
-    """All rejected events, oldest first; one that a crash made us write twice stands once."""
+    """All rejected events, oldest first; one that a crash repeated is listed once."""
     found: dict[tuple[int, str], RejectedEvent] = {}
     forgotten = _read_forgotten(logs)
     for block in _blocks(logs, REJECTED):
@@ -169,7 +160,7 @@ def read_rejected(logs: OutboxLogs) -> list[RejectedEvent]:
 
 
 def _read_forgotten(logs: OutboxLogs) -> set[int]:
-    """Numbers of rejected events that nobody needs any more."""
+    """Numbers of rejected events that were forgotten."""
     found: set[int] = set()
     for block in _blocks(logs, FORGOTTEN):
         try:
@@ -180,7 +171,7 @@ def _read_forgotten(logs: OutboxLogs) -> set[int]:
 
 
 def numbered_in(blocks: Iterable[Block]) -> Iterator[NumberedEvent]:
-    """The events of blocks; a block that cannot be read is left out and told."""
+    """The events of blocks; an unreadable block is skipped and logged."""
     for block in blocks:
         try:
             events = decode_block(block.body)
@@ -252,10 +243,10 @@ def _blocks(logs: OutboxLogs, log: str) -> Iterator[Block]:
 _log = get_logger(__name__)
 
 SEGMENT_BYTES = 4 * 1024 * 1024
-"""Settled events are let go of in pieces of this size."""
+"""Settled events are removed in pieces of this size."""
 _BLOCK_EVENTS, _BLOCK_BYTES = 256, 1024 * 1024
 _OVERHEAD_BYTES = 512
-"""Counted per event beside its data: the envelope as JSON."""
+"""Charged per event besides its data: the envelope as JSON."""
 
 
 class _Added:
@@ -272,17 +263,17 @@ class _Added:
         return self.last > 0 or self.error is not None
 
     def result(self) -> int:
-        """The number of the newest event of its group; raises what the disk said."""
+        """The number of the newest event of its group; raises the disk's error."""
         if self.error is not None:
             raise self.error
         return self.last
 
 
 class Outbox:
-    """One directory of events that wait. Calls may come from any thread.
+    """A directory of pending events. Calls may come from any thread.
 
-    Opening makes it when absent and begins a new epoch. Raises StoreUnavailable: `outbox.locked`
-    when another process holds it, or when the disk refuses.
+    Opening creates it when absent and begins a new epoch. Raises StoreUnavailable: `outbox.locked`
+    when another process holds it, or when the disk fails.
     """
 
     def __init__(
@@ -324,8 +315,8 @@ class Outbox:
     def add(self, events: Sequence[Event]) -> int:
         """Makes the events durable; returns a number that is not below that of the last.
 
-        Calls that come while another one waits for the disk share the next sync. Raises
-        StoreUnavailable when the disk refuses.
+        Calls that arrive while another one waits for the disk share the next sync. Raises
+        StoreUnavailable.
         """
         if not events:
             return self.last
@@ -340,7 +331,7 @@ class Outbox:
             self._gathered.append(added)
             while self._writing and not added.is_settled:
                 self._turn.wait()
-            if added.is_settled:  # whoever wrote took it along
+            if added.is_settled:  # the writing thread included it
                 return added.result()
             self._writing = True
             group, self._gathered = self._gathered, []
@@ -349,7 +340,7 @@ class Outbox:
             self._write(group)
         except Exception as error:
             why = error
-        finally:  # nobody may be left waiting, not even when Ctrl-C came in between
+        finally:  # no caller may be left waiting, not even after Ctrl-C
             with self._turn:
                 for one in group:
                     one.error = None if one.last else why
@@ -383,8 +374,8 @@ class Outbox:
         return found
 
     def settle(self, sequence: int, rejected: RejectedEvent | None = None) -> None:
-        """Moves the mark, durably, and lets go of what is before it; a rejected event is kept
-        first. Raises StoreUnavailable; then the mark may not have moved.
+        """Moves the mark, durably, and removes events before it; a rejected event is kept first.
+        Raises StoreUnavailable; then the mark may not have moved.
         """
         now_ms = self._clock.now_ms()
         if rejected is not None and _name_of(rejected) != self._rejected:
@@ -408,7 +399,7 @@ class Outbox:
         return self._store.problems()
 
     def close(self) -> None:
-        """Gives the directory back; a second call is no error."""
+        """Releases the directory; a second call is no error."""
         if not self.is_inherited:
             self._store.close()
 

@@ -1,7 +1,4 @@
-"""Events from what a program says: an Event, a mapping, or the fields. [CH-5, CH-8]
-
-The publisher agent: accepts events at once, delivers them when it can. [CH-5]
-"""
+"""The publisher: accepts events at once, delivers them when it can. [CH-5, CH-8]"""
 
 from __future__ import annotations
 
@@ -36,7 +33,9 @@ _ATTRIBUTES = frozenset(("specversion", "datacontenttype", *_FIELDS)) - {"header
 
 
 class EventMaker:
-    """Fills in source, id and time where they are not said. Calls may come from any thread."""
+    """Makes events from an Event, a mapping or fields; fills in missing source, id and time. Calls
+    may come from any thread.
+    """
 
     def __init__(self, source: str, clock: Clock, ids: Ids) -> None:
         self._source, self._clock, self._ids = source, clock, ids
@@ -75,7 +74,9 @@ class EventMaker:
 
 
 def _check_sendable(event: Event) -> None:
-    """Raises InvalidInput for what could be kept but never sent: told now, not by the node."""
+    """Raises InvalidInput for an event that could be stored but never sent: reported here, not by
+    the node.
+    """
     taken = sorted(_ATTRIBUTES.intersection(event.headers))
     if taken:
         raise InvalidInput(
@@ -91,7 +92,7 @@ def _check_sendable(event: Event) -> None:
 
 
 class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be tuned; the defaults suit a program beside a node as well as one far away."""
+    """The defaults suit a program beside a node as well as a remote one."""
 
     most_events: int = MOST_EVENTS
     """Events per request. More is faster on slow lines; a lost answer repeats all of them."""
@@ -107,8 +108,8 @@ class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How a publisher stands. `accepted` counts all events ever; `settled` those that were taken or
-    rejected; `pending` those that wait.
+    """The status of a publisher. `accepted` counts all events ever; `settled` those accepted or
+    rejected by the sink; `pending` the waiting ones.
     """
 
     publisher: str
@@ -126,11 +127,12 @@ class Publisher:
     """Sends events to a channel of a node, through an outbox on disk.
 
     `publish` returns when the event is in the outbox: it waits for the disk, never for the network,
-    and raises nothing because of the network. Delivery is in order, and each event is stored once,
-    whatever ends or fails in between; an outbox left behind is delivered by the next publisher on
-    it, or by `rapport outbox drain`. Calls may come from any thread.
+    and network errors raise nothing. Delivery is in order, and each event is stored once, whatever
+    ends or fails in between; an outbox left behind is delivered by the next publisher on it, or by
+    `rapport outbox drain`.
 
-    Opening raises StoreUnavailable (`outbox.locked`: another process has it) and InvalidInput.
+    Calls may come from any thread. Opening raises StoreUnavailable (`outbox.locked`: in use by
+    another process) and InvalidInput.
     """
 
     def __init__(
@@ -146,7 +148,7 @@ class Publisher:
         sign_with: str | Path | None = None,
     ) -> None:
         """`sign_with`: a file with a private key (PEM, Ed25519); events are then signed before they
-        are kept, so that whoever has the public key can tell who made them.
+        are stored, so that holders of the public key can verify their origin.
         """
         chosen = settings or PublisherSettings()
         check_channel_name(channel)
@@ -174,11 +176,12 @@ class Publisher:
         self._courier = Courier(self._outbox, door, self._clock, chance, make_window)
 
     def publish(self, event: Event | Mapping[str, Any] | None = None, /, **fields: Any) -> str:
-        """Accepts one event and returns its id; survives the end of the process from then on.
+        """Accepts one event and returns its id; it survives the end of the process from then on.
 
-        Give an Event, a mapping, or the fields: type, data, and if wanted source, subject, id, time
-        (ms UTC), headers. Costs one disk sync, shared by calls of several threads; `publish_many`
-        shares it too. Raises InvalidInput for a bad event, StoreUnavailable for a full disk.
+        Takes an Event, a mapping, or the fields: type, data, and optionally source, subject, id,
+        time (ms UTC), headers. Costs one disk sync, shared by calls of several threads;
+        `publish_many` shares it too. Raises InvalidInput for a bad event, StoreUnavailable for a
+        full disk.
         """
         return self.publish_many([fields if event is None else event])[0]
 
@@ -199,11 +202,11 @@ class Publisher:
         return self._courier.wait_settled(self._outbox.last, timeout)
 
     def resume(self, token: str | None = None) -> None:
-        """Tries again at once, after a stop or in a pause; with another token if one is given."""
+        """Retries at once, after a stop or in a pause; with another token if one is given."""
         self._courier.resume(token)
 
     def status(self) -> Status:
-        """How it stands now."""
+        """The present status."""
         delivery, last, settled = self._courier.delivery(), self._outbox.last, self._outbox.settled
         return Status(
             publisher=self._outbox.identity.publisher,
@@ -222,10 +225,8 @@ class Publisher:
         return self._outbox.rejected()
 
     def close(self, wait: float | None = 0.0) -> bool:
-        """Ends; first waits up to so many seconds (None: as long as it takes) for the delivery.
-
-        Returns whether everything is settled; what is not stays in the outbox. A second call is no
-        error.
+        """Ends; first waits up to so many seconds (None: for ever) for the delivery. Returns
+        whether everything is settled; the rest stays in the outbox. A second call is no error.
         """
         if self._closed or self._outbox.is_inherited:
             return self._done
