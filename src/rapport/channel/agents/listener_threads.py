@@ -254,9 +254,7 @@ class ListenerFetcher:
         while not self._reception.ended:
             try:
                 self._step()
-            except (
-                Exception
-            ) as error:  # whatever happens here, the position is kept and the request retried
+            except Exception as error:  # the position is kept and the request retried
                 self._stumble(error)
         self._source.hang_up()
 

@@ -1,14 +1,9 @@
-"""Interceptors that follow the log: copies elsewhere, events when a condition holds. [CH-10]
+"""Built-in kinds of interceptors: `count`, `filter`, `drop`, `mediate`, `forward`, `trigger`;
+plug-ins add others. [CH-10]
 
-Kinds of interceptors by name: `count`, `filter`, `drop`, `mediate`, `forward`, `trigger`, and
-what plug-ins add. [CH-10]
-
-A kind is a function from settings and a `Workshop` to an interceptor.
-
-Interceptors that a site declares for its channels: `interceptors = ["count", "drop: ..."]`.
-[CH-10]
-
-What stands behind the colon is the kind's main setting: a condition, a channel, an interpretation.
+A kind is a function from settings and an `InterceptorContext` to an interceptor. A site declares
+interceptors as `interceptors = ["count", "drop: ..."]`; the text behind the colon is the kind's
+main setting: a condition, a channel, an interpretation.
 """
 
 from __future__ import annotations
@@ -53,7 +48,7 @@ class ForwardTarget(Protocol):
     """Where copies go; taking an event twice is taking it once."""
 
     async def append(self, events: Sequence[Event]) -> object:
-        """Returns when they are safe there; raises ChannelUnavailable to be asked again."""
+        """Returns when the events are safe there; raises ChannelUnavailable to be retried."""
 
 
 class ForwardInterceptor:
@@ -96,8 +91,8 @@ class TriggerInterceptor:
 
 
 class HttpForwardTarget:
-    """An address that takes CloudEvents in batches. Redirects are not followed: the address was
-    allowed, another was not. The receiver tells repetitions by source and id.
+    """An address that takes CloudEvents in batches. Redirects are not followed: only this address
+    was allowed. The receiver deduplicates by source and id.
     """
 
     def __init__(self, url: str) -> None:
@@ -134,11 +129,11 @@ class HttpForwardTarget:
 
 
 Mediate = Callable[[Event], Sequence[Event]]
-"""An event in another interpretation; none when it cannot be given one."""
+"""Translates an event into another interpretation; None when that is impossible."""
 
 
 class InterceptorContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What kinds may use."""
+    """The services that kinds may use."""
 
     channels: Channels
     clock: Clock
@@ -172,7 +167,7 @@ class CountInterceptor:
 
 
 class FilterInterceptor:
-    """Lets through what a condition matches, or what it does not."""
+    """Passes events that match a condition, or those that do not."""
 
     def __init__(self, matches: Matches, clock: Clock, *, wanted: bool) -> None:
         self._matches, self._clock, self._wanted = matches, clock, wanted
@@ -189,7 +184,7 @@ class FilterInterceptor:
 
 
 class MediateInterceptor:
-    """Gives events another interpretation."""
+    """Translates events into another interpretation."""
 
     def __init__(self, mediate: Mediate) -> None:
         self._mediate = mediate
@@ -212,13 +207,13 @@ def make_count(settings: Mapping[str, Any], _workshop: InterceptorContext) -> In
 
 
 def make_filter(settings: Mapping[str, Any], workshop: InterceptorContext) -> Interceptor:
-    """`filter`: only what `where` matches goes on."""
+    """`filter`: passes only events that match `where`."""
     _check_settings("filter", settings, ("where",))
     return FilterInterceptor(_condition("filter", settings), workshop.clock, wanted=True)
 
 
 def make_drop(settings: Mapping[str, Any], workshop: InterceptorContext) -> Interceptor:
-    """`drop`: what `where` matches does not go on."""
+    """`drop`: drops events that match `where`."""
     _check_settings("drop", settings, ("where",))
     return FilterInterceptor(_condition("drop", settings), workshop.clock, wanted=False)
 
@@ -232,7 +227,7 @@ def make_mediate(settings: Mapping[str, Any], workshop: InterceptorContext) -> I
 
 
 def make_forward(settings: Mapping[str, Any], workshop: InterceptorContext) -> Interceptor:
-    """`forward`: a copy of what `where` matches to the channel `to`, or by HTTP to `url`."""
+    """`forward`: copies events that match `where` to the channel `to`, or by HTTP to `url`."""
     _check_settings("forward", settings, ("where", "to", "url"))
     matches = _condition("forward", settings) if "where" in settings else None
     if ("to" in settings) == ("url" in settings):
@@ -250,7 +245,7 @@ def make_forward(settings: Mapping[str, Any], workshop: InterceptorContext) -> I
 
 
 def make_trigger(settings: Mapping[str, Any], workshop: InterceptorContext) -> Interceptor:
-    """`trigger`: for what `where` matches an event of `type` in the channel `to`."""
+    """`trigger`: for each event that matches `where`, an event of `type` in the channel `to`."""
     _check_settings("trigger", settings, ("where", "to", "type"))
     return TriggerInterceptor(
         _condition("trigger", settings),
@@ -283,7 +278,7 @@ def make_interceptor(
         return make(settings, workshop)
     except RapportError:
         raise
-    except Exception as error:  # a plug-in's fault is told like any other
+    except Exception as error:  # a plug-in's fault is reported like any other
         raise InvalidInput(
             f"the interceptor {kind!r} cannot be made: {type(error).__name__}: {error}"[:500],
             code="interceptor.not_made",
@@ -322,10 +317,9 @@ _NAME_DIGITS = 12
 
 
 def site_interceptors(declared: ChannelsConfig) -> list[InterceptorSpec]:
-    """All of a site, in their order; raises UnknownName for an unknown kind, Unsupported
-    for one that needs more than one setting.
-
-    Names depend on channels and text only: a following one goes on at its place after a restart.
+    """All interceptors of a site, in order; raises UnknownName for an unknown kind, Unsupported for
+    one that needs more than one setting. Names depend on channels and text only: a following one
+    resumes at its cursor after a restart.
     """
     found: list[InterceptorSpec] = []
     for rule in (declared.common, *declared.rules):
@@ -337,9 +331,8 @@ def site_interceptors(declared: ChannelsConfig) -> list[InterceptorSpec]:
 def check_interceptors(
     declared: ChannelsConfig, file: TomlFile, workshop: InterceptorContext
 ) -> list[Problem]:
-    """What would keep the site's interceptors from being made at the start, each at its key.
-
-    Each is made once, in `workshop`, and given nothing to do.
+    """The faults that would keep the site's interceptors from starting, each at its key. Each is
+    made once, in `workshop`, and not used.
     """
     problems: list[Problem] = []
     for rule in (declared.common, *declared.rules):

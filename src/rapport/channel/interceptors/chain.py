@@ -1,15 +1,10 @@
-"""What an interceptor is: one step of the chain around append, around delivery, or behind. [CH-10]
+"""Interceptors and their chain: the protocols, the run of events through the steps, the stored
+specs. [CH-10]
 
-Three shapes, each with one method. `on_append` and `on_delivery` see every event in the caller's
-own task and must be fast. `follow` is fed from the log, behind a place of its own that is durable:
-what it does is done for every event, also after a crash, and nobody waits for it.
-
-Events on their way through a chain; a step that fails is left out, never the event. Pure.
-[CH-10]
-
-Interceptors in the records, and what they leave in the log. [CH-10]
-
-Which interceptors there are, in which order, and which work on a channel. Pure. [CH-10]
+There are three shapes with one method each. `on_append` and `on_delivery` see every event in the
+caller's own task and must be fast. `follow` is fed from the log behind a durable cursor of its own:
+it handles every event, also after a crash, and no caller waits for it. A step that fails is
+skipped, never the event.
 """
 
 from __future__ import annotations
@@ -38,15 +33,15 @@ class AppendInterceptor(Protocol):
     """Sees events before they are appended."""
 
     def on_append(self, channel: str, event: Event) -> Sequence[Event]:
-        """What is appended instead: the event itself, others, more than one; nothing = dropped."""
+        """The events to append instead: itself, others, several; none = dropped."""
 
 
 @runtime_checkable
 class DeliveryInterceptor(Protocol):
-    """Sees what a reader is given."""
+    """Changes or hides events on their way to a reader."""
 
     def on_delivery(self, channel: str, reader: str, stored: StoredEvent) -> Sequence[StoredEvent]:
-        """What the reader is given instead, with the same position; nothing = passed over."""
+        """The event to deliver instead, with the same position; None = hidden."""
 
 
 @runtime_checkable
@@ -60,9 +55,9 @@ class FollowingInterceptor(Protocol):
 
 
 class MissingInterceptor:
-    """Stands for one that is kept and cannot be made: its plug-in is not installed, or what it
-    names is gone. Around append it does nothing, and is off; around delivery nothing is given out
-    until it is made or removed, as nobody knows what it would hide.
+    """Replaces a stored interceptor that cannot be made: its plug-in is not installed, or something
+    it names is gone. Around append it is off; around delivery nothing is delivered until it is made
+    or removed, as it is unknown what it would hide.
     """
 
 
@@ -70,7 +65,7 @@ Interceptor = AppendInterceptor | DeliveryInterceptor | FollowingInterceptor | M
 
 
 class InterceptorSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """An interceptor as it is kept: what it does where. New fields go at the end with a default."""
+    """An interceptor as stored. New fields go at the end with a default."""
 
     name: str
     channels: str
@@ -79,7 +74,7 @@ class InterceptorSpec(msgspec.Struct, frozen=True, kw_only=True):
     at: At = "append"
     settings: dict[str, Any] = {}
     order: float = 0.0
-    """Lower ones come first."""
+    """Lower ones run first."""
 
 
 class ActiveInterceptor(msgspec.Struct):
@@ -105,7 +100,7 @@ class ActiveInterceptor(msgspec.Struct):
 
 
 class InterceptorStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """An interceptor as a door shows it."""
+    """An interceptor as the API shows it."""
 
     name: str
     channels: str
@@ -161,8 +156,8 @@ class DroppedEvent(msgspec.Struct, frozen=True):
 
 
 class ChainResult(msgspec.Struct):
-    """What a chain made of events: for each of them what is appended, what was dropped, and which
-    interceptors were switched off on the way.
+    """The result of a chain: for each event the ones to append, the dropped ones, and interceptors
+    that were switched off on the way.
     """
 
     groups: list[tuple[Event, ...]]
@@ -173,7 +168,7 @@ class ChainResult(msgspec.Struct):
 def pass_appended(
     chain: Sequence[ActiveInterceptor], channel: str, events: Sequence[Event]
 ) -> ChainResult:
-    """Runs events through the steps in order; what a step adds goes through those behind it."""
+    """Runs events through the steps in order; events that a step adds pass the later steps."""
     passed = ChainResult([], [], [])
     steps = [
         (standing, partial(standing.interceptor.on_append, channel))
@@ -203,7 +198,7 @@ def _step(
 def pass_delivered(
     chain: Sequence[ActiveInterceptor], channel: str, reader: str, events: Sequence[StoredEvent]
 ) -> tuple[list[StoredEvent], list[ActiveInterceptor]]:
-    """What a reader is given, and which interceptors were switched off on the way."""
+    """The events for a reader, and interceptors that were switched off on the way."""
     passed = ChainResult([], [], [])
     current = list(events)
     for standing in chain:
@@ -217,7 +212,7 @@ def pass_delivered(
 def _attempt(
     standing: ActiveInterceptor, step: Step[T], given: T, passed: ChainResult
 ) -> Sequence[T]:
-    """What a step makes of one event; the event itself when it fails or is off."""
+    """The result of a step for one event; the event itself when it fails or is off."""
     if standing.is_off:
         return (given,)
     standing.seen += 1
@@ -251,9 +246,7 @@ def note_fault(standing: ActiveInterceptor, error: Exception) -> None:
 
 
 INTERCEPTED = "intercepted"
-"""Channel: what interceptors kept out, and interceptors that were switched off. No interceptor
-works on it.
-"""
+"""Channel of dropped events and switched-off interceptors. No interceptor works on it."""
 INTERCEPTORS = "interceptors"
 DROPPED = "rapport.channel.dropped"
 SWITCHED_OFF = "rapport.channel.interceptor_off"
@@ -283,7 +276,7 @@ def load_specs(records: RecordStore) -> list[InterceptorSpec]:
 
 
 def forget_changes(records: RecordStore, name: str, channels: Sequence[str]) -> list[Change]:
-    """What to delete when an interceptor goes: itself first, then its places."""
+    """Deletions when an interceptor is removed: itself first, then its cursors."""
     reader = reader_of(name)
     changes: list[Change] = [Delete(INTERCEPTORS, name)]
     changes += [Delete(CURSORS, cursor_key(channel, reader)) for channel in channels]
@@ -293,7 +286,7 @@ def forget_changes(records: RecordStore, name: str, channels: Sequence[str]) -> 
 def orphans(
     records: RecordStore, channels: Sequence[str], prefix: str, known: Collection[str]
 ) -> list[Change]:
-    """Places of interceptors that are not there: left by a crash while one was added."""
+    """Cursors of missing interceptors, left by a crash while one was added."""
     return [
         Delete(CURSORS, cursor_key(channel, reader))
         for channel in channels
@@ -303,7 +296,7 @@ def orphans(
 
 
 def drop_record(channel: str, interceptor: str, event: Event, now_ms: int) -> Event:
-    """The event that says that another one was kept out, and which."""
+    """The event that records a dropped event."""
     return make_event(
         source=_SOURCE,
         id=content_id(DROPPED, channel, interceptor, event.source, event.id),
@@ -320,7 +313,7 @@ def drop_record(channel: str, interceptor: str, event: Event, now_ms: int) -> Ev
 
 
 def off_record(standing: ActiveInterceptor, now_ms: int) -> Event:
-    """The event that says that an interceptor was switched off, and why."""
+    """The event that records a switched-off interceptor, and why."""
     declared = standing.declared
     return make_event(
         source=_SOURCE,
@@ -357,7 +350,7 @@ class InterceptorRoster:
         return list(self._standing)
 
     def put(self, standing: ActiveInterceptor) -> None:
-        """Adds one, or another in its place."""
+        """Adds or replaces an interceptor."""
         self._standing[standing.declared.name] = standing
         self._chains.clear()
 
@@ -385,7 +378,7 @@ class InterceptorRoster:
         return found
 
     def order(self, before: str) -> float:
-        """A place at the end, or right before another one; raises UnknownName."""
+        """An order at the end, or right before another one; raises UnknownName."""
         orders = [one.declared.order for one in self.in_order()]
         if not before:
             return (orders[-1] if orders else 0.0) + 1.0
@@ -412,7 +405,7 @@ class InterceptorRoster:
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
-        """Nobody else adds or removes this one meanwhile."""
+        """While held, no other call adds or removes this one."""
         self._changing.add(name)
         try:
             yield
@@ -420,6 +413,6 @@ class InterceptorRoster:
             self._changing.discard(name)
 
     def free_name(self, kind: str) -> str:
-        """A name that nobody has."""
+        """An unused name."""
         taken = self._standing.keys() | self._changing
         return next(name for n in count(1) if (name := f"{kind}-{n}") not in taken)

@@ -1,9 +1,7 @@
-"""What one reader sees of channels on which delivery interceptors work, whatever way it reads.
-[CH-10]
+"""A reader's view of channels with delivery interceptors, whichever way it reads. [CH-10]
 
-A condition is asked of what the reader is given, never of what it is not: else it could learn by
-asking what an interceptor hides. Such a query finds nothing by index, as an index knows only what
-is stored.
+Conditions are evaluated on what the reader receives, never on what is hidden: otherwise it could
+probe for hidden values. Such a query cannot use an index, as an index knows only stored events.
 """
 
 from __future__ import annotations
@@ -24,18 +22,18 @@ _EVERYTHING = (TEMPLATE, "{}")
 
 @runtime_checkable
 class DeliveryFilter(Protocol):
-    """What knows which events a reader is given."""
+    """Filters events on their way to a reader."""
 
     def delivered(
         self, channel: str, reader: str, events: Sequence[StoredEvent]
     ) -> Sequence[StoredEvent]:
-        """What a reader is given of events."""
+        """The events that a reader receives."""
 
 
 def delivered_events(
     channels: Channels, name: str, reader: str, events: Sequence[StoredEvent]
 ) -> Sequence[StoredEvent]:
-    """What interceptors leave of events for a reader; all of them where channels have none."""
+    """The events that interceptors leave for a reader; all of them for channels without any."""
     return (
         channels.delivered(name, reader, events) if isinstance(channels, DeliveryFilter) else events
     )
@@ -45,30 +43,30 @@ class DeliveringChannels(Channels, DeliveryFilter, Protocol):
     """Channels with interceptors around delivery."""
 
     def intercepts_delivery(self, name: str) -> bool:
-        """Whether an interceptor works on what readers of a channel are given."""
+        """Whether an interceptor changes or hides events of a channel on delivery."""
 
 
 def deliver_to(channels: DeliveringChannels, name: str, reader: str) -> Deliver | None:
-    """What is done with events of a channel before a reader gets them; None when nothing is."""
+    """The delivery filter of a channel for a reader; None without one."""
     return partial(channels.delivered, name, reader) if channels.intercepts_delivery(name) else None
 
 
 class ReaderDelivery:
-    """The queries of one reader, asked of what it is given. Each event that a condition is asked of
-    passes the chain once for that, and once more when it is handed over.
+    """The queries of one reader, evaluated on what it receives. Each tested event passes the chain
+    once for the condition, and once more when it is delivered.
     """
 
     def __init__(
         self, find: Callable[[], Deliver | None] = lambda: None, *, takes: bool = False
     ) -> None:
-        """`find` is asked for each set: interceptors come and go while a reader follows. `takes`:
-        what the reader will not be given is not taken away from others either.
+        """`find` is called for each set: interceptors change while a reader follows. `takes`:
+        messages that the reader will not receive are not taken from others either.
         """
         self._find, self._takes = find, takes
         self._asked: tuple[Query, Query] | None = None
 
     def seen(self, query: Query) -> Query:
-        """The query as it is asked of stored events; the same one for the same one."""
+        """The query as evaluated on stored events; the same object for the same query."""
         deliver = self._find()
         if deliver is None or not self._is_asked(query):
             return query
@@ -77,7 +75,7 @@ class ReaderDelivery:
         return self._asked[1]
 
     def given(self, query: Query, events: Sequence[StoredEvent]) -> list[StoredEvent]:
-        """What the reader is given of the matches of a query."""
+        """The matches of a query as the reader receives them."""
         deliver = self._find()
         if deliver is None:
             return list(events)
@@ -86,7 +84,7 @@ class ReaderDelivery:
 
     @property
     def is_intercepted(self) -> bool:
-        """Whether the reader may be given anything but what is stored."""
+        """Whether the reader may receive anything but the stored events."""
         return self._find() is not None
 
     def _is_asked(self, query: Query) -> bool:
@@ -101,7 +99,7 @@ def _through(deliver: Deliver, query: Query) -> Query:
 
 
 class ReaderChannels:
-    """See Channels; read-only, as one identity sees them. For doors that look events up."""
+    """See Channels; read-only, as one identity sees them. For endpoints that look events up."""
 
     def __init__(self, channels: DeliveringChannels, identity: str) -> None:
         self._channels, self._identity = channels, identity
@@ -113,7 +111,7 @@ class ReaderChannels:
         return ReaderChannel(self._channels.channel(name), self._channels, self._identity)
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
-        """See Channels; also what an interceptor calls by another id is found by its stored one."""
+        """See Channels; an event that an interceptor renames is found by its stored id."""
         found: list[tuple[str, StoredEvent]] = []
         for name, stored in await self._channels.find_event(event_id):
             given = self._channels.delivered(name, self._identity, (stored,))
@@ -132,7 +130,7 @@ class ReaderChannel:
         return self._channel.last_position()
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel; goes on past what is hidden, as nothing means the end to who reads on."""
+        """See Channel; reads on past hidden events, as an empty result means the end."""
         while stored := await self._channel.read_after(position, limit=limit):
             given = self._channels.delivered(self.name, self._identity, stored)
             if given:

@@ -1,15 +1,9 @@
-"""One following interceptor on one channel: at a durable place, until told to finish. [CH-10]
+"""All interceptors of a node: added, removed and listed at run time. [CH-10]
 
-The following interceptors at work: one task per interceptor and channel. [CH-10]
-
-All interceptors of a node: added, removed and listed while it runs. [CH-10]
-
-Those added by code live as long as the process. Declared ones are kept in the records and made
-again at the next start; following ones begin with the event after they were added, and when they
-are removed finish what was appended by then.
-
-Delivery interceptors for who reads the log beside a node or without one: the kept ones are made
-again, so that a rule that hides or changes events holds there, too. [CH-10]
+Interceptors added by code live as long as the process. Declared ones are stored in the records and
+made again at the next start; following ones begin with the event after they were added (one task
+per interceptor and channel, `InterceptorFeed`), and when removed finish what was appended by then.
+`delivered_at_rest` applies stored delivery interceptors for readers of the log without a node.
 """
 
 from __future__ import annotations
@@ -65,8 +59,8 @@ _BATCH = 500
 
 
 class InterceptorFeed:
-    """Feeds an interceptor. What it cannot do after three tries becomes a dead letter, and the
-    events behind it go on; a target that is away is waited for.
+    """Feeds an interceptor. An event that fails three times becomes a dead letter, and the next
+    ones follow; an unavailable target is waited for.
     """
 
     def __init__(
@@ -89,7 +83,7 @@ class InterceptorFeed:
         self._finish.set()
 
     async def run(self) -> None:
-        """Follows until told to finish, or until the interceptor is switched off."""
+        """Follows until `finish`, or until the interceptor is switched off."""
         name = self._standing.declared.name
         subscription = await self._channels.subscribe(self._channel, reader_of(name))
         care = RetryingConsumer(self._channels, subscription, self._handle, self._clock)
@@ -108,7 +102,7 @@ class InterceptorFeed:
                 return
 
     async def _care_for(self, care: RetryingConsumer, chosen: Sequence[StoredEvent]) -> None:
-        """Handles a batch; switched off in the midst of it, the rest waits at its place."""
+        """Handles a batch; when switched off in the middle, the rest waits at the cursor."""
         try:
             await care.handle(chosen)
         except ChannelUnavailable:
@@ -140,7 +134,9 @@ _FINISH_MS = 5_000
 
 
 class InterceptorFeeds:
-    """Starts and ends what follows; places in the channels are kept until the interceptor goes."""
+    """Starts and ends following interceptors; their cursors are kept until the interceptor is
+    removed.
+    """
 
     def __init__(
         self, channels: Channels, clock: Clock, tell_off: Callable[[ActiveInterceptor], None]
@@ -151,12 +147,12 @@ class InterceptorFeeds:
         self._started = False
 
     async def take_places(self, declared: InterceptorSpec) -> None:
-        """A place behind the last event of every channel there is; durable when it returns."""
+        """Sets cursors behind the last event of every channel; durable when it returns."""
         for name in self._matching(declared):
             await self._channels.subscribe(name, reader_of(declared.name), from_start=False)
 
     def start(self) -> None:
-        """From now on `follow` begins at once; before, nobody follows."""
+        """From now on `follow` starts tasks; before, none runs."""
         self._started = True
 
     async def stop(self) -> None:
@@ -171,7 +167,7 @@ class InterceptorFeeds:
             self.follow(standing, name)
 
     def follow(self, standing: ActiveInterceptor, channel: str) -> None:
-        """Begins to follow; a channel that came into being later is followed from its start."""
+        """Starts following; a channel created later is followed from its start."""
         name = standing.declared.name
         follows = isinstance(standing.interceptor, FollowingInterceptor)
         if not self._started or not follows or (name, channel) in self._following:
@@ -181,8 +177,8 @@ class InterceptorFeeds:
         self._tasks.start(_task(name, channel), following.run)
 
     async def finish(self, name: str) -> None:
-        """Ends an interceptor's work once it has done what was appended by now; waits five seconds
-        for that, no longer.
+        """Ends an interceptor once it has handled what was appended by now; waits at most five
+        seconds.
         """
         channels = [channel for one, channel in self._following if one == name]
         for channel in channels:
@@ -194,7 +190,7 @@ class InterceptorFeeds:
             del self._following[name, channel]
 
     async def begin_again(self, standing: ActiveInterceptor) -> None:
-        """Goes on after it was switched off."""
+        """Continues after it was switched off."""
         name = standing.declared.name
         for key in [key for key in self._following if key[0] == name]:
             await self._tasks.stop(_task(*key))
@@ -216,7 +212,7 @@ def _task(name: str, channel: str) -> str:
 _log = get_logger(__name__)
 
 _HELD_BACK_SECONDS = 5.0
-"""When to ask again where a rule is missing: somebody has to do something about it first."""
+"""Retry hint where an interceptor is missing: a person has to act first."""
 
 
 class InterceptedChannels(Channels, KeepsRecords, Protocol):
@@ -233,11 +229,11 @@ class Interceptors:
         *,
         engage: Callable[[Interceptors | None], None],
     ) -> None:
-        """`engage` is told whether there is anything to ask: None while there is not."""
+        """`engage` receives this object while there are interceptors, else None."""
         self._channels, self._clock, self._engage = channels, clock, engage
         self.workshop = InterceptorContext(channels=channels, clock=clock)
         self.seal: Callable[[Event, Event], Event] = without_raw_signature
-        """What is done with (what a chain made, the event it was made of)."""
+        """Signs (what a chain made, the event it was made of)."""
         self._roster = InterceptorRoster()
         self._followers = InterceptorFeeds(channels, clock, self._tell_off)
         self._tasks = Tasks(clock)
@@ -260,7 +256,7 @@ class Interceptors:
         """Adds an interceptor by code: it works from the next event on, until the process ends.
 
         Returns its name. Raises DuplicateName, UnknownName (`before`), InvalidInput for a following
-        one: its place must be durable, so it is declared.
+        one: its cursor must be durable, so it has to be declared.
         """
         if isinstance(interceptor, FollowingInterceptor):
             raise InvalidInput(
@@ -313,7 +309,7 @@ class Interceptors:
             )
         with self._roster.alone(name):
             if follows:
-                # Places before the declaration: a crash in between must not make it begin in the
+                # Cursors before the declaration: a crash in between must not make it begin in the
                 # past.
                 await self._followers.take_places(declared)
             if keep:
@@ -324,9 +320,9 @@ class Interceptors:
         return interceptor_status(standing)
 
     async def remove(self, name: str) -> InterceptorStatus:
-        """Takes an interceptor out; a following one first finishes what was appended by now, for
-        at most five seconds. Raises UnknownName, and ChannelUnavailable when the disk refuses: then
-        it works on, and does not come back unasked with the next start.
+        """Removes an interceptor; a following one first finishes what was appended by now, for at
+        most five seconds. Raises UnknownName, and ChannelUnavailable when the store fails: then it
+        keeps working, and is not restored by the next start.
         """
         standing = self._roster.known(name)
         with self._roster.alone(name):
@@ -346,9 +342,9 @@ class Interceptors:
         return interceptor_status(standing)
 
     async def switch_on(self, name: str) -> InterceptorStatus:
-        """Lets an interceptor work again that was switched off; a following one goes on with the
-        event at which it stopped. Raises UnknownName, and what `declare` raises for one that could
-        not be made at the start and still cannot.
+        """Switches an interceptor on again; a following one continues with the event at which it
+        stopped. Raises UnknownName, and as `declare` for one that could not be made at the start
+        and still cannot.
         """
         standing = self._roster.known(name)
         if isinstance(standing.interceptor, MissingInterceptor):
@@ -359,8 +355,8 @@ class Interceptors:
         return interceptor_status(standing)
 
     async def start(self, site: Sequence[InterceptorSpec] = ()) -> None:
-        """Makes those of the site and the kept ones again, and lets the following ones go on where
-        they stood. Raises InvalidInput when one of the site's is wrong.
+        """Makes those of the site and the stored ones again, and resumes the following ones. Raises
+        InvalidInput when one of the site's is wrong.
         """
         for declared in site:
             self._roster.check_new(declared)
@@ -381,8 +377,8 @@ class Interceptors:
         try:
             self._put(ActiveInterceptor(declared, self._make(declared), is_kept=True))
         except RapportError as error:
-            # Its place is kept: once what it needs is there again, nothing was lost. It is shown
-            # and can be removed, or retention would wait for its place for ever.
+            # Its cursor is kept: once its requirement is there again, nothing was lost. It is shown
+            # and can be removed, or retention would wait for its cursor for ever.
             standing = ActiveInterceptor(
                 declared, MissingInterceptor(), is_kept=True, last_error=error.message, is_off=True
             )
@@ -403,7 +399,7 @@ class Interceptors:
         await self._channels.apply(changes)
 
     async def stop(self) -> None:
-        """Stops where they are; places are kept."""
+        """Stops all of them; cursors are kept."""
         await self._followers.stop()
         await self._tasks.stop()
 
@@ -419,8 +415,8 @@ class Interceptors:
         events: Sequence[Event],
         plain: Callable[[Sequence[Event]], Awaitable[AppendResult]],
     ) -> AppendResult:
-        """An append through the chain; `plain` is the append itself. What was dropped has position
-        0 and is recorded.
+        """An append through the chain; `plain` is the append itself. A dropped event has position 0
+        and is recorded.
         """
         self._notice(channel.name)
         chain = [one for one in self.chain(channel.name) if one.declared.at == "append"]
@@ -436,12 +432,12 @@ class Interceptors:
         return _as_given(passed.groups, await plain(flat))
 
     def intercepts_delivery(self, channel: str) -> bool:
-        """Whether an interceptor works on what readers of a channel are given."""
+        """Whether an interceptor changes or hides events of a channel on delivery."""
         return any(self._delivering(channel))
 
     def may_hide(self, channel: str) -> bool:
-        """Whether one of them may leave out or change something: all may that do not say that they
-        only look.
+        """Whether one of them may hide or change events: all may that do not declare themselves
+        observers.
         """
         return any(
             not getattr(one.interceptor, "only_looks", False) for one in self._delivering(channel)
@@ -450,7 +446,7 @@ class Interceptors:
     def deliver(
         self, channel: str, reader: str, events: Sequence[StoredEvent]
     ) -> list[StoredEvent]:
-        """What a reader is given of events; raises ChannelUnavailable while a rule that may hide
+        """The events for a reader; raises ChannelUnavailable while an interceptor that may hide
         some of them cannot be made.
         """
         chain = self._delivering(channel)
@@ -484,7 +480,7 @@ class Interceptors:
         self._engage(self if len(self._roster) else None)
 
     def _notice(self, channel: str) -> None:
-        """A channel that events come into is followed, also when it is new."""
+        """Starts following a channel that receives events, also a new one."""
         if channel not in self._noticed:
             self._noticed.add(channel)
             for standing in self.chain(channel):
@@ -517,7 +513,7 @@ class Interceptors:
 
 
 def held_back(channel: str, standing: ActiveInterceptor) -> ChannelUnavailable:
-    """Why readers of a channel get nothing, and what to do about it."""
+    """The error for readers of a channel with a missing interceptor, with a hint."""
     name = standing.declared.name
     return ChannelUnavailable(
         f"nothing of {channel!r} is delivered: its rule {name!r} cannot be made "
@@ -530,7 +526,7 @@ def held_back(channel: str, standing: ActiveInterceptor) -> ChannelUnavailable:
 
 
 def _as_given(groups: Sequence[tuple[Event, ...]], appended: AppendResult) -> AppendResult:
-    """Positions for the events as they came: that of the first one each was made into."""
+    """Positions for the original events: that of the first one each was made into."""
     positions, at = [], 0
     for group in groups:
         positions.append(appended.positions[at] if group else 0)
@@ -546,8 +542,8 @@ def delivered_at_rest(
     reader: str,
     events: Sequence[StoredEvent],
 ) -> list[StoredEvent]:
-    """What a reader is given of a channel's events; raises Unsupported for an interceptor that only
-    the running node can make, rather than show what it may hide.
+    """The events of a channel for a reader; raises Unsupported for an interceptor that only the
+    running node can make, rather than show hidden events.
     """
     workshop = InterceptorContext(channels=channels, clock=clock)
     chain = [

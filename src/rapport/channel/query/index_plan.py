@@ -1,13 +1,10 @@
-"""Which part of a condition an index can look up, and what finding by index gives. Pure. [CH-4]
+"""Which part of a condition an index can answer. Pure. [CH-4]
 
-An index gives candidates: every match is among them, and the condition itself still decides. So a
-plan may say too little, never too much.
-
-Events of which the keys in a field index do not say everything. [CH-4]
-
-Positions alone make a set when the keys decide its condition. That does not hold for what has a
-time to live of its own, is large enough to fill a set by itself, or has values that keys do not
-tell apart: so every indexed log has one field more, with a key for such events only.
+An index returns candidates: every match is among them, and the condition itself still decides. So a
+plan may be too wide, never too narrow. Positions alone make a set when the keys decide the
+condition; that does not hold for unindexable events: those with a time to live of their own, of a
+large size, or with values that keys do not distinguish. Every indexed log has one more field with a
+key for such events.
 """
 
 from __future__ import annotations
@@ -45,21 +42,20 @@ _LAST_CHARACTER, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 
 
 class IndexMatches(msgspec.Struct, frozen=True):
-    """Every event after the position asked from, up to `through`, that can match is in `events`, in
-    order; when `events` is None everything up to `through` has to be read.
+    """All candidates after the requested position, up to `through`, in order; when `events` is None
+    everything up to `through` has to be read.
     """
 
     events: list[StoredEvent] | None
     through: int
     certain: Sequence[int] = ()
-    """Where the next matches stand behind `through`, without a gap: not read, since the index alone
-    decides. They hold no more data than LARGEST_USUAL each, and end by no time to live of their
-    own.
+    """Positions of the next matches behind `through`, without a gap: not read, since the index
+    alone decides. Each has at most LARGEST_INDEXABLE bytes of data and no time to live of its own.
     """
     decided: bool = False
-    """Whether the index alone says that all `events` match: the query need not be tried on them."""
+    """Whether the index alone decided that all `events` match."""
     unread: Sequence[int] = ()
-    """Positions up to `through` that the index knows and the log did not give."""
+    """Positions up to `through` that the index knows and the log did not return."""
 
 
 class Finder(Protocol):
@@ -75,9 +71,9 @@ class Finder(Protocol):
         limit: int,
         read: int | None = None,
     ) -> IndexMatches | None:
-        """Events of a log after a position, up to `until`; about `limit` of them. None when the
-        query is none for an index. `through` always lies after `after`, unless `read` is 0: with
-        `read` only so many events are wanted, and the rest may come as `certain` positions.
+        """Candidates of a log after a position, up to `until`; about `limit` of them. None when no
+        index helps. `through` always lies after `after`, unless `read` is 0: with `read` only so
+        many events are read, and the rest may be `certain` positions.
         """
 
     def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:
@@ -98,7 +94,7 @@ def index_path(text: str) -> str:
 
 
 def plan_lookup(condition: Condition | None, indexed: Collection[str]) -> Lookup | None:
-    """What to look up for a condition, given the indexed fields; None when nothing helps.
+    """The index lookup for a condition, given the indexed fields; None when none helps.
 
     >>> from rapport.channel.query.parser import parse_condition
     >>> plan_lookup(parse_condition("type = 'a' AND data.x <> 5"), ["type", "data.x"])
@@ -118,8 +114,8 @@ def plan_lookup(condition: Condition | None, indexed: Collection[str]) -> Lookup
 
 
 def is_decided(condition: Condition | None, indexed: Collection[str]) -> bool:
-    """Whether the keys of indexed fields decide a condition: what has all keys that `plan_lookup`
-    asks for fulfils it, unless it is unusual (see `field_unusual.py`).
+    """Whether the keys of indexed fields decide a condition: an event with all keys of
+    `plan_lookup` fulfils it, unless it is unindexable.
 
     >>> from rapport.channel.query.parser import parse_condition
     >>> is_decided(parse_condition("type = 'a' AND data.x >= 5"), ["type", "data.x"])
@@ -219,7 +215,7 @@ def _beginning(pattern: str, escape: str) -> tuple[Range, ...]:
 
 
 def _after_all(beginning: str) -> str | None:
-    """A text behind every text with this beginning; None when there is none."""
+    """A text greater than every text with this prefix; None when there is none."""
     for end in range(len(beginning) - 1, -1, -1):
         character = ord(beginning[end]) + 1
         if character in _SURROGATES:
@@ -230,7 +226,7 @@ def _after_all(beginning: str) -> str | None:
 
 
 def explain_query(query: Query, indexed: Collection[str]) -> str:
-    """One sentence for people: what of the query is looked up, or why it is read."""
+    """One sentence for people: which part of the query uses an index, or why the log is read."""
     if query.condition is None:
         return f"queries of kind {query.kind} are answered by reading"
     lookup = plan_lookup(query.condition, indexed)
@@ -267,5 +263,5 @@ def needs_event(event: Event) -> bool:
 
 
 def unindexable_lookup() -> Lookup:
-    """What to look up to find them."""
+    """The lookup that finds unindexable events."""
     return Within(UNINDEXABLE, points(1), False)

@@ -1,17 +1,8 @@
-"""The one error of queries: placed, with an excerpt and the nearest name. [CH-4]
+"""Parses the text of a condition to its tree: the SQL-92 subset of JMS selectors. [CH-4]
 
-From the text of a condition to tokens, each with its offset. [CH-4]
-
-Walking over the tokens of a condition, and the faults on the way. [CH-4]
-
-The names that may stand in a condition: envelope fields and paths into the payload. [CH-4]
-
-What may stand where in a condition, as far as the kinds of fields tell. [CH-4]
-
-From the text of a condition to its tree: the SQL-92 subset of JMS selectors. [CH-4]
-
-OR binds weakest, then AND, NOT, comparisons, + and -, * and /, signs. Fields are parsed in
-`fields.py`, what may be compared with what is checked in `checking.py`.
+OR binds weakest, then AND, NOT, comparisons, + and -, * and /, signs. `tokenize` makes tokens,
+`TokenCursor` walks over them, `parse_field` reads field paths, the `need_`/`comparable` functions
+check kinds. `QueryError` is the one error: with line, column, excerpt and the nearest name.
 """
 
 from __future__ import annotations
@@ -71,7 +62,7 @@ _HINTS = {
     "query.too_many_wildcards": "use '%' instead of most '_', or compare with shorter pieces",
     "query.too_many": "ask in several requests",
 }
-"""What to do about a fault that has no hint of its own."""
+"""Hints for faults without a hint of their own."""
 
 
 class QueryError(InvalidInput):
@@ -125,7 +116,7 @@ _CURLY_QUOTES = "‘’‚‛“”„‟´`"
 
 
 class Token(msgspec.Struct, frozen=True):
-    """One token; `text` is what it means: keywords in capitals, quoted text without its quotes."""
+    """One token; `text` is its meaning: keywords in capitals, quoted text without its quotes."""
 
     kind: TokenKind
     text: str
@@ -188,10 +179,10 @@ def _bad_character(text: str, offset: int) -> Exception:
 MAX_DEPTH = 32
 """How deep parentheses, NOTs and signs may nest."""
 MAX_ARITHMETIC = 50
-"""Most +, -, *, / in one condition: each may nest the tree by one, wherever it stands."""
+"""Most +, -, *, / in one condition: each may nest the tree by one."""
 MAX_MIXED = 64
 """Most characters, in one condition, of LIKE pieces between two `%` that have `_` between letters:
-the only part of a condition whose cost is not linear in the text it is tried on.
+the only part of a condition whose cost is not linear in the tested text.
 """
 
 
@@ -204,7 +195,7 @@ class TokenCursor:
         self._next, self._depth, self._arithmetic, self._mixed = 0, 0, 0, 0
 
     def sees(self, kind: TokenKind, *texts: str) -> bool:
-        """Whether the next token is of `kind` and, if any are given, reads like one of `texts`."""
+        """Whether the next token is of `kind` and, if any are given, equals one of `texts`."""
         token = self._tokens[self._next]
         return token.kind == kind and (not texts or token.text in texts)
 
@@ -215,11 +206,11 @@ class TokenCursor:
         return token
 
     def take_if(self, kind: TokenKind, *texts: str) -> Token | None:
-        """The next token when `sees` says so; otherwise None, and the position stays."""
+        """The next token if `sees` is true; otherwise None, and the position stays."""
         return self.take() if self.sees(kind, *texts) else None
 
     def expect(self, kind: TokenKind, *texts: str, what: str) -> Token:
-        """The next token, which must be this one; the error says that `what` was expected."""
+        """The next token, which must be this one; `what` is named in the error."""
         if not self.sees(kind, *texts):
             raise self.fault("query.unexpected", f"expected {what}, found {self.shown()}")
         return self.take()
@@ -244,7 +235,7 @@ class TokenCursor:
         return self.fault_at(self.offset(), code, message, hint)
 
     def fault_at(self, offset: int, code: str, message: str, hint: str = "") -> QueryError:
-        """A fault at a place of the text."""
+        """A fault at an offset of the text."""
         return query_fault(self._text, offset, code, message, hint)
 
     @contextmanager
@@ -265,7 +256,7 @@ class TokenCursor:
             )
 
     def count_mixed(self, offset: int, characters: int) -> None:
-        """Raises QueryError at one character of such LIKE pieces too many."""
+        """Raises QueryError when LIKE pieces with `_` between letters are too long together."""
         self._mixed += characters
         if self._mixed > MAX_MIXED:
             raise self.fault_at(
@@ -282,7 +273,7 @@ _LARGEST_INDEX = 1_000_000
 
 
 def parse_field(cursor: TokenCursor) -> Field:
-    """A field at the cursor; raises QueryError with the nearest name for one that does not exist.
+    """A field at the cursor; raises QueryError with the nearest name for an unknown one.
 
     `data.room`, `data."room number"`, `data.value[0]`, `data.order.@id`, `headers.traceparent`.
     """
@@ -308,7 +299,7 @@ def parse_field(cursor: TokenCursor) -> Field:
 
 
 def field_hint(name: str) -> str:
-    """What a person may have meant by a name that is no field."""
+    """A suggestion for an unknown field name."""
     nearest = nearest_names(name.lower(), FIELDS, limit=1)
     if nearest:
         return f"did you mean {nearest[0]!r}? Fields of the payload are written data.{name[:60]}"
@@ -359,7 +350,7 @@ def need_condition(cursor: TokenCursor, node: Node, start: int) -> Condition:
 
 
 def need_value(cursor: TokenCursor, node: Node, start: int, *, number: bool = False) -> Value:
-    """The node as a value (a number when asked so); raises QueryError when it cannot be one."""
+    """The node as a value (a number if required); raises QueryError when it cannot be one."""
     if not is_value(node):
         raise cursor.fault_at(
             start, "query.not_a_value", "this is a condition; a value is expected here"
@@ -371,7 +362,7 @@ def need_value(cursor: TokenCursor, node: Node, start: int, *, number: bool = Fa
 
 
 def literal_for(cursor: TokenCursor, value: Value, other: Value, start: int) -> Value:
-    """Beside a field that holds a time, ISO text becomes milliseconds; other values stay."""
+    """Compared with a time field, ISO text becomes milliseconds; other values stay."""
     beside_time = isinstance(other, Field) and field_kind(other) == "time"
     if not beside_time or not isinstance(value, Literal) or not isinstance(value.value, str):
         return value
@@ -390,7 +381,7 @@ def comparable(
     *,
     timeless: bool = False,
 ) -> None:
-    """Raises QueryError for a comparison that could never be true; `timeless` asks for a text."""
+    """Raises QueryError for a comparison that could never be true; `timeless` requires a text."""
     kinds = (kind_of(left), kind_of(right))
     if "any" not in kinds and kinds[0] != kinds[1]:
         raise cursor.fault_at(

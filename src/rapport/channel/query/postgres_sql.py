@@ -1,13 +1,10 @@
-"""Pieces of SQL that conditions are put together from; `to_sql.py` says which. [CH-4, CH-13]
-
-From a condition to SQL for PostgreSQL, so that the store itself leaves out what cannot match.
-[CH-4, CH-13]
+"""Translates a condition to SQL for PostgreSQL, so that the store filters. [CH-4, CH-13]
 
 For a table with the columns position, received, time (bigint), source, id, type, subject (text),
 data (text, JSON) and headers (jsonb). As in the compiler there is SQL for "true" and SQL for
-"false" of every part, so three-valued logic needs no nulls. Where PostgreSQL cannot be asked
-exactly (calculations, XML, numbers beyond 2^53, payloads it cannot read) the SQL lets the row
-through, and `exact` is false: the caller then tries `query.matches` on every row it gets.
+"false" of every part, so three-valued logic needs no nulls. Where PostgreSQL cannot decide exactly
+(calculations, XML, numbers beyond 2^53, payloads it cannot read) the SQL lets the row through, and
+`exact` is false: the caller then applies `query.matches` to every row.
 """
 
 from __future__ import annotations
@@ -100,7 +97,7 @@ def negated(part: SqlPiece) -> SqlPiece:
 
 
 def with_payload(condition: SqlPiece) -> SqlPiece:
-    """The condition with `payload` read once per row; rows that it cannot decide come through."""
+    """The condition with `payload` read once per row; undecidable rows pass."""
     text = (
         "(SELECT row_.payload IS NULL OR coalesce(headers ->> 'datacontenttype', '') "
         f"ILIKE '%%xml%%' OR {condition.text} "
@@ -211,9 +208,9 @@ _LARGEST_EXACT = 2**53
 
 
 class SqlCondition(msgspec.Struct, frozen=True):
-    """What to put behind WHERE: `text` with `%s` places for `parameters`, in order.
+    """The WHERE clause: `text` with `%s` for `parameters`, in order.
 
-    Never false for a row that matches. `exact`: never true for a row that does not.
+    Never false for a matching row. `exact`: never true for another one.
     """
 
     text: str
@@ -222,7 +219,7 @@ class SqlCondition(msgspec.Struct, frozen=True):
 
 
 def to_sql(query: Query) -> SqlCondition:
-    """The query for PostgreSQL; a query that says nothing of its condition lets every row through.
+    """The query for PostgreSQL; a query without a known condition lets every row pass.
 
     Needs `SQL_FUNCTIONS` in the database, whose encoding must be UTF-8.
     """

@@ -1,20 +1,15 @@
-"""Equality templates: an object that says which fields must be equal, null for "any". [CH-4]
+"""Kinds of queries by name: `template`, `sql`, `script`, `own`, and those of plug-ins. [CH-4, ME-9]
 
-`{"type": "badge.seen", "data": {"room": {"floor": 2}}}` becomes the condition
-`type = 'badge.seen' AND data.room.floor = 2`.
-
-The query kind `own`: a condition or template in the words of the asker's interpretation. [ME-9,
-CH-4]
-
-`{"interpretation": "us-desk", "where": "data.temp > 86"}` matches the events of which this is true
-once they are transformed. What can be said in root is decided there, by index and without a
-transformation; an event is transformed when that is true, and one whose transformation is rejected
-does not match and is counted.
-
-Kinds of queries by name: `template`, `sql`, `script`, `own`, and what plug-ins add. [CH-4]
-
-A kind is a function from the query as it came (text or object) to a `Query`. It must be
+A kind is a function from the query as received (text or object) to a `Query`. It must be
 deterministic: tokens carry the query's text and compile it again, perhaps years later.
+
+A template names the fields that must be equal, null for "any": `{"type": "badge.seen", "data":
+{"room": {"floor": 2}}}` becomes `type = 'badge.seen' AND data.room.floor = 2`.
+
+The kind `own` is a condition or template in the consumer's interpretation: `{"interpretation":
+"us-desk", "where": "data.temp > 86"}` matches the events for which this is true after their
+transformation. The translatable part is decided on the canonical event, by index and without a
+transformation; an event whose transformation is rejected does not match and is counted.
 """
 
 from __future__ import annotations
@@ -53,7 +48,7 @@ MAX_FIELDS = 200
 
 
 def template_condition(template: dict[str, Any]) -> Condition:
-    """The condition a template stands for; raises InvalidInput naming the member at fault."""
+    """The condition of a template; raises InvalidInput naming the member at fault."""
     parts = _parts(template, ())
     if len(parts) > MAX_FIELDS:
         raise _fault("", f"names {len(parts)} fields; {MAX_FIELDS} are allowed")
@@ -61,7 +56,7 @@ def template_condition(template: dict[str, Any]) -> Condition:
 
 
 def template_text(template: dict[str, Any]) -> str:
-    """The same template always gives the same text, whatever the order of its members."""
+    """The canonical text of a template, independent of the order of its members."""
     try:
         return msgspec.json.encode(template, order="sorted").decode()
     except (OverflowError, TypeError, ValueError) as error:
@@ -128,17 +123,17 @@ class InterpretationView(msgspec.Struct, frozen=True):
     version: str
     """Changes when the terms do."""
     forms: Mapping[str, Term]
-    """What `data` is in its words, by the type of event in root."""
+    """The form of `data` in this interpretation, by canonical event type."""
     see: See
     accepts: Callable[[StoredEvent], bool] | None = None
-    """Whether an event will be seen at all; without it, `see` tells."""
+    """Whether an event is visible at all; without it, `see` decides."""
     may_block: bool = False
-    """`see` takes too long to be asked while others wait."""
+    """`see` takes too long to run in the event loop."""
 
 
 class OwnTermsMatcher:
-    """Whether events match in the consumer's words. Counts: `rejected` are those that could not be
-    transformed though all that root can tell was true.
+    """Decides matches in the consumer's interpretation. `rejected` counts events that could not be
+    transformed though their canonical part matched.
     """
 
     def __init__(self, condition: Condition, view: InterpretationView) -> None:
@@ -175,7 +170,7 @@ class OwnTermsMatcher:
 
 
 class OwnTermsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a request says: an interpretation, and a condition or a template (neither: all)."""
+    """The request: an interpretation, and a condition or a template (neither: all)."""
 
     interpretation: str
     where: str = ""
@@ -183,13 +178,13 @@ class OwnTermsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
 
 class InterpretationViews:
-    """How the consumers of a process see channels, by interpretation; the wiring tells."""
+    """The views of a process by interpretation; set by the wiring."""
 
     def __init__(self) -> None:
         self._find: Callable[[str], InterpretationView] = _unknown
 
     def use(self, find: Callable[[str], InterpretationView]) -> None:
-        """Sets where views come from: a function that raises UnknownName for a name it lacks."""
+        """Sets the source of views: a function that raises UnknownName for an unknown name."""
         self._find = find
 
     def get(self, interpretation: str) -> InterpretationView:
@@ -214,11 +209,11 @@ class PreparedOwnTerms(msgspec.Struct, frozen=True):
 
 
 def prepare_own_terms(given: Any, views: InterpretationViews = VIEWS) -> PreparedOwnTerms:
-    """From the query as it came, an object or JSON; raises InvalidInput, QueryError, UnknownName.
+    """Parses a query as received, an object or JSON; raises InvalidInput, QueryError, UnknownName.
 
-    The text names no version: a token goes on with the interpretation that is then in force. A
-    query that is kept while it changes refuses with `query.interpretation_changed`, because it may
-    have been looked up by the old one.
+    The text names no version: a token continues with the interpretation in force. A query in use
+    while it changes is refused with `query.interpretation_changed`, because it may have been looked
+    up by the old one.
     """
     asked = _read(given)
     if not asked.where and not asked.template:
@@ -246,14 +241,16 @@ def prepare_own_terms(given: Any, views: InterpretationViews = VIEWS) -> Prepare
 
 
 def _everything(asked: OwnTermsRequest, views: InterpretationViews) -> PreparedOwnTerms:
-    """No condition: also what root has no type for, which every consumer gets as it is."""
+    """No condition: includes events without a canonical type, which every consumer
+    gets unchanged.
+    """
     views.get(asked.interpretation)
     text = msgspec.json.encode(OwnTermsRequest(asked.interpretation), order="sorted").decode()
     return PreparedOwnTerms(text, lambda stored: True, Bounds(), TRUE)
 
 
 def explain_own_terms(condition: Condition, view: InterpretationView) -> str:
-    """One sentence for people: what is asked in root, and what is decided afterwards."""
+    """One sentence for people: which part is decided on canonical events, and which afterwards."""
     own = OwnTermsMatcher(condition, view)
     shown = f"in root: {print_condition(own.in_root)}"
     if not own.untranslatable:
@@ -285,25 +282,25 @@ MAX_QUERY = 8_192
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A query ready for use. `text` is canonical: `make_query(kind, text)` gives the same again."""
+    """A compiled query. `text` is canonical: `make_query(kind, text)` gives the same again."""
 
     kind: str
     text: str
     matches: Matches
     bounds: Bounds = Bounds()
     condition: Condition | None = None
-    """What must be true of a match, for stores that look it up instead of reading everything: a
-    match never breaks it, though what fulfils it need not match. None = nothing is known.
+    """A condition that every match fulfils, for stores that can look it up; an event that fulfils
+    it need not match. None = unknown.
     """
     is_its_condition: bool = False
-    """Whether what fulfils the condition matches, too."""
+    """Whether every event that fulfils the condition matches."""
 
 
 MakeQuery = Callable[[Any], Query]
 
 
 def sql_query(given: Any) -> Query:
-    """A query from the text of a condition; raises QueryError with its place."""
+    """A query from the text of a condition; raises QueryError with its position."""
     if not isinstance(given, str):
         raise InvalidInput("an sql query is a text", code="query.bad_query")
     condition = parse_condition(given)
@@ -331,7 +328,7 @@ def script_query(given: Any, scripts: Scripts | None = None) -> Query:
 
 
 def own_query(given: Any, views: InterpretationViews = VIEWS) -> Query:
-    """A query in the words of an interpretation, said in root as far as that goes."""
+    """A query in an interpretation, translated to canonical terms as far as possible."""
     made = prepare_own_terms(given, views)
     return Query(OWN, made.text, made.matches, made.bounds, made.condition)
 
@@ -347,8 +344,8 @@ KINDS.add("queries", OWN, own_query)
 def make_query(
     kind: str, given: Any, views: InterpretationViews = VIEWS, scripts: Scripts | None = None
 ) -> Query:
-    """The query of a kind; "" takes texts for sql and objects for templates. `views` tells what
-    words mean in a query of the kind `own`, `scripts` are those of the site.
+    """The query of a kind; "" takes texts for sql and objects for templates. `views` give the
+    meaning of interpretations in the kind `own`, `scripts` are those of the site.
 
     Compiled once per text while it is in use. Raises InvalidInput, UnknownName (kind).
     """

@@ -1,13 +1,9 @@
 """The query kind `script`: decisions too complex for a condition, made by code of the site. [CH-4]
 
 `{"name": "busy", "arguments": {"least": 3}, "where": "type = 'desk.used'"}` calls the script that
-the site declares under that name, for the events that fulfil `where`. Nothing that comes in a
-request is ever code: a request names a script and hands it values.
-
-Loading the scripts that a site declares in `[channels.scripts]`, such as
-`busy = "scripts/busy.py:busy"`. [CH-4]
-
-A script is code of the site, trusted like a plug-in; it lies in the site's directory.
+the site declares under that name in `[channels.scripts]`, such as `busy = "scripts/busy.py:busy"`,
+for events that fulfil `where`. A request never contains code: it names a script and passes values.
+A script is trusted like a plug-in; its file is in the site's directory.
 """
 
 from __future__ import annotations
@@ -49,13 +45,13 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class ScriptRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a request says."""
+    """The content of a request."""
 
     name: str
     arguments: dict[str, Any] = {}
     where: str = ""
     version: str = ""
-    """Set in tokens: the version that was asked."""
+    """Set in tokens: the version of the script."""
 
 
 class Scripts:
@@ -96,7 +92,7 @@ class PreparedScript(msgspec.Struct, frozen=True):
 
 
 def prepare_script(given: Any, scripts: Scripts) -> PreparedScript:
-    """From the query as it came, an object or JSON; raises InvalidInput, QueryError (`where`)."""
+    """Parses a query as received, an object or JSON; raises InvalidInput, QueryError (`where`)."""
     asked = _read(given)
     script = scripts.get(asked.name, asked.version)
     condition = parse_condition(asked.where)
@@ -132,10 +128,10 @@ class _TooLong(BaseException):
 
 
 def run_limited(decide: Decide, stored: StoredEvent, arguments: Mapping[str, Any]) -> object:
-    """What the script says; raises InvalidInput after MOST_LINES lines.
+    """The script's result; raises InvalidInput after MOST_LINES lines.
 
-    Lines are counted, not time, so that the same message always gets the same answer. Calls into
-    C are one line, however long they take.
+    Lines are counted, not time, so that the same message always gets the same answer. A call into C
+    is one line, however long it takes.
     """
     lines = 0
 
@@ -170,7 +166,7 @@ def load_scripts(declared: Mapping[str, str], directory: Path) -> dict[str, Scri
 
 
 def check_reference(text: str) -> str:
-    """What is wrong with the text of a declaration; empty when nothing is."""
+    """The fault in a script's declaration; empty when there is none."""
     if not _REFERENCE.match(text):
         return f"{text[:100]!r} does not name a file and a function"
     return "" if _is_inside(text.partition(":")[0]) else "a script lies in the site's directory"
@@ -191,7 +187,7 @@ def _load(name: str, text: str, directory: Path) -> Script:
         raise _fault(name, f"{file} cannot be read: {error.strerror}", "") from None
     made: dict[str, Any] = {"__name__": f"rapport_script_{name}", "__file__": str(directory / file)}
     try:
-        exec(compile(source, file, "exec"), made)  # the site's own file, never what came in
+        exec(compile(source, file, "exec"), made)  # the site's own file, never request input
     except Exception as error:
         raise _fault(name, f"{file} does not run: {error!r}", "run it with Python") from error
     if not callable(made.get(function)):

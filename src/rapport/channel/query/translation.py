@@ -1,15 +1,11 @@
-"""Conditions put together and simplified, and what one says of values known beforehand. [CH-4]
+"""Translates a condition from a consumer's interpretation to canonical terms: same truth for every
+event. Pure. [CH-4, ME-9]
 
-A comparison of a calculated number or of a listed value, turned round to what root has. [ME-9,
-CH-4]
-
-A condition in a consumer's own terms, said in root: same truth for every event. Pure. [ME-9,
-CH-4]
-
-`data.temp > 86` becomes `data.temperature >= 30.000000000000004`: the threshold is turned round
-exactly (`core/boundaries.py`), so that it can be looked up and is calculated once, not per event. A
-look-up becomes the list of keys that lead to what is asked for. Holds for events whose
-transformation is accepted; others no consumer sees.
+`data.temp > 86` becomes `data.temperature >= 30.000000000000004`: the threshold is inverted exactly
+(`core/boundaries.py`), so that an index can answer it and it is calculated once, not per event. A
+look-up becomes the list of keys that lead to the requested value. Holds for events whose
+transformation is accepted; no consumer sees others. Includes simplification and constant folding of
+conditions.
 """
 
 from __future__ import annotations
@@ -85,7 +81,7 @@ def _joined(
 
 
 def negated(condition: Condition) -> Condition:
-    """NOT, without saying it twice."""
+    """NOT, without double negation."""
     match condition:
         case Not(operand):
             return operand
@@ -96,7 +92,7 @@ def negated(condition: Condition) -> Condition:
 
 
 def is_never_true(condition: Condition) -> bool:
-    """False or unknown whatever comes, as far as it can be seen."""
+    """Whether the condition is visibly false or unknown for every event."""
     match condition:
         case And(parts):
             return any(is_never_true(part) for part in parts)
@@ -127,7 +123,7 @@ def fields_of(node: Node) -> Iterator[Field]:
 
 
 def value_of(node: Value, look_up: Lookup) -> Any:
-    """A value whose fields are known; None when it is null."""
+    """The value of an expression whose fields are known; None when it is null."""
     match node:
         case Literal(value):
             return value
@@ -140,7 +136,7 @@ def value_of(node: Value, look_up: Lookup) -> Any:
 
 
 def truth_of(node: Condition, look_up: Lookup) -> Truth:
-    """What a condition without AND, OR and NOT says when its fields are known."""
+    """The truth of a condition without AND, OR and NOT whose fields are known."""
     match node:
         case Compare(operator, left, right):
             return compare(operator, value_of(left, look_up), value_of(right, look_up))
@@ -180,7 +176,7 @@ def never(path: Field) -> Condition:
 
 
 def threshold(operator: str, term: Linear, wanted: Scalar) -> Condition:
-    """`operator wanted` of a calculated number, said of the number of root it is made from."""
+    """`operator wanted` on a calculated number, as a condition on its canonical number."""
     root = Field(term.path)
     if isinstance(wanted, bool) or not isinstance(wanted, int | float):
         return never(root)  # another kind is neither equal nor unequal
@@ -213,9 +209,8 @@ def _as_float(root: Field, low: float | None, high: float | None) -> Value:
 
 
 def listed(term: Listed, decide: Callable[[Scalar], Truth]) -> Condition:
-    """A condition on what stands in a list, said of the keys that lead to it.
-
-    `decide` tells the truth for each value of the list, and for null.
+    """A condition on a look-up's result, as a condition on its keys. `decide` gives the truth for
+    each value of the list, and for null.
     """
     root = Field(term.path)
     keys: dict[Truth, list[Literal]] = {True: [], False: [], None: []}
@@ -257,7 +252,7 @@ _TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Untranslatable(InvalidInput):
-    """Only the transformation itself can tell what `paths` hold; decide after it."""
+    """Only the transformation itself can give the values at `paths`; decide after it."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.paths = tuple(reasons)
@@ -270,9 +265,10 @@ class Untranslatable(InvalidInput):
 
 
 def translate(condition: Condition, terms: Term) -> Condition:
-    """The condition in root; raises Untranslatable naming every path it cannot say.
+    """The condition in canonical terms; raises Untranslatable naming every path without a
+    translation.
 
-    `terms` says what the consumer's `data` is. Envelope fields mean the same to both sides.
+    `terms` describe the consumer's `data`. Envelope fields are the same on both sides.
     """
     reasons = {
         print_field(field): term.reason
@@ -285,8 +281,8 @@ def translate(condition: Condition, terms: Term) -> Condition:
 
 
 def translate_needed(condition: Condition, terms: Term) -> Condition:
-    """What must be true in root for the condition to be true, as far as it can be said: for an
-    index, and to leave events out before they are transformed.
+    """A necessary condition in canonical terms: for an index, and to leave events out before they
+    are transformed.
     """
     match condition:
         case And(parts):
@@ -305,9 +301,8 @@ def translate_types(
 ) -> Condition:
     """The condition for a channel with events of several types, each with its own terms.
 
-    Events of other types do not match: the consumer has no words for them. With `needed` as
-    `translate_needed`, else as `translate`. Only where it is true is promised: what never is, is
-    left out.
+    Events of other types do not match: the interpretation has no terms for them. With `needed` as
+    `translate_needed`, else as `translate`. Parts that are never true are left out.
     """
     parts = condition.parts if isinstance(condition, And) else (condition,)
     envelope = [part for part in parts if not _speaks_of_data(part)]
@@ -334,7 +329,7 @@ def _is_fixed(term: Term) -> bool:
 
 
 def _fixed(term: Term) -> Any:
-    """Its value; what an object holds does not matter, it is equal to nothing."""
+    """Its constant value; the members of an object do not matter, it is equal to nothing."""
     return term.value if isinstance(term, Constant) else {}
 
 
@@ -408,7 +403,7 @@ class _Translator:
                 raise AssertionError(f"{node!r} is no leaf")
 
     def _compared(self, operator: Any, left: Value, right: Value) -> Condition:
-        """A number beside a constant becomes a threshold; anything else is calculated."""
+        """A number compared with a constant becomes a threshold; anything else is calculated."""
         first, second = self.value(left), self.value(right)
         if isinstance(left, Field) and isinstance(second, Literal):
             term = self._number(left)
@@ -433,7 +428,7 @@ class _Translator:
                 return self._field(node)
 
     def _operand(self, node: Value) -> Value:
-        """A side of a calculation; with what is no number there is no result."""
+        """An operand of a calculation; without a number there is no result."""
         found = self.value(node)
         is_number = not isinstance(found, Literal) or not isinstance(found.value, str | bool)
         return found if is_number else NULL

@@ -1,8 +1,7 @@
-"""A condition as data: what parsers make, what the compiler and the printer read. [CH-4]
+"""A condition as data: nodes, bounds of positions, canonical text. [CH-4]
 
-Where a reading may begin and must end, told by the condition itself. [CH-4]
-
-The canonical text of a condition: parsing it gives the same tree again. [CH-4]
+The parser makes the tree; the compiler, the index planner and the SQL translation read it. Parsing
+the canonical text gives the same tree again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Comparison = OneOf["=", "<>", "<", "<=", ">", ">="]
 Sign = OneOf["+", "-", "*", "/"]
 ValueKind = OneOf["text", "number", "boolean", "any"]
 Step = str | int
-"""A member's name or an element's index on the way into a payload."""
+"""A member's name or an element's index in a payload path."""
 
 TEXT_FIELDS = ("id", "source", "type", "subject")
 TIME_FIELDS = ("time", "received")
@@ -130,12 +129,12 @@ def is_condition(node: Node) -> bool:
 
 
 def is_value(node: Node) -> bool:
-    """Whether a node can stand beside a comparison."""
+    """Whether a node can be an operand of a comparison."""
     return isinstance(node, Field | Literal | Negative | Arithmetic)
 
 
 def field_kind(field: Field) -> OneOf["text", "time", "number", "any"]:
-    """What a field holds, as far as its name tells."""
+    """The kind of a field, as far as its name determines it."""
     name = field.path[0]
     if name in TEXT_FIELDS or name == "headers":
         return "text"
@@ -145,7 +144,7 @@ def field_kind(field: Field) -> OneOf["text", "time", "number", "any"]:
 
 
 def kind_of(value: Value) -> ValueKind:
-    """The kind of a value as far as it can be told without an event."""
+    """The kind of a value as far as it is known without an event."""
     if isinstance(value, Field):
         kind = field_kind(value)
         return "number" if kind == "time" else kind
@@ -168,7 +167,7 @@ _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """All matches stand after position `after`, and at `last` at the latest when it is given."""
+    """All matches are after position `after`, and not after `last` if it is given."""
 
     after: int = 0
     last: int | None = None
@@ -229,7 +228,7 @@ def print_condition(condition: Condition) -> str:
 
 
 def _print(node: Node, within: int) -> str:
-    """The node's text, in parentheses when it binds weaker than its place asks for."""
+    """The node's text, in parentheses when it binds weaker than its context needs."""
     strength, text = _strength_and_text(node)
     return text if strength >= within else f"({text})"
 

@@ -1,13 +1,12 @@
-"""What compiled conditions call at run time: payloads, kinds, arithmetic, patterns. [CH-4]
+"""Run-time functions of compiled conditions: payloads, kinds, arithmetic, LIKE, XML paths. [CH-4]
 
 Null is None; a value that cannot be calculated is null, never an exception.
 
-Fields of XML payloads by a path of local names, no schema needed. [CH-4]
-
-`data.order.item[1].price.@currency`: the root element, its second `item` (the first without a
-number), within it the first `price`, of that an attribute. Namespaces are not looked at. A value is
-the text within an element, without the space around it; what kind it is, the other side of the
-comparison tells: beside a number it is a number, if it reads like one.
+XML payloads are addressed by local names, without a schema: `data.order.item[1].price.@currency` is
+the root element, its second `item` (the first without a number), within it the first `price`, of
+that an attribute. Namespaces are ignored. A value is the text of an element without surrounding
+space; it takes the kind of the other side of the comparison: compared with a number it is a number,
+if it reads like one.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def compare(operator: str, left: Any, right: Any) -> bool | None:
-    """True, false or unknown (None): two values of which neither is known beforehand."""
+    """True, false or unknown (None): two values of unknown kind."""
     if left is None or right is None:
         return None
     same = type(left) is type(right) or (type(left) in NUMBERS and type(right) in NUMBERS)
@@ -93,7 +92,7 @@ def compare(operator: str, left: Any, right: Any) -> bool | None:
 
 
 class _Piece:
-    """What stands between two `%` of a pattern: characters, and None for each `_`."""
+    """The part between two `%` of a pattern: characters, and None for each `_`."""
 
     def __init__(self, characters: Sequence[str | None]) -> None:
         self.length = len(characters)
@@ -109,14 +108,14 @@ class _Piece:
         self._expression = re.compile(written, re.DOTALL) if self.is_mixed else None
 
     def stands_at(self, text: str, place: int) -> bool:
-        """Whether the text reads like this from a place on; it is long enough."""
+        """Whether the piece matches at an offset; the text is long enough."""
         place += self._before
         if self._expression is None:
             return text.startswith(self._text, place)
         return self._expression.match(text, place) is not None
 
     def end_in(self, text: str, place: int, end: int) -> int:
-        """Where the first occurrence ends that lies between two places; -1 for none.
+        """The end of the first occurrence between two offsets; -1 for none.
 
         Without `_` between letters the cost is that of `str.find`, linear in the text.
         """
@@ -132,11 +131,11 @@ class _Piece:
 
 
 def like_test(pattern: str, escape: str) -> Test:
-    """A function that tells whether a text fits.
+    """A function that tests texts against a LIKE pattern.
 
-    The pattern is cut at its `%`: pieces are looked for one after the other, each as early as
-    possible, so nothing is tried twice. The cost is linear in the text; only for pieces with `_`
-    between letters it is also multiplied by their length, which `mixed_characters` counts.
+    The pattern is cut at its `%`; each piece is searched for as early as possible, so nothing is
+    tried twice. The cost is linear in the text; only for pieces with `_` between letters it is
+    multiplied by their length, which `mixed_characters` counts.
     """
     pieces = _pieces(pattern, escape)
     first, middle, last = pieces[0], pieces[1:-1], pieces[-1]
@@ -160,7 +159,8 @@ def like_test(pattern: str, escape: str) -> Test:
 
 
 def mixed_characters(pattern: str, escape: str) -> int:
-    """Characters of those pieces of a LIKE pattern that are searched for with `_` between letters.
+    """Characters of those pieces of a LIKE pattern that are searched for with `_`
+    between letters.
 
     >>> mixed_characters("%a_b%", ""), mixed_characters("%__ab__%", ""), mixed_characters("a_b", "")
     (3, 0, 0)
@@ -204,7 +204,7 @@ def _is_xml_type(content_type: str) -> bool:
 
 
 def xml_text(data: bytes) -> str | None:
-    """The document as it came; null when the payload is no text."""
+    """The document text; null when the payload is no text."""
     text = decode_payload(data)
     return text if type(text) is str else None
 
@@ -275,7 +275,7 @@ def _texts(node: XmlNode) -> list[str]:
 
 
 def as_number(value: str | None) -> Any:
-    """A number if it reads like one; otherwise as it is, and so of another kind."""
+    """A number if it reads like one; otherwise unchanged, and so of another kind."""
     if value is None or not _NUMBER.match(value.strip()):
         return value
     number = int(value) if _WHOLE.match(value.strip()) else float(value)
@@ -283,7 +283,7 @@ def as_number(value: str | None) -> Any:
 
 
 def as_boolean(value: str | None) -> Any:
-    """A truth value if it reads like one; otherwise as it is."""
+    """A truth value if it reads like one; otherwise unchanged."""
     return value if value is None else _TRUTHS.get(value.strip(), value)
 
 
@@ -293,7 +293,7 @@ def as_text(value: str | None) -> Any:
 
 
 def compare_two(operator: str, left: str | None, right: str | None) -> bool | None:
-    """Two values of XML: as numbers when both read like numbers, otherwise as texts."""
+    """Compares two XML values: as numbers when both read like numbers, otherwise as texts."""
     numbers = as_number(left), as_number(right)
     if not any(isinstance(number, str) for number in numbers):
         return compare(operator, *numbers)
