@@ -1,7 +1,5 @@
 """A channel: a named, durable, ordered log of events with an append side and a read side. [CH-1,
 CH-6]
-
-A stretch of a channel, however large its events are. [CH-1]
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from rapport.core.packed_events import Carried
 
 
 class AppendResult(msgspec.Struct, frozen=True):
-    """What append did: `positions[i]` of the i-th event (that of the first copy when it was a
-    duplicate; 0 when a publisher's own count told so and the first copy is no longer known).
+    """The result of an append: `positions[i]` of the i-th event (of the first copy for a duplicate;
+    0 when its sequence number marks it as old and the first copy is no longer known).
     """
 
     positions: tuple[int, ...]
@@ -55,28 +53,28 @@ class HeaderlessReader(Protocol):
     """A channel that can leave headers out where they are not needed."""
 
     async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
-        """Like `read_after`, without headers; empty when they matter, or are in memory anyway:
-        then read whole ones.
+        """Like `read_after`, without headers; empty when headers matter, or the events are cached:
+        then use `read_after`.
         """
 
 
 @runtime_checkable
 class GapReader(Protocol):
-    """A channel that tells what of a stretch it could not read."""
+    """A channel that knows which positions of a range it could not read."""
 
     def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
-        """The positions after `after` and up to `through` that should be there and could not be
-        read, in order. To be asked after reading them.
+        """Unreadable positions after `after` and up to `through`, in order. Call it after reading
+        them.
         """
 
 
 def gaps_between(channel: Channel, after: int, through: int) -> Sequence[Gap]:
-    """The gaps of a stretch that was read from a channel; none from one that cannot tell."""
+    """The unreadable positions of a range that was read; none from a channel without GapReader."""
     return channel.gaps_between(after, through) if isinstance(channel, GapReader) else ()
 
 
 class PackedRange(msgspec.Struct, frozen=True, gc=False):
-    """What is carried for packed events at consecutive positions that came in together."""
+    """Carried payloads of packed events at consecutive positions that were appended together."""
 
     first: int
     last: int
@@ -90,15 +88,15 @@ class PackedRange(msgspec.Struct, frozen=True, gc=False):
 
 
 class PackedReader(Protocol):
-    """A channel that knows for a moment what the makers of packed events carry along."""
+    """A channel that keeps the carried payloads of packed events for a moment."""
 
     def read_packed_after(self, position: int, *, limit: int) -> PackedRange | None:
-        """What is carried for packed events right after a position, up to `limit` of them; None
-        when they are others, or it is known no more: then `read_after` has them.
+        """The carried payloads of packed events right after a position, up to `limit` of them; None
+        when there are none: then use `read_after`.
         """
 
     def let_packed_go(self, stretch: PackedRange) -> None:
-        """Nobody else will ask for what is carried: it need not stay in memory."""
+        """Releases carried payloads: no other reader needs them."""
 
     def unpacked_after(self, position: int, *, limit: int) -> int:
         """How many events to read after a position: up to the next for which something is carried,
@@ -107,22 +105,22 @@ class PackedReader(Protocol):
 
 
 class Subscription(Protocol):
-    """A named reader's durable place in a channel, with a state that moves together with it."""
+    """A named reader's durable cursor in a channel, with a state that moves together with it."""
 
     channel: str
     reader: str
     position: int
     """The last committed position; 0 before the first commit."""
     state: bytes
-    """What the reader saved with its last commit; empty before."""
+    """The state of the last commit; empty before."""
 
     async def next_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None
     ) -> list[StoredEvent]:
-        """Events after the last batch handed out; waits until there is one or the time-out passed
+        """Events after the last batch returned; waits until there is one or the time-out passed
         (then empty).
 
-        Goes on in memory without a commit; a new subscription starts again after the committed
+        Continues in memory without a commit; a new subscription starts again after the committed
         position.
         """
 
@@ -149,7 +147,7 @@ class Channels(Protocol):
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> Subscription:
-        """The reader's place in the channel, kept under its name; new ones start at the first or
+        """The reader's cursor in the channel, stored under its name; new ones start at the first or
         the next event.
         """
 
@@ -157,14 +155,14 @@ class Channels(Protocol):
         """Every (channel, event) with this id, by index; for explaining, not for hot paths."""
 
     async def close(self) -> None:
-        """Waits for appends under way, then closes the stores."""
+        """Waits for pending appends, then closes the stores."""
 
 
 async def pages_of(
     channel: Channel, after: int, *, limit: int, last: int | None = None
 ) -> AsyncIterator[list[StoredEvent]]:
     """The events after a position, at most `limit` of them and none beyond `last`, in portions of
-    bounded size; what is not there any more is passed over.
+    bounded size; missing events are skipped.
     """
     left = limit
     while last is None or after < last:

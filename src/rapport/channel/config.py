@@ -1,4 +1,4 @@
-"""What a site says of its channels: where they are kept, how long, what is indexed. [CH-13, CH-14]
+"""The `[channels]` table of a site: stores, retention, indexes, push, scripts. [CH-13, CH-14]
 
 ```toml
 [channels]                    # for every channel
@@ -6,15 +6,15 @@ log = "embedded"              # embedded, postgres or nats
 records = "embedded"          # embedded or postgres
 postgres = "env:RAPPORT_PG"   # where, as a secret: env:NAME or file:PATH
 nats = "env:RAPPORT_NATS"
-channels_per_identity = 1000  # channels that one identity of [access] may begin
+channels_per_identity = 1000  # channels that one identity of [access] may create
 
 [channels."raw.*"]            # an exact name wins over the longest pattern, that over [channels]
-keep_for = "30 days"          # the oldest go when no named reader waits for them
+keep_for = "30 days"          # older events are trimmed once all named readers have read them
 keep_bytes = 2_000_000_000
-keep_hard = false             # true: they go even so
-ttl = "1h"                    # given to nobody after that; "0s" = given out once
-index = ["subject", "data.room"]   # fields that queries look up instead of reading everything
-export = true                 # closed segments become Parquet files in the lake; none goes before
+keep_hard = false             # true: trimmed in any case
+ttl = "1h"                    # not delivered after that; "0s" = delivered once
+index = ["subject", "data.room"]   # fields with an index for queries
+export = true                 # closed segments become Parquet files before they are trimmed
 
 [channels.scripts]            # for queries of the kind "script"
 busy = "scripts/busy.py:busy"
@@ -45,35 +45,35 @@ _STORE_KEYS = ("records", "postgres", "nats", "push_to", "push_secret", "channel
 
 
 class ChannelRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for the channels of a name or pattern; None = as the next wider rule says."""
+    """Rules for the channels of a name or pattern; None = as in the next wider rule."""
 
     pattern: str = "*"
     log: str | None = None
     keep_for_ms: int | None = None
-    """Age after which events may be let go; 0 = never."""
+    """Age after which events may be trimmed; 0 = never."""
     keep_bytes: int | None = None
-    """Bytes of log after which the oldest may be let go; 0 = never."""
+    """Bytes of log above which the oldest events may be trimmed; 0 = never."""
     keep_hard: bool | None = None
-    """Whether the limits also hold for what a named reader has not read yet."""
+    """Whether the limits also apply to events that a named reader has not read yet."""
     ttl_ms: int | None = None
-    """Time to live from receiving on: 0 = until it was given out once, -1 = as long as kept."""
+    """Time to live since arrival: 0 = until delivered once, -1 = as long as stored."""
     index: tuple[str, ...] | None = None
-    """Fields that queries find by index: `subject`, `type`, `data.room.name` and the like."""
+    """Fields with an index for queries: `subject`, `type`, `data.room.name` and the like."""
     interceptors: tuple[str, ...] | None = None
     signed: str | None = None
-    """`required`: every event that comes in at a door carries a good signature of a key in
-    `[access.keys]`; `checked`: those that carry one of a known key are what was signed.
+    """`required`: every event received by an endpoint carries a valid signature of a key in
+    `[access.keys]`; `checked`: a signature of a known key must be valid.
     """
     export: bool | None = None
-    """Whether a running node writes what is closed to the lake; retention waits for that."""
+    """Whether a running node exports closed pieces to the lake; retention waits for that."""
 
     @property
     def lives_ms(self) -> int:
-        """The time to live in force; -1 where no rule says one."""
+        """The time to live in force; -1 without a rule."""
         return -1 if self.ttl_ms is None else self.ttl_ms
 
     def over(self, wider: ChannelRules) -> ChannelRules:
-        """These rules, with what they leave open from wider ones."""
+        """These rules, with missing values from wider ones."""
         chosen = {
             name: getattr(wider, name) if getattr(self, name) is None else getattr(self, name)
             for name in self.__struct_fields__
@@ -91,7 +91,7 @@ class ChannelsConfig(msgspec.Struct, frozen=True, kw_only=True):
     push_to: tuple[str, ...] = ()
     """Addresses that subscribers may have messages pushed to; see push/addresses.py."""
     push_secret: str = ""
-    """Signs what is pushed; named as a secret. Empty: it is not signed."""
+    """Signs pushed bodies; named as a secret. Empty: no signature."""
     channels_per_identity: int = CHANNELS_PER_IDENTITY
     """Channels that one identity may begin."""
     scripts: dict[str, str] = {}
@@ -100,7 +100,7 @@ class ChannelsConfig(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[ChannelRules, ...] = ()
 
     def rules_for(self, name: str) -> ChannelRules:
-        """What holds for one channel: the exact name, over longer patterns, over all channels."""
+        """The rules of one channel: the exact name, over longer patterns, over all channels."""
         found = [rule for rule in self.rules if fnmatchcase(name, rule.pattern)]
         merged = self.common
         for rule in sorted(found, key=lambda rule: (rule.pattern == name, len(rule.pattern))):
@@ -109,7 +109,7 @@ class ChannelsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def channels_from_site(file: TomlFile) -> tuple[ChannelsConfig, list[Problem]]:
-    """What `[channels]` says, and all its problems; never raises for a wrong site."""
+    """The `[channels]` table, and all its problems; never raises for a wrong site."""
     problems: list[Problem] = []
     section = file.section("channels")
     patterns = dict(section.sections())

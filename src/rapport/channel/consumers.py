@@ -1,11 +1,11 @@
-"""The loop around a handler: read, hand over, commit; set aside what breaks it. [CH-9, CH-14]
+"""Handler loops on a channel: read, handle, commit; retries and dead letters. [CH-9, CH-14]
 
-Guarantees by name: how often a handler meets an event when things break. [CH-9]
+`serve` feeds a batch handler at least once. `serve_with` feeds an event handler under a guarantee:
 
 best-effort    mostly handled: in memory, skips when too far behind
-at-most-once   never twice, perhaps not: the cursor is committed before
+at-most-once   never twice, perhaps not at all: the cursor is committed before
 at-least-once  always, perhaps twice: the cursor is committed after
-exactly-once   one effect: what a handler returns is committed with the cursor, or appended under an
+exactly-once   one effect: the handler's result is committed with the cursor, or appended under an
                id that follows from its cause
 """
 
@@ -47,11 +47,11 @@ from rapport.store.base import Change, Put
 _log = get_logger(__name__)
 
 ATTEMPTS = 3
-"""Failures of a handler on one event before it becomes a dead letter."""
+"""Failures of a handler on one event before it is dead-lettered."""
 
 HandleBatch = Callable[[Sequence[StoredEvent]], Awaitable[bytes | None]]
-"""Handles events and returns the reader's new state, or None to leave it. It may be called again
-with events it has seen (after a failure or a crash): what it emits must have deterministic ids.
+"""Handles events and returns the reader's new state, or None to keep it. It may be called again
+with the same events (after a failure or a crash): events it emits need deterministic ids.
 """
 
 
@@ -65,19 +65,19 @@ async def serve(
     limit: int = 1000,
     from_start: bool = True,
 ) -> None:
-    """Feeds a handler from a channel until it is cancelled; cursor and state are committed after
-    each success.
+    """Feeds a handler from a channel until cancelled; cursor and state are committed after each
+    success.
 
-    A batch that fails is halved until the failing event stands alone; after three failures of its
-    own it goes to `dead_letters` and the ones behind it go on. Only an unavailable log or store
-    stops the loop: it then waits and tries again, since a dead letter could not be written either.
+    A failing batch is halved down to the failing event; after three failures of its own that event
+    goes to `dead_letters` and the next ones follow. Only an unavailable log or store stops the
+    loop: it then waits and retries, since a dead letter could not be written either.
     """
     subscription = await channels.subscribe(channel, reader, from_start=from_start)
     await RetryingConsumer(channels, subscription, handle, clock).run(limit)
 
 
 class RetryingConsumer:
-    """One handler under care: retries, halving, burying, and taking back what was buried."""
+    """Runs one handler: retries, halving, dead-lettering and replays of dead letters."""
 
     def __init__(
         self, channels: Channels, subscription: Subscription, handle: HandleBatch, clock: Clock
@@ -87,7 +87,7 @@ class RetryingConsumer:
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self, limit: int) -> None:
-        """Handles what comes, and dead letters that come back, one after the other."""
+        """Handles new events and replayed dead letters, one after the other."""
         work = [self._follow(limit)]
         if isinstance(self._channels, KeepsRecords):
             work.append(ReplayConsumer(self, self._channels, self._subscription, self._clock).run())
@@ -104,8 +104,8 @@ class RetryingConsumer:
                 await self.handle(batch)
 
     async def handle_again(self, stored: StoredEvent, changes: Sequence[Change]) -> str:
-        """Handles an event out of its turn and commits what comes of it together with `changes`;
-        the error's text when it failed three times.
+        """Handles an event out of order and commits the result together with `changes`; returns the
+        error's text after three failures.
         """
         async with self._one_at_a_time:
             error: Exception | None = None
@@ -116,7 +116,9 @@ class RetryingConsumer:
         return f"{type(error).__name__}: {error}"
 
     async def handle(self, batch: Sequence[StoredEvent]) -> None:
-        """Returns when every event of the batch was handled or buried, and the cursor says so."""
+        """Returns when every event of the batch was handled or dead-lettered, and the cursor is
+        committed.
+        """
         error = await self._try(batch)
         if error is None:
             return
@@ -156,7 +158,9 @@ class RetryingConsumer:
             await self._subscription.commit(position, state)
 
     async def _bury(self, stored: StoredEvent, error: Exception) -> None:
-        """A dead letter whose own handler fails stays where it is: burying it would never end."""
+        """Dead-letters an event. A dead letter whose own handler fails is only skipped: another
+        dead letter would never end.
+        """
         subscription = self._subscription
         while True:
             try:
@@ -172,7 +176,7 @@ class RetryingConsumer:
                     ATTEMPTS,
                 )
                 if isinstance(subscription, LoggedSubscription):
-                    # The reader may have been moved back: a letter that was settled is open again.
+                    # The reader may have been moved back: a settled letter is open again.
                     await subscription.commit(stored.position, changes=(open_again(letter),))
                 else:
                     await subscription.commit(stored.position)
@@ -181,7 +185,7 @@ class RetryingConsumer:
                 await self.wait_out(refusal)
 
     async def wait_out(self, error: StoreUnavailable | ChannelUnavailable) -> None:
-        """Pauses as long as the error asks; raises it when the channels are closed."""
+        """Pauses as long as the error demands; raises it when the channels are closed."""
         if error.code == "channel.closed":
             raise error
         _log.warning("reader waits", reader=self._subscription.reader, error=error.message)
@@ -197,7 +201,7 @@ class RetryingConsumer:
 
 
 class ReplayConsumer:
-    """What comes back to one reader, handled whenever somebody asked for it."""
+    """Handles the replayed dead letters of one reader."""
 
     def __init__(
         self, care: RetryingConsumer, channels: Channels, subscription: Subscription, clock: Clock
@@ -207,8 +211,8 @@ class ReplayConsumer:
         self._subscription, self._clock = subscription, clock
 
     async def run(self) -> None:
-        """Says that this reader takes replays, then takes them until cancelled. Begins again when
-        the log or the store was away: what is to be handled stands in the records.
+        """Registers this reader for replays, then handles them until cancelled. Starts over after
+        an outage of the log or the store: replays are queued in the records.
         """
         while True:
             try:
@@ -221,7 +225,7 @@ class ReplayConsumer:
         await self._apply((Put(TAKERS, taker_key(channel, reader), b"1"),))
         letters = self._channels.channel(DEAD_LETTERS)
         while True:
-            seen = letters.last_position()  # before looking: who asks now is seen the next time
+            seen = letters.last_position()  # before looking, so that later requests are seen
             while waiting := await self._records.look(
                 lambda records: next_replays(records, channel, reader)
             ):
@@ -238,7 +242,7 @@ class ReplayConsumer:
         await self._tell(replay, error)
 
     async def _tell(self, replay: Replay, error: str) -> None:
-        """Records what became of it; a letter that failed again stays open."""
+        """Records the result; a letter that failed again stays open."""
         subject = f"{replay.channel}/{replay.reader}"
         now_ms, tried = self._clock.now_ms(), str(replay.asked_ms)
         kind = FAILED_AGAIN if error else REPLAYED
@@ -265,8 +269,8 @@ MOST_BEHIND = 10_000
 
 
 class Emit(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that a handler wants appended; its source, id, time and cause follow from the event
-    handled, so that emitting it twice is emitting it once.
+    """An event for a handler to append; its source, id, time and cause follow from the handled
+    event, so that a repetition is deduplicated.
     """
 
     channel: str
@@ -277,7 +281,7 @@ class Emit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """What handling one event comes to: the reader's new state (None = as before), and events."""
+    """The effect of handling one event: the reader's new state (None = unchanged), and events."""
 
     state: bytes | None = None
     emits: tuple[Emit, ...] = ()
@@ -285,8 +289,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 NOTHING = Effect()
 Handler = Callable[[StoredEvent, bytes], Awaitable[Effect]]
-"""Handles one event, given the reader's state. For exactly-once it must say everything it does by
-what it returns, and return the same for the same event and state.
+"""Handles one event, given the reader's state. For exactly-once its whole effect must be what it
+returns, and equal for the same event and state.
 """
 
 
@@ -303,9 +307,9 @@ async def serve_with(
 ) -> None:
     """Feeds a handler from a channel under a guarantee until cancelled; see above.
 
-    A handler that raises: best-effort and at-most-once leave the event behind, at-least-once and
-    exactly-once try it three times, then bury it. At-most-once loses up to `limit` events in a
-    crash. Raises UnknownName for a guarantee there is not.
+    When the handler raises, best-effort and at-most-once skip the event, at-least-once and
+    exactly-once try it three times, then dead-letter it. At-most-once loses up to `limit` events in
+    a crash. Raises UnknownName for an unknown guarantee.
     """
     if guarantee not in GUARANTEES:
         raise UnknownName("guarantee", guarantee, GUARANTEES)
@@ -322,7 +326,7 @@ async def serve_with(
 
 
 def emitted(channel: str, reader: str, cause: StoredEvent, emits: Sequence[Emit]) -> list[Event]:
-    """The events that a handler emits because of another; the same again when asked again."""
+    """The events that a handler emits for a cause; deterministic."""
     return [
         make_event(
             source=f"reader:{reader}",
@@ -340,7 +344,7 @@ def emitted(channel: str, reader: str, cause: StoredEvent, emits: Sequence[Emit]
 async def _append(
     channels: Channels, channel: str, reader: str, effects: Sequence[tuple[StoredEvent, Effect]]
 ) -> None:
-    """Appends what handlers emitted, one append per channel."""
+    """Appends emitted events, one append per channel."""
     by_channel: dict[str, list[Event]] = {}
     for stored, effect in effects:
         events = emitted(channel, reader, stored, effect.emits)
@@ -351,8 +355,8 @@ async def _append(
 
 
 class _CommittedHandler:
-    """At least once and exactly once: everything that follows is durable before the cursor moves,
-    and what was done before a crash is recognised when it is done again.
+    """At least once and exactly once: all effects are durable before the cursor moves, and
+    repetitions after a crash are deduplicated.
     """
 
     def __init__(self, channels: Channels, subscription: Subscription, handle: Handler) -> None:
@@ -371,7 +375,7 @@ class _CommittedHandler:
 
 
 class _LenientConsumer:
-    """Handles events one by one; what fails is told and left behind."""
+    """Handles events one by one; failures are logged and skipped."""
 
     def __init__(
         self, channels: Channels, channel: str, reader: str, handle: Handler, clock: Clock
@@ -395,7 +399,7 @@ class _LenientConsumer:
             self.state = effect.state
 
     async def _wait_out(self, error: ChannelUnavailable) -> None:
-        """Pauses as long as the error asks; raises it when the channels are closed."""
+        """Pauses as long as the error demands; raises it when the channels are closed."""
         if error.code == "channel.closed":
             raise error
         _log.warning("reader waits", reader=self._reader, error=error.message)
@@ -403,7 +407,7 @@ class _LenientConsumer:
 
 
 class _BestEffortConsumer(_LenientConsumer):
-    """No cursor: a new start begins anew; whoever is too slow misses some."""
+    """No cursor: a restart begins anew; a reader that is too slow misses events."""
 
     async def run(self, position: int, limit: int) -> None:
         """Follows the channel until cancelled."""

@@ -1,12 +1,9 @@
-"""A dead letter: an event that tells why the handler of another one gave up. [CH-14]
+"""Dead letters: events whose handler gave up, their replay, and their administration. [CH-14]
 
-Dead letters go back to the reader that failed: once, in their order, after the mend. [CH-14]
-
-What is to be handled again stands in the records, by channel, reader and position. A reader under
-care takes it between two batches and strikes it out together with its cursor and state, in one
-transaction: so a replay is done once, whenever the process dies.
-
-Dead letters in the hands of people: listed, shown, sent back, forgotten, each noted. [CH-14]
+Replays are queued in the records, by channel, reader and position. A RetryingConsumer handles them
+between two batches and removes them together with its cursor and state, in one transaction: a
+replay is done once, whenever the process dies. `DeadLetterAdmin` lists, shows, replays and forgets
+letters, each action recorded.
 """
 
 from __future__ import annotations
@@ -41,7 +38,9 @@ _LONGEST_MESSAGE = 2000
 
 
 class LetterFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of a dead letter: whose, where, why. `event` is absent when it would not fit."""
+    """The data of a dead letter: reader, position, error. `event` is absent when
+    it would not fit.
+    """
 
     channel: str
     position: int
@@ -60,7 +59,7 @@ async def bury(
     error: Exception,
     attempts: int,
 ) -> str:
-    """Appends the dead letter and returns its id; doing it again after a crash changes nothing.
+    """Appends the dead letter and returns its id; a repetition after a crash is deduplicated.
     Raises ChannelUnavailable.
     """
     target = channels.channel(DEAD_LETTERS)
@@ -81,8 +80,8 @@ def dead_letter(
     *,
     whole: bool = True,
 ) -> Event:
-    """The dead letter as an event; its id depends only on whose and which event it is. One that was
-    never stored (position 0) is known by its own identity.
+    """The dead letter as an event; its id depends only on reader and event. An event that was never
+    stored (position 0) is identified by its own identity.
     """
     place = (str(stored.position),) if stored.position else (stored.event.source, stored.event.id)
     failure = LetterFailure(
@@ -106,7 +105,7 @@ def dead_letter(
 
 
 def buried_event(letter: Event) -> Event | None:
-    """The event inside a dead letter, to be replayed; None when it was too large for that."""
+    """The event inside a dead letter; None when it was too large."""
     failure: LetterFailure = letter.payload_as(LetterFailure)
     if failure.event is None:
         return None
@@ -135,7 +134,7 @@ def _text(error: Exception) -> str:
 
 
 REPLAYS, STATES, TAKERS = "replays", "dead_letters", "replay_readers"
-"""Tables: what is to be handled again, what became of letters, which readers take replays."""
+"""Tables: queued replays, states of letters, readers that take replays."""
 ASKED = "rapport.channel.dead_letter.replay_asked"
 REPLAYED = "rapport.channel.dead_letter.replayed"
 FAILED_AGAIN = "rapport.channel.dead_letter.failed_again"
@@ -147,17 +146,17 @@ T = TypeVar("T")
 
 @runtime_checkable
 class KeepsRecords(Protocol):
-    """Channels whose records can be looked at and changed: those that replays are kept in."""
+    """Channels with access to their records."""
 
     async def look(self, find: Callable[[RecordStore], T]) -> T:
-        """What is found in the records, looked up where waiting for a disk does no harm."""
+        """Reads records off the loop."""
 
     async def apply(self, changes: Sequence[Change]) -> None:
         """Changes records, all or none; durable when it returns."""
 
 
 class Replay(msgspec.Struct, frozen=True, array_like=True):
-    """One letter on its way back; new fields go at the end with a default."""
+    """One queued replay; new fields go at the end with a default."""
 
     letter: str
     letter_position: int
@@ -168,8 +167,8 @@ class Replay(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> str:
-        """Its place in the queue of its reader: by position, or by that of its letter where the
-        event was never stored.
+        """Its key in the queue of its reader: by position, or by that of its letter when the event
+        was never stored.
         """
         place = f"{self.position:020d}"
         if not self.position:
@@ -183,14 +182,14 @@ def put_replay(replay: Replay) -> Put:
 
 
 def next_replays(records: RecordStore, channel: str, reader: str) -> list[Replay]:
-    """What a reader is to handle again, by position; at most a hundred."""
+    """The next replays of a reader, by position; at most a hundred."""
     prefix = f"{channel}/{reader}/"
     found = records.find(REPLAYS, prefix=prefix, limit=_REPLAYS_AT_ONCE)
     return [msgspec.msgpack.decode(raw, type=Replay) for _key, raw in found]
 
 
 def taker_key(channel: str, reader: str) -> str:
-    """Key under which a reader says that it takes replays."""
+    """Key under which a reader registers for replays."""
     return f"{channel}/{reader}"
 
 
@@ -203,14 +202,14 @@ def settled(replay: Replay, state: str) -> list[Change]:
 
 
 def open_again(letter: str) -> Change:
-    """The change after which a letter that was replayed or forgotten is open: it failed anew."""
+    """The change that reopens a replayed or forgotten letter, as it failed again."""
     return Delete(STATES, letter)
 
 
 def letter_note(
     type: str, letter: str, subject: str, *, time_ms: int, tried: str = "", error: str = ""
 ) -> Event:
-    """The event that records what became of a letter; the same note twice is one."""
+    """The event that records a letter's outcome; a repetition is deduplicated."""
     return make_event(
         source=_SOURCE,
         id=content_id(type, letter, tried),
@@ -225,8 +224,8 @@ def letter_note(
 async def event_of(
     channels: Channels, replay: Replay, *, as_stored: bool = False
 ) -> StoredEvent | None:
-    """The event as its reader is given it from its channel (or as it is stored there), else as it
-    was buried; None when it is nowhere, or hidden from the reader by now.
+    """The event as its reader receives it from its channel (or as it is stored there), else as in
+    the letter; None when it is gone, or hidden from the reader by now.
     """
     found: Sequence[StoredEvent] = ()
     if replay.position:
@@ -246,7 +245,7 @@ async def event_of(
 
 
 async def note(channels: Channels, notes: Sequence[Event]) -> None:
-    """Appends what became of letters to their channel."""
+    """Appends outcomes of letters to their channel."""
     await channels.channel(DEAD_LETTERS).append(notes)
 
 
@@ -259,11 +258,11 @@ class AdminChannels(Channels, KeepsRecords, Protocol):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter and what became of it."""
+    """A dead letter and its state."""
 
     id: str
     position: int
-    """Its place in `dead_letters`."""
+    """Its position in `dead_letters`."""
     received: int
     channel: str
     reader: str
@@ -272,12 +271,12 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     message: str
     state: State
-    """open, waiting (on its way back), replayed or forgotten."""
+    """open, waiting (for its replay), replayed or forgotten."""
     event: dict[str, Any] | None = None
 
 
 class LetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which letters: those of `ids`, or all that fit; what is left empty fits any."""
+    """Selects letters: those of `ids`, or all that match; empty fields match any."""
 
     ids: tuple[str, ...] = ()
     channel: str = ""
@@ -285,17 +284,17 @@ class LetterFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     since_ms: int = 0
     until_ms: int = 2**62
     state: str = "open"
-    """"" = whatever became of them."""
+    """"" = any state."""
 
 
 class DeadLetterAdmin:
-    """The dead letters of a node. Looking reads the channel from its oldest letter on."""
+    """The dead letters of a node. Reads the channel from its oldest letter on."""
 
     def __init__(self, channels: AdminChannels, clock: Clock) -> None:
         self._channels, self._clock = channels, clock
 
     async def letters(self, wanted: LetterFilter, *, limit: int = 100) -> list[DeadLetter]:
-        """The oldest letters that fit, without their events."""
+        """The oldest matching letters, without their events."""
         found: list[DeadLetter] = []
         position = 0
         channel = self._channels.channel(DEAD_LETTERS)
@@ -316,11 +315,11 @@ class DeadLetterAdmin:
     async def replay(
         self, wanted: LetterFilter, *, republish: bool = False, limit: int = 1000
     ) -> list[DeadLetter]:
-        """Sends letters back to the readers that failed, which handle them again in order, once.
+        """Replays letters to the readers that failed, in order, once.
 
-        With `republish` the events are appended to their channels anew, under ids of their own, for
-        all readers: the way for readers that take no letters back.
-        Raises Conflict for a letter that was settled, Unsupported for such a reader.
+        With `republish` the events are appended to their channels again, under new ids, for all
+        readers: for readers that take no replays. Raises Conflict for a settled letter, Unsupported
+        for such a reader.
         """
         letters = await self._chosen(wanted, limit)
         for letter in letters:
@@ -335,7 +334,7 @@ class DeadLetterAdmin:
         return letters
 
     async def forget(self, wanted: LetterFilter, *, limit: int = 1000) -> list[DeadLetter]:
-        """Strikes letters off the list; they stay in their channel as long as it keeps them."""
+        """Removes letters from the list; they stay in their channel as long as it keeps them."""
         letters = [one for one in await self._chosen(wanted, limit) if one.state == "open"]
         await self._settle(letters, "forgotten", FORGOTTEN)
         return letters
@@ -366,7 +365,7 @@ class DeadLetterAdmin:
         now_ms = self._clock.now_ms()
         replays = [_replay(letter, now_ms) for letter in letters]
         await self._channels.apply([put_replay(replay) for replay in replays])
-        # After the records: the note is what wakes the reader.
+        # After the records: the note wakes the reader.
         tried = str(now_ms)
         await note(self._channels, [self._note(ASKED, letter, tried) for letter in letters])
 

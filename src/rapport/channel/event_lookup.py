@@ -1,13 +1,9 @@
-"""Finding the place in a channel by the time events were received. [CH-1]
+"""Finding events by time of arrival, by the beginning of an id, and by their causes. [CH-1, PO-11,
+UX-3, CO-10]
 
-The whole of an id of which people have only the beginning. [PO-11, UX-3]
-
-The chain of causes: from any event back to what was received, by the `cause` headers. [PO-11,
-CO-10]
-
-Every stage appends what it made and names what it made it from, so explaining is walking back
-through the channels. A mediated reading keeps the id of its raw event; the order of stages tells
-the two apart.
+Every stage appends its results and names their cause in a header, so an explanation follows the
+headers back through the channels. A mediated reading keeps the id of its raw event; the order of
+stages distinguishes the two.
 """
 
 from __future__ import annotations
@@ -27,15 +23,15 @@ BACKWARDS_MS = 60_000
 
 @runtime_checkable
 class FoundByTime(Protocol):
-    """A channel that knows better than by trying, such as one of a lake."""
+    """A channel that knows positions by time, such as one of a lake."""
 
     async def position_before(self, received_ms: int) -> int:
         """See `position_before`."""
 
 
 async def position_before(channel: Channel, received_ms: int) -> int:
-    """A position after which everything stands that was received at a time or later; some earlier
-    events may stand there too. Looks at about as many events as the logarithm of what is kept.
+    """A position before everything received at a time or later; some earlier events may follow it
+    too. Reads about as many events as the logarithm of the number stored.
     """
     if isinstance(channel, FoundByTime):
         return await channel.position_before(received_ms)
@@ -44,7 +40,7 @@ async def position_before(channel: Channel, received_ms: int) -> int:
     if first is None or first.received >= wanted:
         return 0
     low, high = first.position, channel.last_position() + 1
-    while high - low > 1:  # the event at `low` came before, everything from `high` on did not
+    while high - low > 1:  # the event at `low` arrived before, everything from `high` on did not
         middle = (low + high) // 2
         found = await channel.read_after(middle - 1, limit=1)
         if found and found[0].received < wanted:
@@ -112,14 +108,14 @@ _STAGES = ("raw", "releases", "events", "quarantine", "detections", "log", "outp
 
 
 class EventFinder(Protocol):
-    """The part of Channels that knows where an event stands."""
+    """Finds the positions of an event by its id."""
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
         """See Channels."""
 
 
 class CauseNode(msgspec.Struct):
-    """An event, where it stands, and what it follows from."""
+    """An event, its position, and its causes."""
 
     channel: str
     position: int
@@ -134,9 +130,9 @@ class CauseNode(msgspec.Struct):
     missing: list[str]
     """Ids named as causes that no channel holds (any more)."""
     interpretation: str = ""
-    """`name@version` of what gave a reading its meaning."""
+    """`name@version` of the interpretation of a reading."""
     found_in: str = ""
-    """`log` or `lake`, where a door says it."""
+    """`log` or `lake`, where the API reports it."""
     history: bool = False
     """It was imported as history, or found with readings that were."""
 
@@ -189,8 +185,8 @@ async def _node(
 async def _one_before(
     channels: EventFinder, cause: str, channel: str, stored: StoredEvent
 ) -> tuple[str, StoredEvent] | None:
-    """The latest stage at or before this one that holds an event with that id, itself excluded; a
-    later one where there is none: what an action appended follows from a detection.
+    """The latest stage at or before this one with an event of that id, itself excluded; a later one
+    if there is none: an event appended by an action follows from a detection.
     """
     found = [
         item
@@ -208,6 +204,6 @@ async def _one_before(
 
 
 def stage_of(channel: str) -> int:
-    """How far along the walk a channel stands; 0 for channels of one's own."""
+    """The stage of a channel in the order of processing; 0 for user channels."""
     head = channel.split(".", 1)[0]
     return _STAGES.index(head) if head in _STAGES else 0

@@ -1,37 +1,27 @@
-"""Links to other nodes, from the site's `[links]`. [CH-11]
+"""Federation: links to other nodes, from the site's `[links]`. [CH-3, CH-11]
 
 ```toml
 [links.bologna]
 url = "https://bologna.example.org:8484"
-token = "file:bologna.token"          # what this node shows there
-receive = ["raw.*", "alarms"]         # channels whose events are taken in from there
-send = ["alarms"]                     # channels whose events are handed over
+token = "file:bologna.token"          # authenticates this node there
+receive = ["raw.*", "alarms"]         # channels whose events are received from there
+send = ["alarms"]                     # channels whose events are sent
 query = "type LIKE 'badge.%'"         # only these, both ways
-rename = { detections = "bologna.detections" }   # kept here under another name
+rename = { detections = "bologna.detections" }   # local name of a received channel
 ```
 
-A neighbour with another root is read as a consumer reads: `interpretation` names one that the
-neighbour declares; what comes in its words is a source here (`rename = { events = "raw.them" }`).
+A neighbour with another canonical model is read like a consumer: `interpretation` names one that
+the neighbour declares; its events are a source here (`rename = { events = "raw.them" }`).
 
-The nodes an event has passed: so that it never runs in circles. Pure. [CH-11]
+The header `hops` of a copy lists the nodes it passed, first the one where it was published:
+`/a1/b2/`. A node requests only events that have not passed itself, and drops others. The list is
+set by nodes; other endpoints drop one that comes from outside.
 
-The header `hops` of a copy lists the nodes it came through, first the one where it was published:
-`/a1/b2/`. A node asks a neighbour only for events that have not passed itself, and drops what has
-all the same. The list is set by nodes; ordinary doors drop one that comes from outside.
-
-The id by which other nodes know this one: made once, kept with the records. [CH-11]
-
-Taking in events from another node: each is stored once, whatever way it came. [CH-11]
-
-A repetition may come any time later, over a link that was cut for a month. So these events are
-compared with the history index of the channel, not only with the latest ones. An event that the
-channel will never take (too large here, not signed as the site wants) is buried with the reason:
-one bad event must not hold up a link.
-
-Where a link stands in a neighbour's channel: which token to ask for next. Pure. [CH-11, CH-3]
-
-The place is saved after the events were appended here. If the node ends in between, the same token
-gives the same events again, and they are dropped as known.
+Each event is stored once, whichever path it took. A repetition may arrive much later, over a link
+that was down for a month, so events are compared with the history index, not only with the dedupe
+window. An event that the channel can never accept (too large, not signed as required) is
+dead-lettered: one bad event must not block a link. A link's position is saved after its events
+were appended; after a kill in between, the same token gives the same events, which are dropped.
 """
 
 from __future__ import annotations
@@ -69,7 +59,7 @@ received under another name, or not at all.
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """What the site says of one neighbour."""
+    """One neighbour in the site file."""
 
     name: str
     url: str
@@ -80,26 +70,26 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     query: str = ""
     rename: dict[str, str] = {}
     interpretation: str = ""
-    """One of the neighbour's, in whose words it is read; empty: as the neighbour keeps it."""
+    """One of the neighbour's interpretations, in which it is read; empty: as stored there."""
 
     def kept_as(self, channel: str) -> str | None:
-        """The channel here that takes in a neighbour's channel; None when it is not received."""
+        """The local channel for a neighbour's channel; None when it is not received."""
         if channel in self.rename:
             return self.rename[channel]
         return channel if is_shared(channel) and _means(channel, self.receive) else None
 
     def is_sent(self, channel: str) -> bool:
-        """Whether the events of a channel here are handed over."""
+        """Whether events of a local channel are sent."""
         return is_shared(channel) and _means(channel, self.send)
 
 
 def is_shared(channel: str) -> bool:
-    """Whether a channel of this name may take in another node's events."""
+    """Whether a channel of this name may receive another node's events."""
     return not _matches(channel, NOT_SHARED)
 
 
 def links_from_site(file: TomlFile) -> tuple[tuple[Link, ...], list[Problem]]:
-    """What `[links]` says, and all its problems; never raises for a wrong site."""
+    """The `[links]` table, and all its problems; never raises for a wrong site."""
     problems: list[Problem] = []
     section = file.section("links")
     Fields(section, problems, known=dict(section.sections()), strict=True)
@@ -159,7 +149,9 @@ def _check(link: Link, fields: Fields) -> None:
 
 
 def _means(name: str, patterns: tuple[str, ...]) -> bool:
-    """No pattern means what lets a neighbour change this node: its name has to be said."""
+    """Whether an entry covers a channel. No pattern covers a channel that lets a neighbour change
+    this node: its exact name is needed.
+    """
     return name in patterns if name in NODE_CHANGING_CHANNELS else _matches(name, patterns)
 
 
@@ -193,13 +185,13 @@ def hops_of(event: Event) -> tuple[str, ...]:
 
 
 def has_passed(event: Event, node: str) -> bool:
-    """Whether the event came through the node."""
+    """Whether the event passed the node."""
     return f"/{node}/" in event.headers.get(HOPS, "")
 
 
 def arrived_from(event: Event, sender: str) -> Event:
-    """The event as the receiver keeps it: one hop longer. What its publisher counted holds only in
-    the channel it was counted in, so that mark is dropped.
+    """The event as the receiver stores it: one hop longer. Sequence numbers count only in their
+    original channel, so that mark is dropped.
     """
     headers = {name: text for name, text in event.headers.items() if name != SEQUENCED_IN}
     headers[HOPS] = f"{event.headers.get(HOPS) or '/'}{sender}/"
@@ -207,7 +199,7 @@ def arrived_from(event: Event, sender: str) -> Event:
 
 
 def wanted_by(receiver: str, query: str) -> str:
-    """The condition under which a neighbour wants events: not passed by it, and its own filter."""
+    """The condition of a neighbour's events: not passed by it, and its own filter."""
     unseen = f"headers.{HOPS} IS NULL OR headers.{HOPS} NOT LIKE '%/{receiver}/%'"
     return f"({unseen}) AND ({query})" if query else unseen
 
@@ -225,28 +217,28 @@ def node_identity(records: RecordStore, fresh: str) -> str:
 
 
 def saved_identity(records: RecordStore) -> str:
-    """The node's id for who only looks; empty before its first start."""
+    """The node's id for read-only access; empty before its first start."""
     return (records.get(_TABLE, _KEY) or b"").decode()
 
 
 Append = Callable[[str, Sequence[Event]], Awaitable[AppendResult]]
 Bury = Callable[[str, str, Event, InvalidInput], Awaitable[None]]
-"""Keeps (channel, sender, event, why) as a dead letter."""
+"""Keeps (channel, sender, event, reason) as a dead letter."""
 
 
 class IdentityFinder(Protocol):
-    """The part of Channels that knows what was stored, however long ago."""
+    """Finds stored events by identity, however old."""
 
     async def holding(self, name: str, events: Sequence[Event]) -> set[tuple[str, str]]:
         """Those identities (source, id) of the events that the channel holds."""
 
 
 class IntakeResult(msgspec.Struct, frozen=True):
-    """What came of one arrival."""
+    """The result of one arrival."""
 
     stored: int
     known: int
-    """Stored before: by this or another way."""
+    """Stored before, over this or another path."""
     passed: int
     """Dropped because they had been here, or had gone too far."""
     refused: int = 0
@@ -254,14 +246,14 @@ class IntakeResult(msgspec.Struct, frozen=True):
 
 
 class LinkReceiver:
-    """The door that links knock at, from either side."""
+    """Receives events from links of either direction."""
 
     def __init__(self, node: str, channels: IdentityFinder, append: Append, bury: Bury) -> None:
         self._node, self._channels = node, channels
         self._append, self._bury = append, bury
 
     async def take_in(self, channel: str, sender: str, events: Sequence[Event]) -> IntakeResult:
-        """Stores what is new; durable when it returns. Raises as append does."""
+        """Stores new events; durable when it returns. Raises as append does."""
         arriving = [
             arrived_from(event, sender)
             for event in events
@@ -291,7 +283,7 @@ class LinkReceiver:
 
 
 def not_passed(stored: Sequence[StoredEvent], neighbour: str) -> list[StoredEvent]:
-    """What may be handed to a neighbour."""
+    """The events that may be sent to a neighbour."""
     return [one for one in stored if not has_passed(one.event, neighbour)]
 
 
@@ -301,18 +293,18 @@ LEASE_MINUTES = 60
 
 
 class LinkPosition(msgspec.Struct, frozen=True):
-    """The token to ask for; `seen` when its events are here and only what follows is wanted."""
+    """The token to request; `seen` when its events are stored and only the next ones are needed."""
 
     query: str
-    """The condition it was begun with: another one begins anew."""
+    """The condition it began with; another one starts over."""
     token: str = ""
     seen: bool = False
     interpretation: str = ""
-    """One of the neighbour's, in whose words the events come."""
+    """One of the neighbour's interpretations, in which the events arrive."""
 
 
 class NeighbourBatch(msgspec.Struct, frozen=True):
-    """What a link needs to know of a neighbour's answer."""
+    """The part of a neighbour's answer that a link uses."""
 
     current_token: str
     next_token: str | None = None
@@ -320,18 +312,18 @@ class NeighbourBatch(msgspec.Struct, frozen=True):
 
 
 def position_for(saved: LinkPosition | None, query: str, interpretation: str = "") -> LinkPosition:
-    """The saved place, or the beginning when there is none or what is asked for has changed."""
+    """The saved position, or the start when there is none or the request has changed."""
     begin = LinkPosition(query, interpretation=interpretation)
     return saved if saved is not None and start_position(saved) == begin else begin
 
 
 def start_position(place: LinkPosition) -> LinkPosition:
-    """The same before anything has come."""
+    """The position before any event."""
     return LinkPosition(place.query, interpretation=place.interpretation)
 
 
 def request_at(place: LinkPosition, *, most: int, wait_ms: int = WAIT_MS) -> dict[str, Any]:
-    """The body of the request to make at a place."""
+    """The body of the request at a position."""
     asked: dict[str, Any] = {
         "max_messages": most,
         "wait_ms": wait_ms,
@@ -344,12 +336,12 @@ def request_at(place: LinkPosition, *, most: int, wait_ms: int = WAIT_MS) -> dic
 
 
 def position_after(place: LinkPosition, received: NeighbourBatch) -> LinkPosition:
-    """The place once the events of an answer are here.
+    """The position once the events of an answer are stored.
 
-    >>> after(LinkPlace("q"), Received("c", "n"))
-    LinkPlace(query='q', token='n', seen=False, interpretation='')
-    >>> after(LinkPlace("q", "c"), Received("c", None))
-    LinkPlace(query='q', token='c', seen=True, interpretation='')
+    >>> position_after(LinkPosition("q"), NeighbourBatch("c", "n"))
+    LinkPosition(query='q', token='n', seen=False, interpretation='')
+    >>> position_after(LinkPosition("q", "c"), NeighbourBatch("c", None))
+    LinkPosition(query='q', token='c', seen=True, interpretation='')
     """
     token, seen = received.next_token, False
     if token is None:

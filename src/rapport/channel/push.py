@@ -1,21 +1,12 @@
-"""Where a node may push to: only where the site says. [CH-2, CH-15]
+"""Push subscriptions: allowed addresses, records, the delivery state machine, signatures,
+subscribers' WSDL. [CH-2, CH-12, CH-13, CH-15]
 
-Whoever may subscribe names an address that the node will call from inside the network; so addresses
-are held against a list of the site's, `[channels] push_to`, empty by default.
-
-Push subscriptions as the records keep them. [CH-2]
-
-Delivering one push subscription: what to do next, and what an outcome changes. [CH-2]
-
-A pure state machine: time and chance are arguments, `node/pushing.py` carries out the steps. Order
-and "at least once" follow from three rules: the set of a token is sent until the receiver has
-taken it; only then the subscription moves on to the next token, durably; a batch is never kept, its
-token gives it again.
-
-Signed bodies of what the node sends by HTTP: an HMAC with a secret that both sides have. [CH-2,
-CH-13]
-
-The subscriber's WSDL: where its sink is. Nothing that it imports is read. [CH-2, CH-12]
+A subscriber names an address that the node calls from inside the network; so addresses are checked
+against the site's list `[channels] push_to`, empty by default. Delivery is a pure state machine:
+time and chance are arguments, `node/pushing.py` carries out the steps. Order and "at least once"
+follow from three rules: the set of a token is sent until the receiver has accepted it; only then
+the subscription moves on to the next token, durably; a batch is never stored, its token gives it
+again. Bodies are signed by an HMAC with a shared secret. Imports of a WSDL are not read.
 """
 
 from __future__ import annotations
@@ -39,8 +30,8 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def check_address(address: str, allowed: Sequence[str]) -> None:
-    """Raises InvalidInput for what is no plain http address, NotAllowed for one that is not on the
-    list.
+    """Raises InvalidInput for anything but a plain http address, NotAllowed for one that is not on
+    the list.
     """
     parts = _split(address)
     if parts is None:
@@ -58,7 +49,8 @@ def check_address(address: str, allowed: Sequence[str]) -> None:
 
 
 def is_entry(entry: str) -> bool:
-    """Whether a text can stand in the list: scheme and host, perhaps port (`*` = any) and path.
+    """Whether a text is a valid entry of the list: scheme and host, perhaps port (`*` = any) and
+    path.
 
     >>> is_entry("http://127.0.0.1:*"), is_entry("https://*.example.org/hooks"), is_entry("*")
     (True, True, False)
@@ -86,7 +78,7 @@ def _is_host(allowed: str, host: str) -> bool:
 
 
 def _is_below(allowed: str, path: str) -> bool:
-    """Whether a path is the allowed one or below it; a path with `..` leads nobody knows where."""
+    """Whether a path is the allowed one or below it; never with `..`."""
     base = allowed.rstrip("/")
     return not base or (
         (path == base or path.startswith(f"{base}/")) and ".." not in path and "%" not in path
@@ -135,14 +127,14 @@ class PushSubscription(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     """The set to be sent, or the one that was (`sent`)."""
     sent: bool
-    """Whether the token's set is over with: what comes next is the set after it."""
+    """Whether the token's set is finished, so that the set after it is next."""
     until_ms: int
     """When the lease runs out."""
     take: bool = False
     """Messages leave the channel once the receiver has them."""
     batches: int = 0
     messages: int = 0
-    """What was received so far."""
+    """Messages received so far."""
 
 
 def load_pushes(records: RecordStore) -> list[PushSubscription]:
@@ -176,7 +168,7 @@ def _decode(key: str, raw: bytes) -> PushSubscription:
 
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 500, 60_000
 MOST_REFUSALS = 5
-"""A batch that the receiver refuses this often for what it is (HTTP 400, 413, 422) is set aside."""
+"""Refusals of a batch itself (HTTP 400, 413, 422) before it is dead-lettered."""
 _MINUTE_MS = 60_000
 
 PushTrouble = Literal["unreachable", "refused", "gone"]
@@ -190,7 +182,7 @@ class PushFailure(msgspec.Struct, frozen=True):
 
 
 class PushDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscription at work. `push` is what is durable; the rest begins anew after a restart."""
+    """A running subscription. `push` is durable; the rest starts over after a restart."""
 
     push: PushSubscription
     failures: int = 0
@@ -202,7 +194,7 @@ class PushDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AwaitMessages(msgspec.Struct, frozen=True):
-    """Ask whether there is a set after the token's, waiting for one."""
+    """Request the set after the token's, waiting for one."""
 
     token: str
     wait_ms: int
@@ -230,7 +222,7 @@ PushStep = AwaitMessages | SendMessages | PausePush | EndPush
 
 
 def next_step(delivery: PushDelivery, now_ms: int, *, longest_wait_ms: int) -> PushStep:
-    """What is to be done now."""
+    """The next step."""
     push = delivery.push
     left_ms = push.until_ms - now_ms
     if left_ms <= 0:
@@ -258,7 +250,7 @@ def after_nothing(delivery: PushDelivery, batch: Batch) -> PushDelivery:
 
 
 def after_sent(delivery: PushDelivery, batch: Batch) -> PushDelivery:
-    """The receiver has the batch (or it was set aside): on to the next."""
+    """The receiver has the batch (or it was dead-lettered): continue with the next."""
     push = delivery.push
     counted = msgspec.structs.replace(
         push, batches=push.batches + 1, messages=push.messages + len(batch.events)
@@ -283,12 +275,12 @@ def after_failure(
 
 
 def is_hopeless(delivery: PushDelivery) -> bool:
-    """Whether the batch is to be set aside, so that those behind it get through."""
+    """Whether the batch is to be dead-lettered, so that the next ones get through."""
     return delivery.refusals >= MOST_REFUSALS
 
 
 def renewed(delivery: PushDelivery, *, until_ms: int, address: str, form: PushForm) -> PushDelivery:
-    """The subscriber asked for more time, perhaps at another address; its place stays."""
+    """The subscriber extended its lease, perhaps at another address; its position stays."""
     push = msgspec.structs.replace(delivery.push, until_ms=until_ms, address=address, form=form)
     return msgspec.structs.replace(delivery, push=push, not_before_ms=0)
 
@@ -305,11 +297,11 @@ def _moved(delivery: PushDelivery, *, token: str, sent: bool) -> PushDelivery:
 
 SIGNATURE = "X-Rapport-Signature"
 TIMED_SIGNATURE = "X-Rapport-Timed-Signature"
-"""Header of webhooks beside the signature of the body alone: it covers the time as well."""
+"""Webhook header beside the signature of the body alone: covers the time as well."""
 SENT_AT = "X-Rapport-Time"
-"""Header: when a pushed body was sent, in milliseconds; part of what is signed."""
+"""Header: when a pushed body was sent, in milliseconds; part of the signed text."""
 FRESH_MS = 300_000
-"""How far apart the clocks of sender and receiver may be, the way included."""
+"""The largest difference between the clocks of sender and receiver, transport included."""
 
 
 def signature(secret: str, body: bytes) -> str:
@@ -332,8 +324,8 @@ def timed_signature(secret: str, body: bytes, now_ms: int) -> str:
 def is_signed(
     secret: str, sent_at: str, given: str, body: bytes, now_ms: int, *, fresh_ms: int = FRESH_MS
 ) -> bool:
-    """For receivers: whether a body came from who has the secret, not long ago. `sent_at` and
-    `given` are the two headers.
+    """For receivers: whether a body was signed with the secret, recently. `sent_at` and `given` are
+    the two headers.
     """
     is_time = sent_at.isascii() and sent_at.isdigit() and len(sent_at) <= 18
     if not is_time or abs(now_ms - int(sent_at)) > fresh_ms:
@@ -380,7 +372,7 @@ def find_sink(document: bytes | str) -> SubscriberSink:
     bindings = {node.attributes.get("name", ""): node for node in _all(root, "binding")}
     ports = [port for service in _all(root, "service") for port in _all(service, "port")]
     sinks = [port for port in ports if _is_sink(bindings.get(_local(port, "binding")))]
-    # A binding that stands in an imported document is not looked for; one port leaves no doubt.
+    # Bindings in imported documents are not searched; a single port is unambiguous.
     chosen = sinks or (ports if len(ports) == 1 and not bindings else [])
     for form, namespace in SOAP_BINDINGS:
         for port in chosen:

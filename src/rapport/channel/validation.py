@@ -1,7 +1,4 @@
-"""What may enter a channel: names, sizes, types; checked per batch, which is cheap. [CH-1]
-
-Channels that the node keeps for itself. [CH-15]
-"""
+"""Checks of channel names, reader names and events; reserved channels of the node. [CH-1, CH-15]"""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from rapport.core.packed_events import PackedEvents
 from rapport.core.usual_events import KNOWN_SOUND
 
 MAX_DATA_BYTES = 1024 * 1024
-"""Largest data of one event, unless the channel says otherwise."""
+"""Largest data of one event, unless the channel sets another limit."""
 LARGEST_DATA_BYTES = 32 * 1024 * 1024
-"""What a channel may say at most: one event must fit into one block of the log."""
+"""Largest limit of a channel: one event must fit into one block of the log."""
 MAX_HEADER_CHARACTERS = 64 * 1024
 """Most characters in all header names and values of one event."""
 
@@ -56,7 +53,7 @@ def check_read_range(position: int, limit: int) -> None:
 
 
 def snapshot_events(events: Sequence[Event]) -> tuple[Event, ...]:
-    """The events of now, whatever becomes of the caller's list; checked ones stay checked."""
+    """An immutable copy of the caller's events; already checked types are returned as they are."""
     return events if type(events) in KNOWN_SOUND else tuple(events)  # type: ignore[return-value]
 
 
@@ -64,8 +61,8 @@ def check_events(events: Sequence[Event], max_data_bytes: int) -> int:
     """Bytes of data and headers in all events; raises InvalidInput or TooLarge naming the first
     event at fault.
 
-    The whole batch is checked by a few joins; only when one of them objects is each event looked
-    at. What is known to be sound is not checked again, but for its size.
+    The whole batch is checked by a few joins; each event is examined only if one of them fails.
+    Events known to be sound are checked only for their size.
     """
     try:
         if isinstance(events, PackedEvents):
@@ -81,7 +78,7 @@ def check_events(events: Sequence[Event], max_data_bytes: int) -> int:
 
 
 class _CheckFailed(Exception):
-    """The quick check objects; the slow one will say to what."""
+    """The fast check failed; the slow one finds the fault."""
 
 
 def _check_together(events: Sequence[Event], max_data_bytes: int) -> int:
@@ -135,7 +132,7 @@ def _check_headers(event: Event) -> None:
 
 
 def _check_one(event: Event, index: int, max_data_bytes: int) -> None:
-    """Raises the error that fits; says nothing when the event is sound."""
+    """Raises the matching error for a faulty event."""
     try:
         check_envelope(event)
         if type(event.data) is not bytes or type(event.time) is not int:
@@ -164,7 +161,7 @@ def _check_one(event: Event, index: int, max_data_bytes: int) -> None:
 
 
 SUMMARIES = "overlay.summaries"
-"""What the node's broker and ensemble node did, a line a minute from each."""
+"""Summaries of the node's broker and ensemble node, one per minute each."""
 NODE_CHANNELS = (
     "auth",
     "context.audit",
@@ -187,26 +184,26 @@ NODE_CHANNELS = (
 )
 """Their events are acted on, or mean something only where they arose."""
 NODE_CHANGING_CHANNELS = ("interpretations",)
-"""Those of the shared ones whose events change the node that takes them in: no pattern of a link
-means them, and who hands them over needs the right to change the node.
+"""Shared channels whose events change the receiving node: no pattern of a link covers them, and
+sending them needs the right to change the node.
 """
 _SHARED = ("context", "events", "knowledge", *NODE_CHANGING_CHANNELS)
-"""Appended to by the node alone as well, but neighbours may hand theirs over."""
+"""Appended to by the node alone, but neighbours may send theirs."""
 READER_PREFIX = "intercept."
-"""Before the names of readers that are interceptors; no identity has such a name, as what they read
-passes no interceptor.
+"""Prefix of reader names of interceptors; no identity has such a name, as their reads pass no
+interceptor.
 """
 OUTPUT = "output."
 """Before the names of channels in which deliveries wait for their adapter."""
 REQUEST = "request."
-"""Before the names of channels in which pull adapters are asked to look."""
+"""Prefix of channels with requests to pull adapters."""
 
 
 def is_node_channel(channel: str) -> bool:
-    """Nobody else appends to it, not even a neighbour."""
+    """Whether only the node itself appends to it, not even a neighbour."""
     return channel in NODE_CHANNELS or channel.startswith((OUTPUT, REQUEST))
 
 
 def is_reserved(channel: str) -> bool:
-    """No publisher appends to it, whatever rights it has."""
+    """Whether no publisher may append to it, whatever its rights."""
     return channel in _SHARED or is_node_channel(channel)

@@ -67,14 +67,14 @@ def test_packed_or_not_the_log_is_the_same(given_groups):
     async def run() -> None:
         plain, mixed = open_memory(ManualClock(NOON)), open_memory(ManualClock(NOON))
         as_events = [[[event(n) for n in numbers] for _, numbers in one] for one in given_groups]
-        as_given = [
+        delivered_events = [
             [
                 pack(numbers) if is_packed else [event(n) for n in numbers]
                 for is_packed, numbers in g
             ]
             for g in given_groups
         ]
-        assert await appended(plain, as_events) == await appended(mixed, as_given)
+        assert await appended(plain, as_events) == await appended(mixed, delivered_events)
         before = await plain.channel("c").read_after(0)
         assert await mixed.channel("c").read_after(0) == before
         await asyncio.gather(plain.close(), mixed.close())

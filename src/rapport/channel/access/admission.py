@@ -1,14 +1,10 @@
-"""Tokens that show who a caller is: read from files or environment, kept as digests only. [CH-15]
+"""Access control of a running node: tokens, rates, rights. [CH-15]
 
-A token is random and has at least 128 bits, so its SHA-256 cannot be turned back by trying: slow
-hashes (argon2) protect secrets that people choose, and would cost every request milliseconds.
-
-How fast an identity may go: token buckets as pure state machines, time is an argument. [CH-15]
-
-A bucket may run into debt: a batch larger than what is left passes whole and the next one waits
-until the debt is paid. So no batch is too large to ever pass, and on average the rate holds.
-
-Access in force on a running node: tokens read, rights and rates ready to be asked. [CH-15]
+A token is random and has at least 128 bits, so its SHA-256 cannot be inverted by trying: slow
+hashes (argon2) protect secrets that people choose, and would cost every request milliseconds. Rates
+are token buckets (pure; time is an argument). A bucket may run into debt: a batch larger than the
+rest passes whole and the next one waits until the debt is paid. So every batch can pass, and on
+average the rate holds.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from rapport.kernel.settings import read_secret
 from rapport.kernel.toml import TomlFile
 
 LEAST_CHARACTERS = 22
-"""128 bits in base64; what is shorter can have been thought of by a person."""
+"""128 bits in base64; shorter ones may be guessable."""
 _MOST_CHARACTERS = 512
 _NEW_BYTES = 32
 
@@ -57,7 +53,7 @@ def check_token(token: str, *, whose: str) -> None:
 
 
 class TokenDirectory:
-    """Whose token is whose. Holds digests; no token can be read from it."""
+    """Identities by token. Holds digests only."""
 
     def __init__(self, digests: Mapping[bytes, str] | None = None) -> None:
         self._digests = dict(digests or {})
@@ -66,13 +62,11 @@ class TokenDirectory:
         return len(self._digests)
 
     def __repr__(self) -> str:
-        return f"TokenBook({len(self)} tokens)"
+        return f"TokenDirectory({len(self)} tokens)"
 
     def find(self, token: str) -> str | None:
-        """The identity whose token this is.
-
-        The time it takes tells nothing about the tokens: only digests are compared, and nobody can
-        choose a token so that its digest comes near to another's.
+        """The identity of a token. Timing reveals nothing about tokens: only digests are compared,
+        and a token cannot be chosen so that its digest is close to another's.
         """
         return self._digests.get(_digest(token))
 
@@ -116,12 +110,14 @@ def _digest(token: str) -> bytes:
 
 FAILURES_AT_ONCE = 20
 FAILURES_PER_SECOND = 1
-"""Failed attempts that an address is told about one by one; beyond them it is told to wait."""
+"""Failed attempts per address that are answered individually; above that the
+address has to wait.
+"""
 _MOST_ADDRESSES = 10_000
 
 
 class Bucket(msgspec.Struct):
-    """What is left of an allowance at a time, in thousandths of an event."""
+    """The rest of an allowance at a time, in thousandths of an event."""
 
     level: int
     at_ms: int
@@ -147,7 +143,7 @@ def take(bucket: Bucket, count: int, *, rate: int, burst: int, now_ms: int) -> i
 
 
 class Rates:
-    """The allowances of the identities that have a `rate`; all others go as fast as they like."""
+    """The allowances of identities with a `rate`; others are unlimited."""
 
     def __init__(self, rates: Mapping[str, int]) -> None:
         self._rates = dict(rates)
@@ -169,7 +165,7 @@ class Rates:
 
 
 class FailedAttempts:
-    """Failures to show who one is, per address; bounded, the longest unseen is forgotten first."""
+    """Failed authentications per address; bounded, the least recent is forgotten first."""
 
     def __init__(self, most_addresses: int = _MOST_ADDRESSES) -> None:
         self._most = most_addresses
@@ -192,7 +188,7 @@ class FailedAttempts:
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may come in, what each may do, and how fast."""
+    """Identities, their rights and rates."""
 
     access: Access
     rights: Rights
@@ -200,11 +196,11 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     rates: Rates
 
     def identify(self, token: str) -> str | None:
-        """Whose token this is; None for nobody's."""
+        """The identity of a token; None for an unknown one."""
         return self.tokens.find(token)
 
     def is_closed(self) -> bool:
-        """Whether callers have to show who they are."""
+        """Whether callers have to authenticate."""
         return len(self.tokens) > 0
 
     def with_node_token(self, token: str) -> Admission:
@@ -225,7 +221,7 @@ def open_admission(access: Access, directory: Path) -> Admission:
 
 
 def load_access(file: TomlFile) -> Access:
-    """What `[access]` says; raises SiteError with all that is wrong."""
+    """The `[access]` table; raises SiteError with all problems."""
     access, problems = access_from_site(file)
     errors = [problem for problem in problems if problem.severity == "error"]
     if errors:
@@ -300,4 +296,4 @@ def _token_problems(file: TomlFile, directory: Path, name: str, place: str) -> l
 
 
 OPEN_TO_ALL = open_admission(Access(), Path())
-"""The admission of a node without `[access]`: who is on this machine may everything."""
+"""The admission of a node without `[access]`: local callers have every right."""

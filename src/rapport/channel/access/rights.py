@@ -1,30 +1,26 @@
-"""Who may append to, read from and take from which channel, and who may change the node. [CH-15]
-
-Who a site knows and what each may do: the `[access]` table. [CH-15, CH-18]
+"""Identities and their rights: the `[access]` table, and quotas of channels. [CH-15, CH-18]
 
 ```toml
 [access]
-sign = true                             # the node signs what it makes
+sign = true                             # the node signs its own events
 
 [access.gateway]
 token = "file:secrets/gateway.token"    # or env:NAME; tokens = [...] while they are exchanged
 publish = ["raw.*"]
 subscribe = ["detections", "jobs"]
-take = ["jobs"]                         # beside subscribe: what it takes is gone for all others
-rate = 1000                             # events a second
+take = ["jobs"]                         # besides subscribe: taken messages are gone for others
+rate = 1000                             # events per second
 admin = false
 
-[access.local]                          # callers on loopback without a token; nothing without it
+[access.local]                          # callers on loopback without a token; no rights without it
 subscribe = ["*"]
 
-[access.keys]                           # public keys of those who sign
+[access.keys]                           # public keys of signers
 gateway = "file:gateway.pub"            # PEM or base64
 ```
 
-How many channels an identity may begin. [CH-15]
-
-A channel begins with its first event. Who began it is kept in the records once that event is on
-disk; channels that the node itself makes, and those from before this was kept, count for nobody.
+A channel begins with its first event. Its creator is recorded once that event is on disk; channels
+of the node itself, and those older than this record, count for no identity's quota.
 """
 
 from __future__ import annotations
@@ -48,13 +44,13 @@ Right = Literal["publish", "subscribe", "take"]
 _VERBS: dict[Right, str] = {"publish": "append to", "subscribe": "read", "take": "take from"}
 
 LOCAL = "local"
-"""The identity of who needs no proof: a caller on loopback while the site names no identities, or
-one that `[access.local]` lets in.
+"""The identity of unauthenticated local callers: on loopback while the site names no identities, or
+as `[access.local]` allows.
 """
 NODE = "node"
-"""The identity of who shows the node's own token (`[node] token_file`): it may everything."""
+"""The identity of the node's own token (`[node] token_file`); has every right."""
 NOBODY = "nobody"
-"""The identity of who showed none, at a door that asks for none; it has no rights, ever."""
+"""The identity of unauthenticated callers of public endpoints; has no rights, ever."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,9 +59,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     take: tuple[str, ...] = ()
-    """What is taken is gone for all others, so reading alone does not give this right."""
+    """A taken message is gone for all others, so `subscribe` does not include this right."""
     admin: bool = False
-    """Whether it may change the node: interpretations, policies, interceptors, links, dead letters,
+    """The right to change the node: interpretations, policies, interceptors, links, dead letters,
     forgetting.
     """
 
@@ -75,8 +71,8 @@ _NOTHING = Grant()
 
 
 class Rights:
-    """The grants in force; who is not named may nothing. To append to a channel whose events change
-    the node takes the right to change it, too, at whatever door.
+    """The grants in force; unnamed identities have no rights. Appending to a channel whose events
+    change the node needs the `admin` right too, at every endpoint.
     """
 
     def __init__(self, grants: Mapping[str, Grant]) -> None:
@@ -121,7 +117,7 @@ class Rights:
             )
 
     def grants(self) -> dict[str, Grant]:
-        """All identities and what they may, by name."""
+        """All identities and their grants, by name."""
         return dict(sorted(self._grants.items()))
 
 
@@ -140,7 +136,7 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True):
     grant: Grant
     tokens: tuple[str, ...] = ()
     rate: int = 0
-    """Events a second; 0 = as fast as it likes."""
+    """Events per second; 0 = unlimited."""
 
 
 class KeyConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,12 +156,12 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     sign: bool = False
 
     def rights(self) -> Rights:
-        """What each may. While no identity is named, who is on this machine may everything."""
+        """The rights of each identity. While none is named, local callers have every right."""
         named = {name: one.grant for name, one in self.identities.items()}
         return Rights({**(named or {LOCAL: EVERYTHING}), NODE: EVERYTHING})
 
     def knows_local(self) -> bool:
-        """Whether the site says what callers without a token may do."""
+        """Whether the site grants rights to callers without a token."""
         return LOCAL in self.identities
 
     def token_places(self) -> Iterator[tuple[str, str]]:
@@ -180,9 +176,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def access_from_site(file: TomlFile) -> tuple[Access, list[Problem]]:
-    """What `[access]` says, and all its problems; never raises for a wrong site.
-
-    Reads no secret: whether they are there is for the node's start to say.
+    """The `[access]` table, and all its problems; never raises for a wrong site. Reads no secrets:
+    the node's start checks them.
     """
     problems: list[Problem] = []
     section = file.section("access")
@@ -201,7 +196,7 @@ def access_from_site(file: TomlFile) -> tuple[Access, list[Problem]]:
 
 
 def check_identity_name(name: str) -> None:
-    """Raises InvalidInput for what cannot be the name of an identity with a token."""
+    """Raises InvalidInput for an invalid name of an identity with a token."""
     is_taken = name in (NODE, NOBODY, LOCAL, KEYS, SIGN) or name.startswith(READER_PREFIX)
     if is_taken or not _NAME.match(name):
         raise InvalidInput(
@@ -316,20 +311,20 @@ def _key(table: Fields, name: str, value: Any) -> KeyConfig | None:
 
 
 CHANNELS_PER_IDENTITY = 1_000
-"""Unless `[channels] channels_per_identity` says otherwise."""
+"""Default of `[channels] channels_per_identity`."""
 _TABLE = "channels_begun"
 _PAGE = 1_000
 T = TypeVar("T")
 
 
 class KnownChannels(Protocol):
-    """What a quota needs of the channels."""
+    """The channels as a quota uses them."""
 
     def holds(self, name: str) -> bool:
         """Whether a channel has, or ever had, events."""
 
     async def look(self, find: Callable[[RecordStore], T]) -> T:
-        """What is found in the records."""
+        """Reads records."""
 
     async def apply(self, changes: Sequence[Change]) -> None:
         """Changes records, all or none; durable when it returns."""

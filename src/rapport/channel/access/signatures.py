@@ -1,9 +1,8 @@
-"""Signatures on the way: checked at the door, kept by readings, looked at afterwards. [CH-18]
+"""Event signatures: checked on arrival, kept by readings, verified afterwards; the node's own keys
+and signing. [CH-18]
 
-What a node makes is signed with its key on the way into the log; only headers are added, so ids
-and data stay what they are. [CH-18]
-
-The keys of a site: those it declares, and the node's own, made when it first signs. [CH-18]
+The node signs its own events on the way into the log; only headers are added, so ids and data stay
+the same. Its key is made when it first signs.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ from rapport.kernel.signing import (
 )
 
 REQUIRED, CHECKED = "required", "checked"
-"""What `[channels.X] signed` may say; see declared.ChannelRules."""
+"""Values of `[channels.X] signed`; see config.ChannelRules."""
 _IN_A_THREAD = 8
 """From so many events on they are checked off the event loop."""
 _MOST_PROOFS = 500
 _REMEMBERED = 4_096
-"""Channels; callers may name as many as they like, also such that cannot be."""
+"""Most cached channels; callers may name any number, also invalid ones."""
 
 _HINTS = {
     "unsigned": "sign with Publisher(..., sign_with=KEY), and declare the key in [access.keys]",
@@ -60,16 +59,16 @@ _CODES = {
 
 
 class SignatureCheck:
-    """What channels demand of the signatures of events that come in through a door."""
+    """Checks the signatures of received events as channels demand."""
 
     def __init__(self, keys: KeyRing, demanded: Callable[[str], str | None]) -> None:
-        """`demanded` says of a channel REQUIRED, CHECKED or None; the answer is remembered."""
+        """`demanded` returns REQUIRED, CHECKED or None for a channel; the result is cached."""
         self.keys = keys
         self._demanded = lru_cache(_REMEMBERED)(demanded)
 
     async def check(self, channel: str, events: Sequence[Event]) -> None:
-        """Raises InvalidInput naming the first event that may not come in; costs nothing for
-        channels that demand nothing.
+        """Raises InvalidInput naming the first event with a bad signature; free for channels
+        without a demand.
         """
         demand = self._demanded(channel)
         if demand is None:
@@ -95,8 +94,8 @@ def check_signatures(events: Sequence[Event], keys: KeyRing, demand: str) -> Non
 
 
 def sign_readings(key: SigningKey, keys: KeyRing) -> Callable[[Event, Event], Event]:
-    """What a node does with each (reading, raw event): notes what the raw event's signature is
-    worth, and signs what it made of it.
+    """For each (reading, raw event): records the verdict on the raw event's signature, and signs
+    the reading.
     """
 
     def sign(reading: Event, raw: Event) -> Event:
@@ -108,7 +107,7 @@ def sign_readings(key: SigningKey, keys: KeyRing) -> Callable[[Event, Event], Ev
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """One event on the way, and what its signature is worth."""
+    """One event of a chain of causes, and the verdict on its signature."""
 
     channel: str
     position: int
@@ -117,11 +116,11 @@ class Proof(msgspec.Struct, frozen=True):
     source: str
     verdict: Verdict
     said: str
-    """For a signed reading: what the node found of the raw event when it read it."""
+    """For a signed reading: the node's verdict on the raw event at that time."""
 
 
 async def proofs_of(channels: Channels, event_id: str, keys: KeyRing) -> list[Proof]:
-    """The event and all it follows from, what was received first; raises UnknownName."""
+    """The event and its causes, first received first; raises UnknownName."""
     found: dict[tuple[str, int], StoredEvent] = {}
     asked: set[str] = set()
     waiting = [event_id]
@@ -154,15 +153,15 @@ def _proof(channel: str, stored: StoredEvent, keys: KeyRing) -> Proof:
 
 
 class OwnSigner:
-    """Signs what this node makes: all of its own channels, and what its interceptors changed.
+    """Signs the node's own events: all of its own channels, and events changed by its interceptors.
 
-    Deterministic, so what is appended again after a crash has the same bytes. About 0.04 ms each.
+    Deterministic: an event appended again after a crash has the same bytes. About 0.04 ms each.
     """
 
     def __init__(self, key: SigningKey, keys: KeyRing) -> None:
         self._key = key
         self.changed = sign_readings(key, keys)
-        """Given (what was made, the event it was made of)."""
+        """Signs (what was made, the event it was made of)."""
 
     async def sign(self, channel: str, events: Sequence[Event]) -> Sequence[Event]:
         """The events as they go into the log of a channel: those made here are signed, those of
@@ -175,7 +174,7 @@ class OwnSigner:
     async def sign_all(
         self, events: Sequence[Event], *, neighbours: bool = False
     ) -> Sequence[Event]:
-        """Signs what carries no signature; with `neighbours` only what came over no link."""
+        """Signs unsigned events; with `neighbours` only those that came over no link."""
         if len(events) < _IN_A_THREAD:
             return self._signed(events, neighbours)
         return await asyncio.to_thread(self._signed, events, neighbours)
@@ -190,7 +189,7 @@ class OwnSigner:
 
 
 def is_changed(made: Event, given: Event) -> bool:
-    """Whether a signature of what was given would not cover what was made of it."""
+    """Whether the original's signature would not cover the result."""
     return made is not given and canonical_form(made) != canonical_form(given)
 
 

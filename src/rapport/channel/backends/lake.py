@@ -1,21 +1,11 @@
-"""The files of one channel in the lake, read by position and by the time of receiving. [CH-16,
-PI-3]
-
-Names tell positions, folders tell days, footers tell both for each row group: what is asked for is
-read, and little else. Compaction may exchange files meanwhile; then they are listed anew.
-
-At which positions an id stands in a lake: an index of sorted ids beside it, and a look through
-what came since. [CH-16, PO-11]
-
-Derived from the files, so it can be deleted at any time; a damaged part is made anew. A part covers
-all positions of a channel from one to another, whatever files they lie in, so compaction does not
-touch it.
-
-The channels of a lake: what was exported, read only, with positions and times as in the log.
+"""The channels of a lake: exported events, read only, with positions and times as in the log.
 [CH-16, PI-3, PO-11]
 
-Needs neither Spark nor the log. Raises Corrupt, which names the file, where a damaged file may hold
-what is asked for; what surely lies in others is still given.
+Needs neither Spark nor the log. `ChannelFiles` reads one channel's Parquet files: names contain
+positions, folders days, footers both for each row group, so little more than the requested rows is
+read. Compaction may replace files meanwhile; then they are listed again. `LakeIds` is an index of
+sorted ids beside the lake, derived from the files: it can be deleted at any time, and a damaged
+part is rebuilt. Raises Corrupt, naming the file, where a damaged file may hold requested events.
 """
 
 from __future__ import annotations
@@ -55,9 +45,9 @@ Positions = npt.NDArray[np.int64]
 _RANGE = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
 _DAY = re.compile(r"day=(-?\d{4}-\d\d-\d\d)\Z")
 _ANY_DAY = "9999-99-99"
-"""Of files that lie elsewhere: they may hold what was received on any day."""
+"""Day of files in unknown folders: they may hold any day."""
 _MOST_BYTES = 256 * 1024 * 1024
-"""Of row groups kept in memory; each is what one export wrote at once, or less."""
+"""Most bytes of cached row groups."""
 _MOST_SORTED = 64
 _MOST_LISTINGS = 3
 _FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, EOFError, KeyError)
@@ -85,17 +75,15 @@ class RowGroup(msgspec.Struct, frozen=True, order=True):
 
 
 class ChannelFiles:
-    """One channel's files. Not for several threads at once.
-
-    A damaged file is remembered in `damaged`, and raises Corrupt only where what it holds was asked
-    for.
+    """One channel's files. Not thread-safe. A damaged file is remembered in `damaged`, and raises
+    Corrupt only where its content is requested.
     """
 
     def __init__(
         self, folder: Path, limit: int | None, look_up: Callable[[], None] | None = None
     ) -> None:
-        """`limit`: the last position that is whole; later ones may still be on the way. `look_up`
-        is called before each footer and row group that is read, and may raise.
+        """`limit`: the last complete position; later ones may still be written. `look_up` is called
+        before each footer and row group that is read, and may raise.
         """
         self._folder, self._limit, self._look_up = folder, limit, look_up
         self.damaged: dict[str, Corrupt] = {}
@@ -220,7 +208,7 @@ class ChannelFiles:
     # --- files ---
 
     def steadily(self, work: Callable[[], T]) -> T:
-        """Does work on files that somebody may exchange meanwhile."""
+        """Runs work on files that compaction may replace meanwhile."""
         for _ in range(_MOST_LISTINGS):
             try:
                 return work()
@@ -297,7 +285,7 @@ def _listed(folder: Path) -> Iterator[LakeFile]:
         day = next((found[1] for part in path.parts if (found := _DAY.match(part))), _ANY_DAY)
         if named is not None:
             yield LakeFile(int(named[1]), int(named[2]), str(path), day)
-        else:  # of other names only the footer tells
+        else:  # files with other names: only the footer knows
             yield LakeFile(0, 2**62, str(path), day)
 
 
@@ -318,7 +306,7 @@ def _row_groups(file: LakeFile) -> list[RowGroup]:
 
 
 def _taken(table: pa.Table, rows: Positions) -> pa.Table:
-    """Some rows; a slice, which copies nothing, where they stand together."""
+    """Some rows; a slice, which copies nothing, where they are adjacent."""
     if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and np.all(np.diff(rows) == 1):
         return table.slice(int(rows[0]), len(rows))
     return table.take(pa.array(rows))
@@ -334,7 +322,7 @@ WORTH_INDEXING = 200_000
 """So many events that are in no part yet are worth one; fewer are looked through."""
 _MOST_IN_PART = 2_000_000
 _ROWS = 8_192
-"""Ids of a row group: what one look reads."""
+"""Ids of a row group: the unit of reading."""
 _ID_COLUMNS = ("id", "position")
 _NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
 _log = get_logger(__name__)
@@ -358,11 +346,11 @@ class LakeIds:
         self._worth = worth_indexing
         self._parts: dict[str, list[_Part]] = {}
         self._recent: dict[str, tuple[int, pa.Table]] = {}
-        """By channel what is in no part: the position it goes on from, ids and positions."""
+        """By channel, unindexed ids: the position they continue from, ids and positions."""
         self._is_writable = True
 
     def positions(self, channel: str, files: ChannelFiles, id: str) -> list[int]:
-        """Where the id stands in a channel, in order; a damaged file is passed over."""
+        """The positions of the id in a channel, in order; damaged files are skipped."""
         found: set[int] = set()
         for part in self._covering(channel, files):
             try:
@@ -377,7 +365,7 @@ class LakeIds:
         return sorted(found)
 
     def forget(self, channel: str) -> None:
-        """Looks at the folder anew when next asked."""
+        """Lists the folder again at the next call."""
         self._parts.pop(channel, None)
         self._recent.pop(channel, None)
 
@@ -409,7 +397,7 @@ class LakeIds:
         covered = parts[-1].last if parts else 0
         groups = sorted(files.groups_after(covered))
         if sum(group.rows for group in groups) < self._worth or files.damaged:
-            return  # what a damaged file holds must not be taken for indexed
+            return  # the content of a damaged file must not count as indexed
         tables: list[pa.Table] = []
         rows = 0
         for place, group in enumerate(groups):
@@ -469,7 +457,7 @@ class LakeIds:
 
 def _looked_up(part: _Part, id: str) -> list[int]:
     """The positions of an id in a part."""
-    # An id may stand in several row groups that follow on each other.
+    # An id may occur in several consecutive row groups.
     wanted = range(bisect_left(part.greatest, id), bisect_right(part.least, id))
     if not wanted:
         return []
@@ -501,10 +489,10 @@ _CHANNEL = "channel="
 
 
 class ThreadRunner(Protocol):
-    """Where files are read: in a thread beside the loop."""
+    """Runs file reads in a thread."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """What `work` returns or raises."""
+        """Returns or raises as `work` does."""
 
 
 def open_lake(
@@ -522,7 +510,7 @@ def open_lake(
 
 
 class LakeChannels:
-    """See Channels; whatever would write is refused with Unsupported."""
+    """See Channels; writes are refused with Unsupported."""
 
     def __init__(
         self,
@@ -532,8 +520,8 @@ class LakeChannels:
         aside: ThreadRunner = asyncio.to_thread,
         look_up: Callable[[], None] | None = None,
     ) -> None:
-        """`look_up` is called before each row group that is read, in the reading thread: what it
-        raises ends the reading there.
+        """`look_up` is called before each row group that is read, in the reading thread; an
+        exception of it ends the read.
         """
         self.directory = directory
         self._aside, self._look_up = aside, look_up
@@ -549,7 +537,7 @@ class LakeChannels:
         return LakeChannel(name, self)
 
     def names(self) -> list[str]:
-        """See Channels. The first call lists all files; what comes later is not shown."""
+        """See Channels. The first call lists all files; later files are not shown."""
         if self._names is None:
             folders = (self.directory / BRONZE).glob(f"{_CHANNEL}*")
             names = sorted(folder.name.removeprefix(_CHANNEL) for folder in folders)
@@ -559,15 +547,16 @@ class LakeChannels:
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> Subscription:
-        """Refused: nothing comes to a lake's channel that a reader could wait for."""
+        """Refused: a lake's channel does not grow while it is open."""
         raise Unsupported("a subscription", "a lake", hint="use read_after")
 
     async def find_event(
         self, event_id: str, *, among: Collection[str] | None = None
     ) -> list[tuple[str, StoredEvent]]:
-        """See Channels; `among`: only these channels are looked at. The first question builds an
-        index beside a large lake: about a second for a million events. Raises Corrupt when it is
-        not found and a damaged file may hold it.
+        """See Channels; `among`: only these channels.
+
+        The first call builds an index beside a large lake: about a second for a million events.
+        Raises Corrupt when it is not found and a damaged file may hold it.
         """
         return await self._aside(partial(self._find, event_id, among))
 
@@ -604,7 +593,7 @@ class LakeChannels:
         return await self._aside(work)
 
     def position_before(self, name: str, received_ms: int) -> int:
-        """A position after which all stands that was received at a time or later."""
+        """A position before everything received at a time or later."""
         with self._turn:
             return self.files(name).position_before(received_ms)
 

@@ -1,6 +1,5 @@
-"""Channels in a directory: segment files for the log, SQLite for the rest. [CH-13]
-
-Channels in memory: tests, and channels that need not outlive the process. [CH-13]
+"""Channels in memory, and in a directory: segment files for the log, SQLite for
+the rest. [CH-13]
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def open_embedded(
 
     Blocks while the last segment of each log is checked: at most `segment_bytes` per log after a
     crash, next to nothing after a clean close. Raises StoreUnavailable when another process writes
-    it or the disk refuses.
+    it or the disk fails.
     """
     try:
         make_private_directory(directory)

@@ -1,6 +1,4 @@
-"""A log with its lake behind it: what the log has let go of is read from the lake. [CH-16,
-PO-11]
-"""
+"""A log with its lake: events that the log has trimmed are read from the lake. [CH-16, PO-11]"""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ class LakeRange(msgspec.Struct, frozen=True):
 
 
 class LogAndLake:
-    """See Channels; reading only. `was_needed` says whether something came from the lake, `found`
-    what came from where.
-    """
+    """See Channels; read-only. `was_needed`: whether events came from the lake; `found`: which."""
 
     def __init__(self, log: Channels, lake: LakeChannels) -> None:
         self._log, self.lake = log, lake
@@ -55,8 +51,8 @@ class LogAndLake:
         raise Unsupported("a subscription", "a log with its lake", hint="use read_after")
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
-        """See Channels. The lake is asked only about channels that have let something go; raises
-        Corrupt when only a damaged file of it may hold the event.
+        """See Channels. The lake is searched only for channels with trimmed events; raises Corrupt
+        when only a damaged file of it may hold the event.
         """
         in_log = await self._log.find_event(event_id)
         for name, stored in in_log:
@@ -70,7 +66,7 @@ class LogAndLake:
         except Corrupt:
             if not in_log:
                 raise
-            return in_log  # `lake.damaged` tells
+            return in_log  # `lake.damaged` names it
         gone = [(name, one) for name, one in in_lake if (name, one.position) not in known]
         for name, stored in gone:
             self.note(name, "lake", (stored,))
@@ -81,7 +77,7 @@ class LogAndLake:
         await self.lake.close()
 
     def found(self) -> list[LakeRange]:
-        """What was read from where so far, by channel."""
+        """The ranges read so far, by channel."""
         return [self._found[key] for key in sorted(self._found)]
 
     def note(self, name: str, where: Where, events: Sequence[StoredEvent]) -> None:
@@ -96,8 +92,8 @@ class LogAndLake:
         self._found[name, where] = LakeRange(name, where, first, last)
 
     async def oldest_in_log(self, name: str, *, anew: bool = False) -> int:
-        """The oldest position that the log still has; one behind its end when it has none. Looked
-        at once, unless `anew`.
+        """The oldest position in the log; one past its end when it is empty.
+        Cached unless `anew`.
         """
         known = self._oldest.get(name)
         if known is None or anew:
@@ -115,7 +111,7 @@ class LogAndLakeChannel:
         self.name, self._log, self._both = name, log, both
 
     async def append(self, events: Sequence[Event]) -> AppendResult:
-        """Refused: publish through a door of the node that writes."""
+        """Refused: publish to the node that writes."""
         raise Unsupported("appending", "a log with its lake", hint="use rapport publish")
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
@@ -131,10 +127,10 @@ class LogAndLakeChannel:
             ):
                 self._both.note(self.name, "log", in_log)
                 return found + in_log
-            # The log has let go of more since: once more, then from the lake.
+            # The log was trimmed meanwhile: once more, then from the lake.
 
     async def _from_lake(self, position: int, first: int, limit: int) -> list[StoredEvent]:
-        """What stands after a position and before what the log begins with."""
+        """Events after a position and before the log's first one."""
         if position + 1 >= first:
             return []
         kept = await self._both.lake.channel(self.name).read_after(position, limit=limit)
@@ -143,7 +139,7 @@ class LogAndLakeChannel:
         return found
 
     def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
-        """See GapReading; those of the log."""
+        """See GapReader; those of the log."""
         return gaps_between(self._log, after, through)
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
@@ -162,5 +158,5 @@ class LogAndLakeChannel:
 
 
 def lake_ranges_text(found: Iterable[LakeRange]) -> str:
-    """What came from the lake, in a few words; empty when nothing did."""
+    """The ranges that came from the lake as a short text; empty without any."""
     return ", ".join(str(one) for one in found if one.where == "lake")

@@ -1,8 +1,8 @@
 """Moving a channel from one store to another, every position kept. [CH-13]
 
-The steps: note the move, copy, compare, let the new place count, remove the old copy, forget the
-note. Each is durable before the next begins and may be done again, so a move that was killed
-between or within any of them goes on when it is started again.
+The steps: note the move, copy, compare, switch to the new store, remove the old copy, delete the
+note. Each is durable before the next begins and can be repeated, so a killed move continues when it
+is started again.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from rapport.store.routed import PLACEMENTS
 from rapport.store.side_logs import taken_log
 
 MOVES = "moves"
-"""Table of the record store: channel -> the move that is under way, or the copy left behind."""
+"""Table of the record store: channel -> the running move, or the copy left behind."""
 _RECORDS_AT_ONCE = 20_000
 _BYTES_AT_ONCE = 4 * 1024 * 1024
 
 Step = Literal["noted", "copied", "compared", "switched", "removed", "done"]
 Told = Callable[[Step | int], None]
-"""Told of each step when it is over, and of each position that has been copied."""
+"""Receives each finished step, and each copied position."""
 
 
 class MoveNote(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a move; new fields go at the end with a default."""
+    """The stored note of a move; new fields go at the end with a default."""
 
     source: str
     target: str
@@ -39,8 +39,8 @@ class MoveNote(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MoveResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a move did: the positions that are now in `target`, and a digest of all that was copied
-    (empty when nothing was).
+    """The result of a move: the positions now in `target`, and a digest of the copied events (empty
+    when nothing was copied).
     """
 
     channel: str
@@ -65,11 +65,11 @@ class ChannelMover:
     def move(
         self, name: str, target: str, *, keep: bool = False, told: Told = lambda _: None
     ) -> MoveResult:
-        """Moves a channel, or goes on with a move that was cut short; the old copy is removed
-        unless `keep`. A channel that is there already is left alone.
+        """Moves a channel, or continues an interrupted move; the old copy is removed unless `keep`.
+        A channel that is there already is left alone.
 
         Raises UnknownName (no such channel), Conflict (the target holds another log of this name),
-        Corrupt (the copy is not the same; it is then removed), StoreUnavailable.
+        Corrupt (the copy differs; it is then removed), StoreUnavailable.
         """
         self._finish_removal(name, told)
         home, digest = self._place_of(name), ""
@@ -108,7 +108,7 @@ class ChannelMover:
         return digest
 
     def _finish_removal(self, name: str, told: Told) -> None:
-        """Removes the copy that a move left behind, if one did."""
+        """Removes the copy that an earlier move left behind."""
         note = self._note(name)
         if note is not None and note.state == "removing":
             self._stores[note.source].remove(taken_log(name))
@@ -117,8 +117,8 @@ class ChannelMover:
             self._records.delete(MOVES, name)
 
     def _check_free(self, name: str, home: str, target: str) -> None:
-        """What the target holds of this name must be a copy of ours: begun by this move, or kept
-        by an earlier one.
+        """Checks that a log of this name in the target is a copy of ours: begun by this move, or
+        kept by an earlier one.
         """
         if self._stores[target].last_position(name) == 0:
             return
@@ -156,7 +156,7 @@ def _encode(note: MoveNote) -> bytes:
 
 
 def _copy(name: str, source: LogStore, target: MovableLogStore, told: Told) -> None:
-    """Appends to the target what it lacks, at the same positions; goes on where it ended."""
+    """Appends missing events to the target, at the same positions; resumable."""
     last = source.last_position(name)
     reached = target.last_position(name)
     first = source.first_position(name)
@@ -167,7 +167,7 @@ def _copy(name: str, source: LogStore, target: MovableLogStore, told: Told) -> N
         blocks = source.read_after(name, reached, max_records=_RECORDS_AT_ONCE)
         for group in _groups(blocks, reached):
             if group[0].first > reached + 1:
-                target.skip_to(name, group[0].first)  # what was damaged there stays away
+                target.skip_to(name, group[0].first)  # damaged blocks are not copied
             target.restore(name, group)
             reached = group[-1].last
             told(reached)
@@ -177,7 +177,7 @@ def _copy(name: str, source: LogStore, target: MovableLogStore, told: Told) -> N
 
 
 def _groups(blocks: Sequence[Block], after: int) -> Iterator[list[Block]]:
-    """The blocks behind a position as neighbours that are written together."""
+    """The blocks behind a position, adjacent ones in groups that are written together."""
     group: list[Block] = []
     size = 0
     for block in blocks:
@@ -192,7 +192,7 @@ def _groups(blocks: Sequence[Block], after: int) -> Iterator[list[Block]]:
 
 
 def _rest(block: Block, after: int) -> Block:
-    """The part of a block that stands behind a position."""
+    """The part of a block behind a position."""
     events = decode_block(block.body)[after - block.first + 1 :]
     return Block(after + 1, len(events), block.received, encode_block(events))
 
@@ -201,9 +201,8 @@ def _rest(block: Block, after: int) -> Block:
 
 
 def digest_of(log: LogStore, name: str, after: int) -> str:
-    """A digest over every event behind a position: where it stands, when it came, what it is.
-
-    Stores may cut blocks differently; the digest does not notice.
+    """A digest over every event behind a position, with position and arrival. Independent of block
+    boundaries.
     """
     digest = hashlib.blake2b(digest_size=16)
     last = log.last_position(name)

@@ -1,6 +1,5 @@
-"""Queries on channels in PostgreSQL: conditions are evaluated where events are. [CH-4, CH-13]
-
-Channels in a PostgreSQL database, which several processes may share. [CH-13]
+"""Channels in a PostgreSQL database, which several processes may share; it evaluates conditions
+itself. [CH-4, CH-13]
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _NEAR = 256
 
 
 class PostgresFinder:
-    """See Finder. `indexed` says which fields of a channel are declared as indexed: their indexes
-    are made in the background from the first query on, and used when they are complete.
+    """See Finder. `indexed` returns the indexed fields of a channel: their indexes are made in the
+    background from the first query on, and used when complete.
     """
 
     def __init__(self, store: PostgresLogStore, indexed: Callable[[str], Sequence[str]]) -> None:
@@ -52,7 +51,7 @@ class PostgresFinder:
         limit: int,
         read: int | None = None,
     ) -> IndexMatches | None:
-        """See Finder; what PostgreSQL refuses to evaluate is read instead. Events come with their
+        """See Finder; reads the log where PostgreSQL refuses to evaluate. Events come with their
         positions, so all of them are read.
         """
         condition = to_sql(query)
@@ -100,7 +99,7 @@ def open_postgres(
     """Opens the channels in one schema of a database; makes its tables on first use.
 
     Keeps at most 5 connections for the log, 4 for the records and one to listen. Raises
-    StoreUnavailable when the server cannot be reached, Unsupported for a database we cannot use.
+    StoreUnavailable when the server cannot be reached, Unsupported for an unusable database.
     """
     with ExitStack() as undo:
         log = PostgresLogStore(dsn, schema=schema, size=_READERS + 1)

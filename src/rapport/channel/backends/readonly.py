@@ -25,7 +25,7 @@ from rapport.store.segments.tailing import SegmentLogReader
 
 _LOOK_EVERY_MS = 100
 _PASSED_AT_ONCE = 1_000
-"""Events past their time that are read at once, however few are asked for."""
+"""Expired events read at once, however few are requested."""
 
 TtlRule = Callable[[str], int]
 """The time to live of a channel's events in ms; -1 = as long as possible."""
@@ -44,8 +44,8 @@ def open_readonly(directory: Path, clock: Clock, ttl_rule: TtlRule = no_ttl) -> 
 
 
 class ReadOnlyChannels:
-    """See Channels; whatever would write is refused with Unsupported. What is past its time to live
-    is given to nobody here either.
+    """See Channels; writes are refused with Unsupported. Expired events are not returned here
+    either.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ReadOnlyChannels:
 
     @property
     def log(self) -> LogReader:
-        """The logs behind the channels, for who reads whole blocks."""
+        """The underlying logs, for readers of whole blocks."""
         return self._log
 
     def channel(self, name: str) -> ReadOnlyChannel:
@@ -75,7 +75,7 @@ class ReadOnlyChannels:
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> LoggedSubscription:
-        """Refused: a durable place in a channel is the writing process's to keep."""
+        """Refused: only the writing process stores cursors."""
         raise Unsupported("a subscription", "a read-only log", hint="use read_after")
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
@@ -110,7 +110,7 @@ class ReadOnlyChannel:
         """After the first position and up to the second all are past their time."""
 
     async def append(self, events: Sequence[Event]) -> AppendResult:
-        """Refused: publish through a door of the node that writes."""
+        """Refused: publish to the node that writes."""
         raise Unsupported("appending", "a read-only log", hint="use rapport publish")
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
@@ -154,7 +154,7 @@ class ReadOnlyChannel:
         """See Channel; looks ten times a second."""
         passed_from, passed_to = self._passed
         if passed_from <= position < passed_to:
-            position = passed_to  # nobody is given what stands there: it is not waited for
+            position = passed_to  # nothing there is delivered, so it is not waited for
         waited = 0
         while await asyncio.to_thread(self.last_position) <= position:
             if timeout_ms is not None and waited >= timeout_ms:

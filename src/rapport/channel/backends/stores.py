@@ -1,12 +1,8 @@
-"""The address of NATS as a site names it, and the store there. [CH-13]
+"""Opening the channels of a site: which stores, by the site's `[channels]`. [CH-13, UX-3]
 
-Opening the channels that a site declares: which stores, by the site's `[channels]`. [CH-13]
-
-A site that keeps everything embedded gets just that. Otherwise each log lives in one of several
-stores, by a placement kept in the records; the embedded one is always among them, because its lock
-says that one process runs the site.
-
-Whether the stores that a site declares can be reached, for `rapport doctor`. [CH-13, UX-3]
+A site that keeps everything embedded gets just that. Otherwise each log is in one of several
+stores, by a placement in the records; the embedded store is always among them, because its lock
+ensures that one process runs the site. `reach_store` checks a store for `rapport doctor`.
 """
 
 from __future__ import annotations
@@ -100,7 +96,7 @@ POSTGRES, NATS = "postgres", "nats"
 _READERS = 4
 _RECORDS = "records.sqlite"
 _SCHEMA = "rapport"
-"""Where the tables are in a database of PostgreSQL, unless its address says otherwise."""
+"""Default schema of the tables in PostgreSQL."""
 
 
 def open_channels(
@@ -111,10 +107,10 @@ def open_channels(
     site: Path,
     segment_bytes: int,
 ) -> LoggedChannels:
-    """The site's channels; `site` is where secret files named in `declared` are looked for.
+    """The site's channels; `site` is the directory of secret files named in `declared`.
 
     Raises StoreUnavailable when a store cannot be reached or another process writes it,
-    InvalidInput when the site does not say where a store is or a script cannot be loaded.
+    InvalidInput when a store's address is missing or a script cannot be loaded.
     """
     scripts = load_scripts(declared.scripts, site)
     channels = _open(directory, clock, declared, site=site, segment_bytes=segment_bytes)
@@ -156,9 +152,8 @@ def _open(
 def open_reading(
     directory: Path, clock: Clock, declared: ChannelsConfig, *, site: Path
 ) -> ReadOnlyChannels:
-    """The site's channels for reading only, beside a node that writes them or without one.
-
-    Raises UnknownName when there are none yet.
+    """The site's channels for reading only, with or without a running node. Raises UnknownName when
+    there are none yet.
     """
     if not directory.is_dir():
         raise UnknownName("log directory", str(directory), code="channel.no_log")
@@ -184,7 +179,7 @@ def open_reading(
 
 
 def read_identity(directory: Path, declared: ChannelsConfig, *, site: Path) -> str:
-    """The id of the site's node, beside it or without it; empty before its first start."""
+    """The id of the site's node, running or not; empty before its first start."""
     if declared.records == EMBEDDED and not (directory / _RECORDS).is_file():
         return ""
     records = _open_records(directory, declared, site)
@@ -197,7 +192,7 @@ def read_identity(directory: Path, declared: ChannelsConfig, *, site: Path) -> s
 def read_interceptors(
     directory: Path, declared: ChannelsConfig, *, site: Path
 ) -> list[InterceptorSpec]:
-    """The interceptors that the site's node keeps, beside it or without it."""
+    """The stored interceptors of the site's node, running or not."""
     if declared.records == EMBEDDED and not (directory / _RECORDS).is_file():
         return []
     records = _open_records(directory, declared, site)
@@ -241,14 +236,14 @@ class Stores:
         return self.logs[name]
 
     def placements(self) -> Placements:
-        """Where each log lives; what the directory holds already stays there."""
+        """The store of each log; logs in the directory stay there."""
         placements = Placements(self.records, lambda log: _wanted(self._declared, log))
         held = [log for log in self.embedded.logs() if self.embedded.last_position(log)]
         placements.adopt(EMBEDDED, held)
         return placements
 
     def routed(self) -> RoutedLogStore:
-        """All logs as one store; warns of those that are kept elsewhere than the site says."""
+        """All logs as one store; warns of those that are not where the site places them."""
         placements = self.placements()
         placements.tell_differences()
         return RoutedLogStore(self.logs, placements)
@@ -267,7 +262,7 @@ class Stores:
 
 
 class StoreIndexes(msgspec.Struct):
-    """What finds events by id and by condition."""
+    """Indexes by id and by condition."""
 
     history: HistoryIndex
     fields: FieldIndex | None = None
@@ -275,9 +270,7 @@ class StoreIndexes(msgspec.Struct):
 
 
 def _indexes(directory: Path, stores: Stores) -> StoreIndexes:
-    """PostgreSQL is its own index of what it holds; of other logs indexes are kept in the directory
-    and fed from them, wherever they are.
-    """
+    """PostgreSQL indexes its own logs; for other logs indexes are kept in the directory."""
     in_use = stores.in_use()
     finder: Callable[[Callable[[str], Sequence[str]]], Finder] | None = None
     if POSTGRES in in_use:
@@ -297,7 +290,7 @@ def _indexes(directory: Path, stores: Stores) -> StoreIndexes:
 
 
 def open_store(name: str, declared: ChannelsConfig, site: Path) -> LogStore:
-    """A store that is not embedded; raises InvalidInput when the site does not say where it is."""
+    """A store that is not embedded; raises InvalidInput when its address is missing."""
     address = store_address(name, declared, site)
     if name == NATS:
         return open_nats_store(address)
@@ -321,7 +314,7 @@ def _open_records(directory: Path, declared: ChannelsConfig, site: Path) -> Reco
 
 
 def store_address(name: str, declared: ChannelsConfig, site: Path) -> str:
-    """Where a store is, the secret in it read; raises InvalidInput when the site does not say."""
+    """The address of a store with its secret; raises InvalidInput when it is missing."""
     named = str(getattr(declared, name, ""))
     if not named:
         raise InvalidInput(
@@ -389,17 +382,17 @@ def _no_driver() -> Unsupported:
 
 
 def declared_stores(declared: ChannelsConfig) -> list[str]:
-    """The stores beside the embedded one that a site uses or says where they are."""
+    """The stores besides the embedded one that a site uses or names."""
     rules = (declared.common, *declared.rules)
     used = {declared.records, *(rule.log for rule in rules)}
     return [name for name in (POSTGRES, NATS) if name in used or getattr(declared, name)]
 
 
 def reach_store(name: str, declared: ChannelsConfig, site: Path, *, seconds: int) -> str:
-    """What answers there, in a few words; nothing is made or changed.
+    """A short description of the store at an address; nothing is made or changed.
 
-    Raises StoreUnavailable, InvalidInput for an address that is none or is not given,
-    ModuleNotFoundError when the driver is not installed.
+    Raises StoreUnavailable, InvalidInput for an invalid or missing address, ModuleNotFoundError
+    when the driver is not installed.
     """
     address = store_address(name, declared, site)
     if name == POSTGRES:

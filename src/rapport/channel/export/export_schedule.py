@@ -1,5 +1,5 @@
-"""When what a channel holds goes to the lake: closed pieces at once, the rest within an hour. Pure.
-[CH-16]
+"""When events of a channel are exported to the lake: closed pieces at once, the rest within an
+hour. Pure. [CH-16]
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from rapport.channel.subscriptions import Cursor, cursor_change
 from rapport.store.base import Put
 
 READER = "export"
-"""The named reader that stands for the lake: what it has not passed is not let go of."""
+"""The named reader of the export: events behind its cursor are not trimmed."""
 LAKE_MARK = b"lake"
-"""Its state, by which its place is known from one of a reader that happens to have this name."""
+"""Its state, which distinguishes its cursor from that of another reader of this name."""
 WITHIN_MS = 3_600_000
 """Longest time that an event waits for its piece to be closed; then the exporter closes it."""
 ENOUGH_ROWS = 50_000
@@ -33,7 +33,7 @@ class ExportBacklog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportDecision(msgspec.Struct, frozen=True):
-    """What is to be done."""
+    """The next export."""
 
     until: int
     """Last position to export; not after `exported` when there is nothing to do."""
@@ -44,14 +44,14 @@ class ExportDecision(msgspec.Struct, frozen=True):
 def decide_export(waiting: ExportBacklog, now_ms: int) -> ExportDecision:
     """Decides for one channel.
 
-    >>> what_is_due(Waiting(exported=5, last=9, closed=7, is_fluid=False, oldest_ms=0), 1000)
-    Due(until=7, close=False)
-    >>> what_is_due(Waiting(exported=7, last=9, closed=7, is_fluid=False, oldest_ms=0), 3600000)
-    Due(until=9, close=True)
+    >>> decide_export(ExportBacklog(exported=5, last=9, closed=7, is_fluid=False, oldest_ms=0), 1000)
+    ExportDecision(until=7, close=False)
+    >>> decide_export(ExportBacklog(exported=7, last=9, closed=7, is_fluid=False, oldest_ms=0), 3600000)
+    ExportDecision(until=9, close=True)
     """
     if waiting.last <= waiting.exported:
         return ExportDecision(waiting.exported)
-    # An event from the future came while the clock was wrong: it has no age to wait for.
+    # An event from the future arrived while the clock was wrong: it has no age.
     if abs(now_ms - waiting.oldest_ms) >= WITHIN_MS:
         return ExportDecision(
             waiting.last, close=not waiting.is_fluid and waiting.closed < waiting.last
@@ -63,5 +63,5 @@ def decide_export(waiting: ExportBacklog, now_ms: int) -> ExportDecision:
 
 
 def place_change(channel: str, position: int) -> Put:
-    """The change that says that a channel is in the lake up to a position."""
+    """The change that records the exported position of a channel."""
     return cursor_change(channel, READER, Cursor(position, LAKE_MARK))

@@ -1,12 +1,8 @@
-"""What a lake knows about itself: how far each channel is exported, and who exports now. [CH-16]
+"""Export from the log to the lake: channels as Parquet files, each row exactly once. [CH-16, PI-3]
 
-Before files are written the manifest says which positions they will hold; after a crash exactly
-these are written again, under the same names.
-
-From the log to the lake: channels as Parquet files, each row exactly once. [CH-16, PI-3]
-
-Announce, write, confirm: `export_manifest.py` says what is being written and what is there,
-`export_files.py` writes it. A kill between any two steps neither loses nor doubles a row.
+Announce, write, confirm: the manifest names the positions of files before they are written; after a
+crash exactly these are written again, under the same names. A kill between any two steps neither
+loses nor doubles a row.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from rapport.kernel.telemetry import get_logger
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-"""The version of what the lake knows about itself; another one is refused."""
+"""Version of the manifest; others are refused."""
 EXPORT_RUNNING = "lake.export_running"
 
 
@@ -40,11 +36,11 @@ class ChannelProgress(msgspec.Struct):
     rows: int | None = None
     """Events written up to there; None in a lake that was begun before they were counted."""
     gaps: list[Gap] | msgspec.UnsetType = msgspec.UNSET
-    """Positions up to there that the log could not give; left out when there are none."""
+    """Unreadable positions of the log; left out when there are none."""
 
 
 class Manifest(msgspec.Struct):
-    """What the lake knows about itself."""
+    """The state of a lake."""
 
     format: int = FORMAT
     channels: dict[str, ChannelProgress] = {}
@@ -74,7 +70,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def check_format(path: Path, format: int) -> None:
-    """Raises Conflict for what another version of this program has written in another form."""
+    """Raises Conflict for a format of another version of this program."""
     if format != FORMAT:
         raise Conflict(
             f"{path} was written by another version of this program (form {format}, here {FORMAT})",
@@ -90,9 +86,8 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def take_lock(directory: Path) -> int:
-    """One export at a time into a lake; the lock goes with the descriptor, so with the process.
-
-    Raises Conflict while another one has it.
+    """Locks a lake for one export; the lock ends with the descriptor, so with the process. Raises
+    Conflict while another one holds it.
     """
     try:
         make_directory(directory)
@@ -125,13 +120,13 @@ _NO_LIMIT = 2**62
 
 
 class ExportResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one export did, and the last exported position of every channel."""
+    """The result of one export, and the last exported position of every channel."""
 
     rows: int
     files: int
     positions: dict[str, int]
     passed_over: int = 0
-    """Positions at which nothing could be read: let go, past their time to live, or damaged."""
+    """Unreadable positions: trimmed, expired, or damaged."""
     unreadable: int = 0
     """Those of them that are damaged or missing; the manifest names them."""
 
@@ -152,12 +147,12 @@ async def export_channels(
     rows_per_file: int = 100_000,
     bytes_per_file: int = 64 * 1024 * 1024,
 ) -> ExportResult:
-    """Writes what each channel (default: all) holds beyond the last export, up to its present end,
-    or up to the position that `until` names; then only the channels in it.
+    """Writes the events of each channel (default: all) since the last export, up to its present
+    end, or up to the position in `until`; then only the channels in it.
 
     Memory is bounded by about `bytes_per_file` of payload and twice that while writing. Raises
     Conflict when another export into the same directory runs, Corrupt for a damaged manifest,
-    StoreUnavailable when the disk refuses.
+    StoreUnavailable when the disk fails.
     """
     if names is None:
         names = channels.names() if until is None else list(until)
@@ -173,7 +168,7 @@ async def export_channels(
 
 
 class _ExportRun:
-    """One export under way; holds the manifest and counts."""
+    """One running export; holds the manifest and counts."""
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self._directory, self.manifest = directory, manifest
@@ -193,7 +188,7 @@ class _ExportRun:
             await _to_its_end(asyncio.to_thread(self._write, channel.name, last, stored, gaps))
 
     def result(self) -> ExportResult:
-        """What was done."""
+        """The result."""
         return ExportResult(
             rows=self._rows,
             files=self._files,
@@ -244,9 +239,8 @@ class _ExportRun:
 async def _next_rows(
     channel: Channel, progress: ChannelProgress, end: int, limits: ExportLimits
 ) -> tuple[int, list[StoredEvent]]:
-    """The rows of the next files, as many as fit the limits, and the position they reach.
-
-    What is not there any more is passed over: it must not hold up what follows.
+    """The rows of the next files, as many as fit the limits, and the position they reach. Missing
+    events are skipped.
     """
     taken: list[StoredEvent] = []
     position, size, step = progress.exported, 0, _FIRST_READ
@@ -264,7 +258,7 @@ async def _next_rows(
 
 
 def _refuse_shorter(channel: Channel, end: int, progress: ChannelProgress) -> None:
-    """Refuses a log that is shorter than what was exported from it."""
+    """Raises Conflict for a log that is shorter than its export."""
     if end < max(progress.exported, progress.pending):
         raise other_log(channel.name)
 

@@ -21,12 +21,12 @@ from rapport.kernel.paths import sync_path
 
 BRONZE = "bronze"
 ROW_GROUP = 65_536
-"""Rows of a Parquet row group: what a reader decodes at once."""
+"""Rows of a Parquet row group, which readers decode at once."""
 
 _WORD = pa.dictionary(pa.int32(), pa.string())
 _MAX_NAME_BYTES = 200
 
-# Dictionary columns have the type that pandas gives directories of the same name: both agree.
+# Dictionary columns have the type that pandas gives directories of the same name.
 BRONZE_SCHEMA = pa.schema(
     [
         pa.field("channel", _WORD, nullable=False),
@@ -43,7 +43,7 @@ def write_parts(
     """
     parts: dict[tuple[str, str], list[StoredEvent]] = {}
     for item in stored:
-        # The day of arrival: it never runs ahead or back, whatever time a source claims.
+        # The day of arrival: monotonic, whatever time a source claims.
         parts.setdefault((format_time(item.received)[:10], item.event.type), []).append(item)
     for (day, kind), rows in parts.items():
         folder = directory / BRONZE / partition_name("channel", channel)
@@ -72,10 +72,10 @@ def export_readings(batches: Iterable[pa.RecordBatch], path: Path, schema: pa.Sc
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; on success it takes the place of `path`, durably and at once.
+    """A temporary path to write to; on success it replaces `path`, durably and atomically.
 
-    Hidden and with another ending meanwhile, so that no reader of the lake sees it; gone after an
-    error.
+    Hidden and with another extension meanwhile, so that no reader of the lake sees it; removed
+    after an error.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -110,7 +110,7 @@ def partition_name(column: str, value: str) -> str:
     >>> partition_name("type", "person.position"), partition_name("type", "a/b=c")
     ('type=person.position', 'type=a%2Fb%3Dc')
     """
-    # Letters beyond ASCII stay as they are: Spark decodes each %XX as one character, not as UTF-8.
+    # Letters beyond ASCII stay unchanged: Spark decodes each %XX as one character, not as UTF-8.
     text = "".join(
         letter
         if letter.isalnum() or letter in "-._~ " or ord(letter) > 127

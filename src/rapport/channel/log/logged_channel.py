@@ -332,7 +332,7 @@ class LoggedChannel:
         return limit
 
     async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
-        """See BareReading. Headers matter to interceptors, for times to live and for history."""
+        """See HeaderlessReader. Headers matter to interceptors, for times to live and for history."""
         shared = self._shared
         if shared.chains is not None or shared.ttl_of(self.name) >= 0 or shared.closed:
             return []

@@ -1,6 +1,5 @@
-"""Topics of MQTT: names and filters. Pure. [CH-12]
-
-Bridges to MQTT brokers, from the site's `[mqtt]`. [CH-12]
+"""Bridges to MQTT brokers, from the site's `[mqtt]`: topics, filters, messages as events. [CH-6,
+CH-12]
 
 ```toml
 [mqtt.hall]
@@ -11,12 +10,10 @@ in = [{ topic = "sensors/{room}/temperature", source = "thermometers" }]
 out = [{ channel = "alarms", topic = "rapport/{type}/{subject}", query = "type <> 'test'" }]
 ```
 
-Messages of MQTT to events and back. Pure. [CH-12, CH-6]
-
-MQTT names no message. A packet that is delivered again (its sender did not learn that we have it)
-is told by the broker's DUP flag together with the packet's number, topic and bytes, compared with
-the latest events of the bridge: a broker has a bounded number of packets under way. One that the
-broker retains has no flag when it comes again: it is compared with the last event of its topic.
+MQTT messages have no ids. A redelivered packet is recognised by the broker's DUP flag together with
+the packet's number, topic and bytes, compared with the latest events of the bridge: a broker has a
+bounded number of unacknowledged packets. A retained message has no flag when it is sent again: it
+is compared with the last event of its topic.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from rapport.kernel.toml import TomlFile
 
 LONGEST_TOPIC = 65_535
 LONGEST_ADDRESS = 1_000
-"""Bytes of a topic that is somebody's address: people write less than brokers take."""
+"""Most bytes of a topic that is a person's address."""
 _NAMED_LEVEL = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,99})\}", re.ASCII)
 
 
@@ -162,7 +159,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def filter(self) -> str:
-        """What the broker is asked for."""
+        """The filter for the broker."""
         return filter_of(self.topic)
 
 
@@ -176,7 +173,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a broker is and as whom we come; the password is kept apart from it."""
+    """Address and credentials of a broker; the password is kept apart."""
 
     host: str
     port: int
@@ -190,7 +187,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bridge(msgspec.Struct, frozen=True, kw_only=True):
-    """What the site says of one broker."""
+    """One broker in the site file."""
 
     name: str
     host: str
@@ -200,18 +197,18 @@ class Bridge(msgspec.Struct, frozen=True, kw_only=True):
     password: str = ""
     """Named as a secret (`env:NAME`, `file:PATH`)."""
     client: str = ""
-    """The client id at the broker, which keeps our place there; default `rapport-SITE-NAME`."""
+    """The client id at the broker, which stores our session; default `rapport-SITE-NAME`."""
     incoming: tuple[Incoming, ...] = ()
     outgoing: tuple[Outgoing, ...] = ()
 
     @property
     def broker(self) -> Broker:
-        """Whom to connect to."""
+        """The broker to connect to."""
         return Broker(host=self.host, port=self.port, secure=self.secure, user=self.user)
 
 
 def bridges_from_site(file: TomlFile) -> tuple[tuple[Bridge, ...], list[Problem]]:
-    """What `[mqtt]` says, and all its problems; never raises for a wrong site."""
+    """The `[mqtt]` table, and all its problems; never raises for a wrong site."""
     problems: list[Problem] = []
     section = file.section("mqtt")
     Fields(section, problems, known=dict(section.sections()), strict=True)
@@ -299,7 +296,7 @@ def _outgoing(fields: Fields) -> Outgoing:
 
 
 def check_topic_template(text: str) -> None:
-    """Raises InvalidInput unless the fields in braces exist and no wildcard stands in it."""
+    """Raises InvalidInput unless the fields in braces exist and there is no wildcard."""
     try:
         parts = list(string.Formatter().parse(text))
     except ValueError:
@@ -315,7 +312,7 @@ def check_topic_template(text: str) -> None:
 
 
 BRIDGE = "mqttbridge"
-"""Header: the bridge an event came in by, so that the same bridge never sends it out again."""
+"""Header: the bridge an event arrived by, so that the same bridge never sends it out again."""
 PACKET = "mqttpacket"
 """Header: the number of the packet that brought it."""
 TOPIC = "mqtttopic"
@@ -330,7 +327,7 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True):
     again: bool = False
     """The DUP flag: it may have been delivered before."""
     retained: bool = False
-    """The last message of its topic, told to a new subscriber."""
+    """The last message of its topic, sent to a new subscriber."""
 
 
 def to_event(
@@ -343,10 +340,10 @@ def to_event(
     last: Event | None = None,
     fields: Mapping[str, str] | None = None,
 ) -> Event:
-    """The event of a message; `fields` are those that its topic says.
+    """The event of a message; `fields` come from its topic.
 
-    `last` is the last one of its topic, where it is known. A retained one is a state: like the last
-    it is the same event, so that it is stored once; unlike it, it is news.
+    `last` is the last event of its topic, if known. A retained message is a state: if equal to the
+    last it is the same event, stored once; otherwise it is new.
     """
     data, kind = _data(packet.payload)
     is_last = packet.retained and last is not None and last.data == data
@@ -367,7 +364,7 @@ def to_event(
 
 
 def is_redelivery(packet: Packet, recent: Sequence[StoredEvent], bridge: str) -> bool:
-    """Whether a packet that may have come before is among the latest events."""
+    """Whether a possibly redelivered packet is among the latest events."""
     if not packet.again:
         return False
     data, _kind = _data(packet.payload)
@@ -383,7 +380,7 @@ def is_redelivery(packet: Packet, recent: Sequence[StoredEvent], bridge: str) ->
 
 
 def last_of_topics(recent: Sequence[StoredEvent], bridge: str) -> dict[str, Event]:
-    """The last event of each topic among the latest events that came in by the bridge."""
+    """The last event of each topic among the latest events of the bridge."""
     return {
         stored.event.headers.get(TOPIC, ""): stored.event
         for stored in recent
@@ -398,7 +395,7 @@ def topic_of(event: Event, template: str) -> str:
 
 
 def payload_of(event: Event, outgoing: Outgoing) -> bytes:
-    """What is published: the data alone, or the whole CloudEvent."""
+    """The published payload: the data alone, or the whole CloudEvent."""
     return encode_cloudevent(event) if outgoing.payload == "cloudevent" else event.data
 
 

@@ -1,9 +1,8 @@
-"""How long a channel keeps its events: what may go, decided without a disk or a clock. [CH-14]
+"""Retention decisions: which pieces of a log may be trimmed, without disk or clock. [CH-14]
 
-Whole pieces of the log go, oldest first. What a named reader has not committed stays, unless the
-rules are hard; what is past its time to live is given to nobody and so waits for nobody.
-
-The pieces of any log: its own where it has them, else stretches of blocks. [CH-14]
+Whole pieces are trimmed, oldest first. Events that a named reader has not committed stay, unless
+the rules are hard; expired events are delivered to nobody and do not wait. Pieces are the log's own
+where it has them, else ranges of blocks.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from rapport.core.errors import Unsupported
 from rapport.store.base import LogPiece, LogStore, PiecedLogStore
 
 FINENESS = 8
-"""A piece is closed when it spans an eighth of what is kept: events stay at most an eighth longer
-than asked, and a quiet channel honours its age too.
+"""A piece is closed when it spans an eighth of the limit: events stay at most an eighth longer than
+configured, also in a quiet channel.
 """
 _FOREVER = 2**62
 
 
 class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a channel keeps; 0 = no limit, and no time to live is -1."""
+    """Limits of a channel; 0 = none, and no time to live is -1."""
 
     for_ms: int = 0
     size: int = 0
@@ -35,7 +34,7 @@ class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_limit(self) -> bool:
-        """Whether anything ever goes."""
+        """Whether anything is ever trimmed."""
         return bool(self.for_ms or self.size or self.ttl_ms > 0)
 
     @property
@@ -55,16 +54,16 @@ def keep_of(rules: ChannelRules) -> RetentionLimits:
 
 
 class TrimDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done with a log."""
+    """The decision about a log."""
 
     trim_before: int = 0
     """Everything before this position may go; 0 = nothing may."""
     close: bool = False
     """The growing piece is to be closed first, so that it can go in its turn."""
     held_by: tuple[str, ...] = ()
-    """Readers that keep what is past its limit."""
+    """Readers that hold back events past the limit."""
     overdue: bool = False
-    """What they keep is past twice its limit."""
+    """The held events are past twice the limit."""
 
 
 def what_to_trim(
@@ -76,10 +75,9 @@ def what_to_trim(
     *,
     growing: LogPiece | None = None,
 ) -> TrimDecision:
-    """Decides about the oldest pieces of a log of so many bytes; `readers` are where they stand.
+    """Decides about the oldest pieces of a log of so many bytes; `readers` are their positions.
 
-    The last of them may be the growing one: size alone never takes it away, and it is `growing`
-    that says whether it is.
+    The last piece may be the growing one (`growing`): size alone never removes it.
     """
     unread = _FOREVER if keep.hard else min(readers.values(), default=_FOREVER)
     before, left, is_held, overdue = 0, kept_bytes, False, False
@@ -103,9 +101,9 @@ def what_to_trim(
 
 
 def newest_of(pieces: Sequence[LogPiece], now_ms: int) -> list[int]:
-    """When the newest record of each piece came, whatever the clock said at that moment.
+    """The arrival of the newest record of each piece, corrected for clock errors.
 
-    A piece from the future came no later than the one behind it, and none came before the one in
+    A piece from the future arrived no later than the one behind it, and none before the one in
     front of it: so an hour with a wrong clock neither keeps a log for years nor empties it.
     """
     found: list[int] = []
@@ -123,13 +121,13 @@ def _is_overdue(newest: int, left: int, now_ms: int, keep: RetentionLimits) -> b
 def _should_close(growing: LogPiece, now_ms: int, keep: RetentionLimits) -> bool:
     span_ms = keep.shortest_ms
     is_old = bool(span_ms) and now_ms - growing.oldest >= max(span_ms // FINENESS, 1)
-    # One that began in the future cannot be told its age by its first record: a new one can.
+    # The age of one that began in the future is unknown; a new piece has one.
     is_old = is_old or (bool(span_ms) and growing.oldest > now_ms + max(keep.for_ms, keep.ttl_ms))
     return is_old or 0 < keep.size // FINENESS <= growing.size
 
 
 def _holders(readers: Mapping[str, int]) -> tuple[str, ...]:
-    """Who stands furthest back."""
+    """The readers that are furthest behind."""
     furthest = min(readers.values())
     return tuple(sorted(name for name, position in readers.items() if position == furthest))
 
@@ -139,7 +137,7 @@ _CUT_RECORDS = 500
 
 
 def pieces_of(log: LogStore) -> PiecedLogStore:
-    """The log as one that knows its pieces."""
+    """The log with access to its pieces."""
     known = cast(Any, log)
     if all(hasattr(known, name) for name in ("pieces", "kept_bytes", "close_piece", "closed_end")):
         return cast(PiecedLogStore, known)
@@ -147,8 +145,8 @@ def pieces_of(log: LogStore) -> PiecedLogStore:
 
 
 def split_at(log: LogStore, name: str, pieces: list[LogPiece], cutoff_ms: int) -> list[LogPiece]:
-    """The pieces, with the one that time has partly passed cut where it stands, when the log can
-    let go of any block: so a large piece does not keep its old beginning. Reads that beginning.
+    """The pieces, with the partly expired one split, when the log can trim at any block: so a large
+    piece does not keep its old beginning. Reads that beginning.
     """
     if not pieces_of(log).trims_blocks(name):
         return pieces
@@ -163,7 +161,7 @@ def _cut(log: LogStore, name: str, piece: LogPiece, cutoff_ms: int) -> list[LogP
     while position < piece.last:
         blocks = log.read_after(name, position, max_records=_CUT_RECORDS)
         if not blocks:
-            break  # what is left of it cannot be read
+            break  # the rest of it is unreadable
         for block in blocks:
             if block.received >= cutoff_ms or block.last > piece.last:
                 if position < piece.first:
@@ -177,7 +175,7 @@ def _cut(log: LogStore, name: str, piece: LogPiece, cutoff_ms: int) -> list[LogP
 
 
 class _BlockPieces:
-    """A log that lets go of any number of records: pieces are what one reading gives."""
+    """A log that trims at any record: pieces are the blocks of one read."""
 
     def __init__(self, log: LogStore) -> None:
         self._log = log

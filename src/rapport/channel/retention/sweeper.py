@@ -1,8 +1,8 @@
-"""The sweeper: carries out the retention of all channels, a bounded step at a time. [CH-14]
+"""The sweeper: carries out the retention of all channels, in bounded steps. [CH-14]
 
-Order within a channel: the history index forgets, the publishers' marks are saved, whole pieces of
-the log go, then what was taken and other indexes. A kill between any two steps leaves only what the
-next sweep finds again: it looks at what there is, not at what it remembers.
+Order within a channel: prune the history index, save the publishers' marks, trim whole pieces of
+the log, then takes and other indexes. A kill between any two steps leaves only what the next sweep
+finds again: it looks at the stores, not at its memory.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _log = get_logger(__name__)
 SWEEP_EVERY_MS = 30_000
 PIECES_AT_ONCE = 16
 MOST_AWAY_MS = 24 * 3_600_000
-"""Without an event for longer than this a start waits a while before anything goes by age."""
+"""After a longer time without events a start waits before anything is trimmed by age."""
 T = TypeVar("T")
 
 
 class SweptChannels(Protocol):
-    """What the sweeper needs of open channels."""
+    """The open channels as the sweeper uses them."""
 
     def names(self) -> list[str]:
         """See Channels."""
@@ -59,14 +59,14 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     trimmed: int
     """Events that went in this sweep."""
     held_by: tuple[str, ...] = ()
-    """Readers that keep what is past its limit; past twice its limit when `overdue`."""
+    """Readers that hold back events past the limit; past twice the limit when `overdue`."""
     overdue: bool = False
 
 
 class Sweeper:
-    """Retention at work for all channels of a node; belongs to one event loop.
+    """Runs retention for all channels of a node; belongs to one event loop.
 
-    A sweep costs a look at the oldest pieces of each channel with a limit, whatever its length.
+    A sweep reads the oldest pieces of each channel with a limit, whatever its length.
     """
 
     def __init__(self, channels: SweptChannels, shared: LogRuntime, taker: Taker) -> None:
@@ -75,7 +75,7 @@ class Sweeper:
         self._pruned: dict[str, int] = {}
         self._told: set[str] = set()
         self.last: dict[str, SweepResult] = {}
-        """What the last sweep of each channel with a limit found, for metrics."""
+        """The last result of each channel with a limit, for metrics."""
 
     async def run(self) -> None:
         """Sweeps now and then until cancelled."""
@@ -99,7 +99,7 @@ class Sweeper:
         return found
 
     async def sweep(self, name: str) -> SweepResult | None:
-        """Lets go of what a channel's rules no longer keep; None when they keep everything."""
+        """Trims a channel by its rules; None without limits."""
         keep = keep_of(self._shared.rules_for(name))
         if not keep.has_limit:
             return None
@@ -138,7 +138,7 @@ class Sweeper:
         )
 
         if self._shared.rules_for(name).export and not keep.hard:
-            readers.setdefault(EXPORT, 0)  # the lake is waited for before it has a place, too
+            readers.setdefault(EXPORT, 0)  # the export is waited for before it has a cursor, too
 
         def look() -> tuple[TrimDecision, int, bool]:
             pieced = pieces_of(log)
@@ -159,8 +159,8 @@ class Sweeper:
         return await self._in_writer(name, look)
 
     def _believed_now(self, name: str, last: int) -> int:
-        """The time by which ages are told. Shortly after a start a clock far ahead of the newest
-        event is not believed: the node was off for long, or the clock is wrong.
+        """The time for ages. Shortly after a start a clock far ahead of the newest event is not
+        believed: the node was off for long, or the clock is wrong.
         """
         time = self._shared.time
         now_ms = time.now_ms()
@@ -171,7 +171,7 @@ class Sweeper:
         return newest[-1].received if is_far else now_ms
 
     async def _trim(self, channel: LoggedChannel, before: int) -> bool:
-        """Whether anything went: a store may have coarser pieces than it says."""
+        """Trims; False when nothing was removed: a store may have coarser pieces than reported."""
         first = await self._in_writer(channel.name, channel.first_position)
         feed = self._shared.feed
         await self._shared.off_loop(lambda: feed.prune(channel.name, first, before - 1))
@@ -179,7 +179,7 @@ class Sweeper:
         return await self._in_writer(channel.name, channel.first_position) > first
 
     async def _forget_before(self, name: str, first: int) -> None:
-        """What hangs on positions that are gone; also what a kill left over from an older sweep."""
+        """Drops data about trimmed positions, including leftovers of an older, killed sweep."""
         if first <= self._pruned.get(name, 0):
             return
         await self._taker.forget_before(name, first)

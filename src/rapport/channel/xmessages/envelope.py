@@ -1,10 +1,7 @@
-"""Names of the XMessages schema and of SOAP. [CH-12]
+"""SOAP envelopes, 1.1 and 1.2, and the XML values in them. [CH-12]
 
-Writing XML: characters escaped so that every reader gets them back as they were. [CH-12]
-
-SOAP envelopes, 1.1 and 1.2: what is called, and answers in the caller's version. [CH-12]
-
-Values of fields in XML: read with a good error, written so that they come back. [CH-12]
+Reads calls, writes answers and faults in the caller's version. Field values are read with precise
+errors, and written so that every reader gets the same text back.
 """
 
 from __future__ import annotations
@@ -61,7 +58,7 @@ def is_carried(text: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    """A text as content of an element. The caller has asked `is_carried`.
+    """A text as content of an element. The caller has checked `is_carried`.
 
     >>> escaped("a < b")
     'a &lt; b'
@@ -79,9 +76,10 @@ def quoted(text: str) -> str:
 
 
 def write_node(node: XmlNode) -> str:
-    """An element by itself, with the namespaces it needs: what `parse_xml` reads back the same.
+    """An element by itself, with the namespaces it needs, so that `parse_xml` reads it back the
+    same.
 
-    Prefixes stay, for values that are qualified names; only those of the envelope around it go.
+    Prefixes stay, for values that are qualified names; only those of the envelope are removed.
     """
     parts: list[str] = []
     around = {"": "", "xml": XML}
@@ -94,7 +92,7 @@ def write_node(node: XmlNode) -> str:
 def _write(
     node: XmlNode, outer: Mapping[str, str], declared: Mapping[str, str], parts: list[str]
 ) -> None:
-    """`outer`: all that is in scope around the node; `declared`: what is to be in scope besides."""
+    """`outer`: all prefixes in scope around the node; `declared`: further ones to declare."""
     new = sorted(key for key, bound in declared.items() if outer.get(key) != bound)
     scope = {**outer, **declared} if new else outer
     name = _qualified(node.namespace, node.name, scope, bare=True)
@@ -152,7 +150,7 @@ _FOR_US_12 = (
 
 
 class SoapCall(msgspec.Struct, frozen=True):
-    """An operation that somebody calls, with its one argument."""
+    """A called operation with its one argument."""
 
     version: str
     """Namespace of the envelope: SOAP_11 or SOAP_12."""
@@ -173,8 +171,8 @@ class SoapError(InvalidInput):
 def read_call(body: bytes) -> SoapCall:
     """The call in an envelope.
 
-    Raises SoapError (no envelope, unknown version or operation, a header that we had to understand)
-    or what `parse_xml` raises.
+    Raises SoapError (no envelope, unknown version or operation, an unknown mandatory header) or as
+    `parse_xml` does.
     """
     root = parse_xml(body)
     version = _version(root)
@@ -261,7 +259,7 @@ def write_envelope(version: str, content: str, *, header: str = "") -> bytes:
 
 
 def write_fault(version: str, error: RapportError) -> bytes:
-    """The fault that tells an error: code, message and hint in its detail."""
+    """The fault for an error: code, message and hint in its detail."""
     message = _clean(error.message)
     advice = error.hint or "; ".join(one.hint for one in error.problems_found() if one.hint)
     hint = f"<x:hint>{_clean(advice)}</x:hint>" if advice else ""
@@ -304,10 +302,10 @@ _NIL = f"{{{SCHEMA_INSTANCE}}}nil"
 
 
 def fields_of(node: XmlNode, known: tuple[str, ...], *, many: str = "") -> dict[str, XmlNode]:
-    """The fields of a structure by name, without those that are nil.
+    """The fields of a structure by name, without nil ones.
 
-    Raises InvalidInput for a field that is unknown, that stands twice (unless it is `many`), or for
-    text between fields.
+    Raises InvalidInput for a field that is unknown or repeated (unless it is `many`), or for text
+    between fields.
     """
     found: dict[str, XmlNode] = {}
     for child in node.children:
@@ -366,7 +364,7 @@ def flag_of(node: XmlNode | None) -> bool:
 
 
 def from_base64(text: str, name: str) -> str:
-    """The text whose UTF-8 bytes stand there in base64."""
+    """The text of base64 UTF-8 bytes."""
     try:
         raw = base64.b64decode("".join(text.split()).encode("ascii"), validate=True)
         return raw.decode()

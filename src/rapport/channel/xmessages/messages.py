@@ -1,4 +1,5 @@
-"""Events as XML and back, field by field as SoapRMI events have them. [CH-12, CH-17]
+"""Events, XMessageBatch and XMessageRequest as XML, field by field as in the papers. [CH-1, CH-2,
+CH-12, CH-17, ME-9]
 
 | XEvent | envelope |
 |---|---|
@@ -8,11 +9,8 @@
 | message | data: JSON as its text; else a JSON string, with its contentType in `datacontenttype` |
 | header | any other header |
 
-A message that is no XEvent is kept as XML text, type = local name of its element, and given out as
-that element again.
-
-XMessageBatch and XMessageRequest as XML, field by field as the paper has them. [CH-1, CH-2,
-CH-12, ME-9]
+A message that is no XEvent is stored as XML text, type = local name of its element, and delivered
+as that element again.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ _FIRST_YEAR_MS, _LAST_YEAR_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 class EventDefaults(msgspec.Struct, frozen=True):
-    """What an event gets that says nothing of it."""
+    """Default fields of an event."""
 
     source: str
     id: str
@@ -77,7 +75,7 @@ class EventDefaults(msgspec.Struct, frozen=True):
 
 
 def read_message(node: XmlNode, unnamed: EventDefaults) -> Event:
-    """The event of one message; raises InvalidInput naming what is wrong with it."""
+    """The event of one message; raises InvalidInput naming the fault."""
     if node.namespace != XMESSAGES:
         return _read_bare(node, unnamed)
     if node.name != XEVENT:
@@ -128,7 +126,7 @@ def _read_time(found: dict[str, XmlNode], otherwise: int) -> int:
 
 
 def _read_content(node: XmlNode | None) -> tuple[bytes, str]:
-    """The data of a message and what `datacontenttype` says; nothing for JSON."""
+    """The data of a message and its `datacontenttype`; empty for JSON."""
     if node is None:
         return b"null", ""
     text, content_type = text_of(node), node.attributes.get("contentType", _TEXT)
@@ -177,7 +175,7 @@ def read_template(node: XmlNode) -> dict[str, Any]:
 def write_message(stored: StoredEvent, handback: str = "") -> str:
     """One message as an element of a batch; its prefix for our schema is `x`.
 
-    A `handback` of the subscription stands for one that the event brought along.
+    A `handback` of the subscription replaces the event's own.
     """
     event = stored.event
     if event.headers.get(BARE) and not handback:
@@ -214,9 +212,9 @@ def write_event(
 
 
 def _write_content(event: Event) -> tuple[str, bool]:
-    """The message element, and whether it tells the content type.
+    """The message element, and whether it carries the content type.
 
-    A text whose JSON form is not the one we would write goes as that JSON: nothing is changed.
+    A text whose JSON form differs from ours is written as that JSON: nothing is changed.
     """
     content_type = event.headers.get(CONTENT_TYPE, "")
     if content_type and not is_json_type(content_type) and is_carried(content_type):
@@ -225,7 +223,7 @@ def _write_content(event: Event) -> tuple[str, bool]:
             return write_field("message", text, f" contentType={quoted(content_type)}"), True
     if event.data == b"null":
         return "", False
-    # What is not even UTF-8 was never JSON; it goes as near as a text can.
+    # Data that are not UTF-8 were never JSON; written as close as a text can be.
     raw = event.data.decode("utf-8", "replace")
     return write_field("message", raw, f' contentType="{_JSON}"'), False
 
@@ -238,8 +236,8 @@ def _text_in(data: bytes) -> str | None:
 
 
 def _bare_text(event: Event) -> str | None:
-    """The element that a bare message is; None when its text is no longer one that can be set into
-    a batch (somebody else wrote the header).
+    """The element of a bare message; None when its text no longer fits into a batch (another writer
+    set the header).
     """
     text = _text_in(event.data)
     if text is None or text.startswith("<?") or not is_carried(text):
@@ -264,7 +262,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{24,}\Z")
 
 
 class SoapRequest(msgspec.Struct, frozen=True):
-    """A request as it came; a subscriber's WSDL still has to be read."""
+    """A parsed request; a subscriber's WSDL still has to be read."""
 
     request: Request
     subscriber_wsdl: str
@@ -276,8 +274,8 @@ def read_messages(
 ) -> list[Event]:
     """The events of an XMessageBatch; raises InvalidInput naming the message at fault.
 
-    A message without an id is named by the batch's token and its place: a batch that is sent again
-    is seen to be the same. Without a token each message is a new one.
+    A message without an id is named by the batch's token and its index: a repeated batch is
+    recognised. Without a token each message is new.
     """
     found = fields_of(node, _BATCH)
     token = text_of(found.get("currentToken"))
@@ -320,7 +318,7 @@ def _with_time_to_live(event: Event, live_ms: int) -> Event:
 
 
 def read_request(node: XmlNode) -> SoapRequest:
-    """What an XMessageRequest asks for; raises InvalidInput."""
+    """The request in an XMessageRequest; raises InvalidInput."""
     found = fields_of(node, _REQUEST)
     lease = number_of(found.get("suggestedLeaseDurationInMinutes"), DEFAULT_LEASE_MINUTES)
     query = _read_query(found.get("query"))
