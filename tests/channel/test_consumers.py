@@ -8,7 +8,12 @@ import pytest
 
 from rapport.channel.backends.local import open_memory
 from rapport.channel.consumers import serve
-from rapport.channel.dead_letters import DEAD_LETTERS, LetterFailure, buried_event, dead_letter
+from rapport.channel.dead_letters import (
+    DEAD_LETTERS,
+    LetterFailure,
+    dead_letter_event,
+    letter_event,
+)
 from rapport.core.errors import ChannelUnavailable, InvalidInput, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 
@@ -66,7 +71,7 @@ def test_one_poison_event_is_buried_and_all_others_are_handled_once(clock):
         assert failures[0].code == "ValueError"
         assert "indigestible" in failures[0].message
         assert letters[0].causes() == ("37",)
-        assert buried_event(letters[0]) == events(37, 37)[0]
+        assert letter_event(letters[0]) == events(37, 37)[0]
         cursor = await channels.subscribe("c", "r")
         assert (cursor.position, cursor.state) == (100, b"97")
 
@@ -126,7 +131,9 @@ def test_burying_again_after_a_crash_changes_nothing(clock):
     async def scenario():
         channels = open_memory(clock)
         stored = StoredEvent(7, 0, events(1, 1)[0])
-        letters = [dead_letter("c", "r", stored, ValueError(text), 3) for text in ("one", "two")]
+        letters = [
+            dead_letter_event("c", "r", stored, ValueError(text), 3) for text in ("one", "two")
+        ]
         await channels.channel(DEAD_LETTERS).append(letters[:1])
         assert (await channels.channel(DEAD_LETTERS).append(letters[1:])).duplicates == 1
 
@@ -152,8 +159,8 @@ def test_a_dead_letter_that_cannot_be_handled_is_not_buried_again(clock):
 
 def test_data_that_are_no_json_are_kept_and_come_back(clock):
     strange = Event("s", "1", "t", "", 0, b"\xff\x00 no json")
-    letter = dead_letter("c", "r", StoredEvent(1, 0, strange), ValueError("\ud800"), 3)
-    assert buried_event(letter) == strange
+    letter = dead_letter_event("c", "r", StoredEvent(1, 0, strange), ValueError("\ud800"), 3)
+    assert letter_event(letter) == strange
 
 
 def test_an_event_too_large_to_be_kept_twice_is_referred_to(clock):
@@ -166,7 +173,7 @@ def test_an_event_too_large_to_be_kept_twice_is_referred_to(clock):
             channels, handler, clock, lambda: channels.channel(DEAD_LETTERS).last_position() == 1
         )
         (letter,) = await channels.channel(DEAD_LETTERS).read_after(0)
-        assert buried_event(letter.event) is None
+        assert letter_event(letter.event) is None
         assert letter.event.payload_as(LetterFailure).position == 1
 
     asyncio.run(scenario())

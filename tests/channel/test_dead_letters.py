@@ -17,7 +17,7 @@ from rapport.channel.dead_letters import (
     REPLAYED,
     DeadLetterAdmin,
     LetterFilter,
-    bury,
+    append_dead_letter,
 )
 from rapport.channel.subscriptions import load_cursor
 from rapport.core.errors import Conflict, InvalidInput, UnknownName, Unsupported
@@ -181,7 +181,7 @@ def test_forgotten_letters_are_off_the_list_and_noted(channels_of, clock):
         await channels.channel("c").append(events(1, 4))
         for stored in await channels.channel("c").read_after(0):
             reader = "even" if stored.position % 2 == 0 else "odd"
-            await bury(channels, "c", reader, stored, ValueError("no"), 3)
+            await append_dead_letter(channels, "c", reader, stored, ValueError("no"), 3)
             await clock.advance(1_000)
         since = clock.now_ms() - 2_500
         assert [
@@ -213,7 +213,7 @@ def test_a_reader_that_takes_nothing_back_is_refused_and_the_event_can_be_republ
         office = DeadLetterAdmin(channels, clock)
         await channels.channel("c").append(events(1, 1))
         (stored,) = await channels.channel("c").read_after(0)
-        await bury(channels, "c", "engine", stored, ValueError("no"), 1)
+        await append_dead_letter(channels, "c", "engine", stored, ValueError("no"), 1)
         with pytest.raises(Unsupported) as refused:
             await office.replay(LetterFilter(reader="engine"))
         assert "republish" in refused.value.hint

@@ -20,9 +20,9 @@ from rapport.channel.federation import (
     arrived_from,
     has_passed,
     hops_of,
+    neighbour_condition,
     position_after,
     request_at,
-    wanted_by,
 )
 from rapport.channel.requests.request import Request
 from rapport.core.event import Event
@@ -60,7 +60,7 @@ class Asking:
 
     def __init__(self, source: Place, to: Place) -> None:
         self.source, self.to = source, to
-        self.place = LinkPosition(wanted_by(to.id, ""))
+        self.place = LinkPosition(neighbour_condition(to.id, ""))
         self.carried: Counter[str] = Counter()
 
     async def step(self, *, lost: bool = False, forget: bool = False) -> bool:

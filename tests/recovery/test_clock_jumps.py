@@ -22,7 +22,7 @@ from rapport.channel.push import (
     next_step,
 )
 from rapport.channel.requests.request import Request
-from rapport.channel.retention.limits import RetentionLimits, newest_of, what_to_trim
+from rapport.channel.retention.limits import RetentionLimits, decide_trim, newest_arrivals
 from rapport.core.errors import LeaseExpired, TooFast
 from rapport.core.event import Event
 from rapport.kernel.believed_time import CONFIRM_MS
@@ -163,9 +163,9 @@ def test_ages_of_pieces_are_told_by_their_neighbours_when_the_clock_was_wrong():
     now = START
     times = [now - 9 * DAY, now + 73 * YEAR, now - 50 * YEAR, now - 5 * DAY, now + YEAR]
     pieces = [piece(number, newest) for number, newest in enumerate(times)]
-    told = newest_of(pieces, now)
+    told = newest_arrivals(pieces, now)
     assert told == [now - 9 * DAY, now - 9 * DAY, now - 9 * DAY, now - 5 * DAY, now]
-    verdict = what_to_trim(pieces, 500, now, RetentionLimits(for_ms=7 * DAY), {})
+    verdict = decide_trim(pieces, 500, now, RetentionLimits(for_ms=7 * DAY), {})
     assert verdict.trim_before == 31
 
 

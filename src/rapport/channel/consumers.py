@@ -25,7 +25,7 @@ from rapport.channel.dead_letters import (
     TAKERS,
     KeepsRecords,
     Replay,
-    bury,
+    append_dead_letter,
     event_of,
     letter_note,
     next_replays,
@@ -131,7 +131,7 @@ class RetryingConsumer:
             error = await self._try(batch)
             if error is None:
                 return
-        await self._bury(batch[0], error)
+        await self._dead_letter(batch[0], error)
 
     async def _try(
         self, batch: Sequence[StoredEvent], *, changes: Sequence[Change] = ()
@@ -157,7 +157,7 @@ class RetryingConsumer:
         else:
             await self._subscription.commit(position, state)
 
-    async def _bury(self, stored: StoredEvent, error: Exception) -> None:
+    async def _dead_letter(self, stored: StoredEvent, error: Exception) -> None:
         """Dead-letters an event. A dead letter whose own handler fails is only skipped: another
         dead letter would never end.
         """
@@ -167,7 +167,7 @@ class RetryingConsumer:
                 if subscription.channel == DEAD_LETTERS:
                     await subscription.commit(stored.position)
                     return
-                letter = await bury(
+                letter = await append_dead_letter(
                     self._channels,
                     subscription.channel,
                     subscription.reader,
@@ -204,10 +204,14 @@ class ReplayConsumer:
     """Handles the replayed dead letters of one reader."""
 
     def __init__(
-        self, care: RetryingConsumer, channels: Channels, subscription: Subscription, clock: Clock
+        self,
+        consumer: RetryingConsumer,
+        channels: Channels,
+        subscription: Subscription,
+        clock: Clock,
     ) -> None:
         assert isinstance(channels, KeepsRecords)
-        self._care, self._channels, self._records = care, channels, channels
+        self._consumer, self._channels, self._records = consumer, channels, channels
         self._subscription, self._clock = subscription, clock
 
     async def run(self) -> None:
@@ -218,7 +222,7 @@ class ReplayConsumer:
             try:
                 await self._take_all()
             except (StoreUnavailable, ChannelUnavailable) as error:
-                await self._care.wait_out(error)
+                await self._consumer.wait_out(error)
 
     async def _take_all(self) -> None:
         channel, reader = self._subscription.channel, self._subscription.reader
@@ -236,12 +240,12 @@ class ReplayConsumer:
     async def _take(self, replay: Replay) -> None:
         stored = await event_of(self._channels, replay)
         if stored is None:
-            await self._tell(replay, "the event is in no log any more")
+            await self._record(replay, "the event is in no log any more")
             return
-        error = await self._care.handle_again(stored, settled(replay, "replayed"))
-        await self._tell(replay, error)
+        error = await self._consumer.handle_again(stored, settled(replay, "replayed"))
+        await self._record(replay, error)
 
-    async def _tell(self, replay: Replay, error: str) -> None:
+    async def _record(self, replay: Replay, error: str) -> None:
         """Records the result; a letter that failed again stays open."""
         subject = f"{replay.channel}/{replay.reader}"
         now_ms, tried = self._clock.now_ms(), str(replay.asked_ms)
@@ -256,7 +260,7 @@ class ReplayConsumer:
                     await self._apply(settled(replay, ""))
                 return
             except (StoreUnavailable, ChannelUnavailable) as refusal:
-                await self._care.wait_out(refusal)
+                await self._consumer.wait_out(refusal)
 
     async def _apply(self, changes: Sequence[Change]) -> None:
         await self._records.apply(changes)

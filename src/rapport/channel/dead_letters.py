@@ -51,7 +51,7 @@ class LetterFailure(msgspec.Struct, frozen=True, kw_only=True):
     event: dict[str, Any] | None = None
 
 
-async def bury(
+async def append_dead_letter(
     channels: Channels,
     channel: str,
     reader: str,
@@ -63,15 +63,17 @@ async def bury(
     Raises ChannelUnavailable.
     """
     target = channels.channel(DEAD_LETTERS)
-    letter = dead_letter(channel, reader, stored, error, attempts)
+    letter = dead_letter_event(channel, reader, stored, error, attempts)
     try:
         await target.append([letter])
     except TooLarge:
-        await target.append([dead_letter(channel, reader, stored, error, attempts, whole=False)])
+        await target.append(
+            [dead_letter_event(channel, reader, stored, error, attempts, whole=False)]
+        )
     return letter.id
 
 
-def dead_letter(
+def dead_letter_event(
     channel: str,
     reader: str,
     stored: StoredEvent,
@@ -104,7 +106,7 @@ def dead_letter(
     )
 
 
-def buried_event(letter: Event) -> Event | None:
+def letter_event(letter: Event) -> Event | None:
     """The event inside a dead letter; None when it was too large."""
     failure: LetterFailure = letter.payload_as(LetterFailure)
     if failure.event is None:
@@ -238,7 +240,7 @@ async def event_of(
     letters = await channels.channel(DEAD_LETTERS).read_after(replay.letter_position - 1, limit=1)
     if not letters or letters[0].event.id != replay.letter:
         return None
-    event = buried_event(letters[0].event)
+    event = letter_event(letters[0].event)
     if event is None:
         return None
     return StoredEvent(replay.position, letters[0].received, event)

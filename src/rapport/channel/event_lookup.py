@@ -64,7 +64,7 @@ _PREFIX_STAGES = ("detections", "log", "events", "control", "quarantine")
 _SHOWN = 5
 
 
-async def whole_id(channels: Channels, text: str) -> str:
+async def resolve_id_prefix(channels: Channels, text: str) -> str:
     """The id that is `text` or begins with it; raises UnknownName when there is none, InvalidInput
     when there are several. An exact id costs one look; a beginning reads the newest events.
     """

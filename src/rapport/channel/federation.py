@@ -198,7 +198,7 @@ def arrived_from(event: Event, sender: str) -> Event:
     return msgspec.structs.replace(event, headers=headers)
 
 
-def wanted_by(receiver: str, query: str) -> str:
+def neighbour_condition(receiver: str, query: str) -> str:
     """The condition of a neighbour's events: not passed by it, and its own filter."""
     unseen = f"headers.{HOPS} IS NULL OR headers.{HOPS} NOT LIKE '%/{receiver}/%'"
     return f"({unseen}) AND ({query})" if query else unseen

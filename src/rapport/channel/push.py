@@ -235,14 +235,14 @@ def next_step(delivery: PushDelivery, now_ms: int, *, longest_wait_ms: int) -> P
     return SendMessages(push.token)
 
 
-def after_look(delivery: PushDelivery, batch: Batch) -> PushDelivery:
+def after_waiting(delivery: PushDelivery, batch: Batch) -> PushDelivery:
     """The source answered how to go on: there may be a set to send now."""
     if batch.next_token is None:
         return delivery
     return _moved(delivery, token=batch.next_token, sent=False)
 
 
-def after_nothing(delivery: PushDelivery, batch: Batch) -> PushDelivery:
+def after_empty(delivery: PushDelivery, batch: Batch) -> PushDelivery:
     """The token's set held nothing to send: it was empty, or its messages are gone."""
     if batch.next_token is None:
         return _moved(delivery, token=batch.current_token, sent=True)
@@ -255,7 +255,7 @@ def after_sent(delivery: PushDelivery, batch: Batch) -> PushDelivery:
     counted = msgspec.structs.replace(
         push, batches=push.batches + 1, messages=push.messages + len(batch.events)
     )
-    moved = after_nothing(msgspec.structs.replace(delivery, push=counted), batch)
+    moved = after_empty(msgspec.structs.replace(delivery, push=counted), batch)
     return msgspec.structs.replace(moved, failures=0, refusals=0, not_before_ms=0, trouble="")
 
 
@@ -274,7 +274,7 @@ def after_failure(
     )
 
 
-def is_hopeless(delivery: PushDelivery) -> bool:
+def is_refused_for_good(delivery: PushDelivery) -> bool:
     """Whether the batch is to be dead-lettered, so that the next ones get through."""
     return delivery.refusals >= MOST_REFUSALS
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 import msgspec
 
-from rapport.channel.dead_letters import bury
+from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.federation import Append
 from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InvalidInput
@@ -148,7 +148,7 @@ class CarriedReadings:
                     await self._publish(source, [event])
                 return
             self.counts.refused += 1
-            await bury(
+            await append_dead_letter(
                 self._channels, channel, "ensemble", StoredEvent(0, 0, events[0]), error, attempts=1
             )
             return

@@ -17,7 +17,7 @@ from rapport.channel.export.export_schedule import (
     ExportBacklog,
     ExportDecision,
     decide_export,
-    place_change,
+    position_change,
 )
 from rapport.channel.export.lake_export import (
     EXPORT_RUNNING,
@@ -130,7 +130,7 @@ class Exporting:
         if exported > self._channels.channel(name).last_position():
             raise other_log(name)
         if self._places[name] != exported:
-            await self._channels.apply([place_change(name, exported)])
+            await self._channels.apply([position_change(name, exported)])
             self._places[name] = exported
 
     async def _place(self, name: str) -> Cursor | None:

@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from rapport.channel.access.rights import Rights
-from rapport.channel.dead_letters import bury
+from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.push import (
     AwaitMessages,
@@ -29,15 +29,15 @@ from rapport.channel.push import (
     PushSubscription,
     SendMessages,
     SubscriberSink,
+    after_empty,
     after_failure,
-    after_look,
-    after_nothing,
     after_sent,
+    after_waiting,
     check_address,
     find_sink,
     forget_push,
     is_document,
-    is_hopeless,
+    is_refused_for_good,
     lease_minutes_left,
     load_pushes,
     next_step,
@@ -276,7 +276,7 @@ class Pushing:
             await first_of(self._clock.sleep(step.wait_ms), running.wake.wait())
         elif isinstance(step, AwaitMessages):
             batch = await self._ask(running, seen=True, wait_ms=step.wait_ms)
-            await self._change(running, partial(after_look, batch=batch))
+            await self._change(running, partial(after_waiting, batch=batch))
         elif isinstance(step, SendMessages):
             async with self._doubtful if running.delivery.failures else self._good:
                 await self._send(running)
@@ -284,7 +284,7 @@ class Pushing:
     async def _send(self, running: _Running) -> None:
         batch = await self._ask(running)
         if not batch.events and not batch.gaps:
-            await self._change(running, partial(after_nothing, batch=batch))
+            await self._change(running, partial(after_empty, batch=batch))
             return
         push = running.delivery.push
         failure = await self._sender().send(push.address, push.form, push.channel, batch)
@@ -294,7 +294,7 @@ class Pushing:
             await self.cancel(push.session, failure.why)
         else:
             self._note_failure(running, failure)
-            if is_hopeless(running.delivery):
+            if is_refused_for_good(running.delivery):
                 await self._set_aside(running, batch, failure.why)
 
     async def _settle(self, running: _Running, batch: Batch) -> None:
@@ -307,7 +307,7 @@ class Pushing:
         error = InvalidInput(why, code="push.refused")
         for stored in batch.events:
             reader = f"push.{push.session}"
-            await bury(self._channels, push.channel, reader, stored, error, refusals)
+            await append_dead_letter(self._channels, push.channel, reader, stored, error, refusals)
         await self._settle(running, batch)
 
     async def _ask(

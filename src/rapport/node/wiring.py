@@ -15,7 +15,7 @@ from rapport.channel.access.signatures import OwnSigner, SignatureCheck, open_ke
 from rapport.channel.backends.stores import open_channels
 from rapport.channel.channel import AppendResult
 from rapport.channel.config import ChannelsConfig, channels_from_site
-from rapport.channel.dead_letters import bury
+from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.federation import Append, Link, LinkReceiver, links_from_site, node_identity
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.mqtt.bridge import bridges_from_site
@@ -324,7 +324,9 @@ def _links(site: Site, channels: LoggedChannels, clock: Clock, append: Append) -
 async def _bury_refused(
     channels: LoggedChannels, channel: str, sender: str, event: Event, error: InvalidInput
 ) -> None:
-    await bury(channels, channel, f"link:{sender}", StoredEvent(0, 0, event), error, attempts=1)
+    await append_dead_letter(
+        channels, channel, f"link:{sender}", StoredEvent(0, 0, event), error, attempts=1
+    )
 
 
 def _bridges(

@@ -166,7 +166,7 @@ def make_listener(program: Program, **options) -> Listener:
 @pytest.fixture
 def saving(monkeypatch):
     """Steps around each write of the place."""
-    write = listener_directory._write_place
+    write = listener_directory._write_position
     world: list[World] = []
 
     def write_in_steps(*given) -> None:
@@ -174,7 +174,7 @@ def saving(monkeypatch):
         write(*given)
         world[-1].step("after the place is kept")
 
-    monkeypatch.setattr(listener_directory, "_write_place", write_in_steps)
+    monkeypatch.setattr(listener_directory, "_write_position", write_in_steps)
     monkeypatch.setattr(listener_threads, "_STUMBLE_MS", 1)
     return world
 

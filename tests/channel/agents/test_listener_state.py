@@ -30,11 +30,11 @@ NOW = 1_000_000
 NOWHERE = ResumePoint()
 
 
-def make(stands_at: ResumePoint = NOWHERE, **more: Any) -> ListenerMachine:
+def make(resume_point: ResumePoint = NOWHERE, **more: Any) -> ListenerMachine:
     options = {"batch_events": 3, "wait_ms": 30_000, "first_pause_ms": 100} | more
     events = options.pop("most_events", 6)
-    cache = ListenerCache(stands_at.position, most_events=events, most_bytes=10**6)
-    return ListenerMachine(cache, stands_at, **options)
+    cache = ListenerCache(resume_point.position, most_events=events, most_bytes=10**6)
+    return ListenerMachine(cache, resume_point, **options)
 
 
 def batch(token: str, *positions: int, follows: str | None = None, **more: Any) -> BatchReceived:
@@ -73,7 +73,7 @@ def test_one_request_at_a_time_and_late_or_second_answers_change_nothing():
     state.resume()
     second = ask(state)
     state.answered(first, batch("x", 9), NOW, 0)
-    assert state.is_asking
+    assert state.is_pending
     state.answered(second, batch("a", 1, follows="b"), NOW, 0)
     state.answered(second, batch("a", 1, 2, follows="z"), NOW, 0)
     assert (state.token, len(state.cache)) == ("b", 1)
@@ -172,15 +172,15 @@ def test_what_was_handed_over_and_not_acknowledged_does_not_come_again_with_a_ne
 
 def test_the_place_names_everything_that_is_not_acknowledged():
     state = make()
-    assert state.stands_at() == ResumePoint()
+    assert state.resume_point() == ResumePoint()
     answer(state, batch("a", 1, 2, follows="b"))
     answer(state, batch("b", 3, follows="c"))
     state.cache.take(3)
-    assert state.stands_at() == ResumePoint("a", False, 0)
+    assert state.resume_point() == ResumePoint("a", False, 0)
     state.cache.acknowledge(2)
-    assert state.stands_at() == ResumePoint("b", False, 2)
+    assert state.resume_point() == ResumePoint("b", False, 2)
     state.cache.acknowledge(3)
-    assert state.stands_at() == ResumePoint("c", False, 3)
+    assert state.resume_point() == ResumePoint("c", False, 3)
 
 
 class Interleavings(RuleBasedStateMachine):
@@ -284,7 +284,7 @@ class Interleavings(RuleBasedStateMachine):
         if acknowledged:
             self.state.cache.acknowledge(done[-1])
             if saved:
-                self.saved = self.state.stands_at()
+                self.saved = self.state.resume_point()
                 return
         self.open_listener()
 
@@ -295,7 +295,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule()
     def session_ends(self) -> None:
         if self.state.token:
-            self.source.say_goodbye(self.state.token)
+            self.source.end_session(self.state.token)
 
     @rule()
     def cancel_and_renew(self) -> None:

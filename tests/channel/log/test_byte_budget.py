@@ -12,12 +12,12 @@ def test_a_bell_wakes_everyone_who_listened_before():
     async def scenario():
         bell = Notifier()
         listening = [bell.listen() for _ in range(3)]
-        threading.Thread(target=bell.ring).start()
+        threading.Thread(target=bell.notify).start()
         await asyncio.gather(*listening)
         late = bell.listen()
         assert not late.done()
         late.cancel()
-        bell.ring()
+        bell.notify()
 
     asyncio.run(scenario())
 
@@ -29,7 +29,7 @@ def test_a_bell_rung_for_a_loop_that_has_ended_is_no_error():
         bell.listen()
 
     asyncio.run(listen())
-    bell.ring()
+    bell.notify()
 
 
 def test_listeners_who_went_away_are_not_kept():

@@ -270,10 +270,10 @@ def test_marks_of_another_node_that_is_ahead_are_believed():
         late = node()  # begins now and appends for the first time below
         for number in range(1, 20):
             await busy.channel("c").append(counted(number, publisher="busy"))
-        busy.channel("c").let_go(10)
+        busy.channel("c").trim(10)
         again = counted(1, 2, 3, publisher="long away")
         assert (await late.channel("c").append(again)).duplicates == 3
-        late.channel("c").let_go(10)
+        late.channel("c").trim(10)
         assert (await node().channel("c").append(again)).duplicates == 3
         assert log.last_position("c") == 22
 

@@ -155,10 +155,10 @@ def test_a_log_that_is_always_overtaken_refuses_in_the_end(clock: ManualClock):
 
 def test_what_is_heard_while_writing_is_shown_when_that_is_over():
     horizon = Horizon(5)
-    assert horizon.hear(7)
-    assert not horizon.hear(6)
+    assert horizon.report(7)
+    assert not horizon.report(6)
     horizon.begin()
-    assert not horizon.hear(9)
+    assert not horizon.report(9)
     assert horizon.last == 7
     assert horizon.end(8)
     assert horizon.last == 9

@@ -48,11 +48,11 @@ class HeldTarget:
 
     def __init__(self) -> None:
         self.groups: list[int] = []
-        self.let_go = threading.Event()
+        self.trim = threading.Event()
         self.error: Exception | None = None
 
     def commit(self, appends):
-        self.let_go.wait(10)
+        self.trim.wait(10)
         self.groups.append(len(appends))
         if self.error:
             raise self.error
@@ -75,7 +75,7 @@ def test_while_one_group_is_written_the_next_one_gathers():
         rest = [asyncio.create_task(writer.write(target, [event("x")], 10)) for _ in range(50)]
         await asyncio.sleep(0)
         await until(lambda: writer._requests.qsize() == 50)
-        target.let_go.set()
+        target.trim.set()
         await asyncio.gather(first, *rest)
         assert target.groups == [1, 50]
         writer.stop()
@@ -91,12 +91,12 @@ def test_a_full_queue_makes_appends_wait_and_loses_none():
             for n in range(100)
         ]
         await asyncio.sleep(0.01)
-        assert writer._room._inside <= 10_000
-        assert len(writer._room._queue) > 80
-        target.let_go.set()
+        assert writer._budget._inside <= 10_000
+        assert len(writer._budget._queue) > 80
+        target.trim.set()
         await asyncio.gather(*tasks)
         assert sum(target.groups) == 100
-        assert writer._room._inside == 0
+        assert writer._budget._inside == 0
         writer.stop()
 
     asyncio.run(scenario())
@@ -108,7 +108,7 @@ def test_a_cancelled_append_harms_nobody_else():
         tasks = [asyncio.create_task(writer.write(target, [event(str(n))], 10)) for n in range(3)]
         await asyncio.sleep(0)
         tasks[1].cancel()
-        target.let_go.set()
+        target.trim.set()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(answer) for answer in answers] == [
             AppendResult,
@@ -123,7 +123,7 @@ def test_a_cancelled_append_harms_nobody_else():
 def test_a_fault_of_ours_reaches_the_caller_and_the_thread_goes_on():
     async def scenario():
         writer, target = ThreadWriter(name="w"), HeldTarget()
-        target.let_go.set()
+        target.trim.set()
         target.error = ZeroDivisionError("our fault")
         with pytest.raises(ChannelUnavailable, match="our fault"):
             await writer.write(target, [event("1")], 10)
@@ -180,7 +180,7 @@ def test_channels_serve_one_loop_after_the_other():
     asyncio.run(channels.close())
 
 
-def test_an_append_under_way_is_finished_before_closing():
+def test_an_append_pending_is_finished_before_closing():
     async def scenario():
         disk = ForgetfulDisk()
         channels = channels_on(disk)

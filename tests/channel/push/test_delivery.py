@@ -18,12 +18,12 @@ from rapport.channel.push import (
     PushFailure,
     PushSubscription,
     SendMessages,
+    after_empty,
     after_failure,
-    after_look,
-    after_nothing,
     after_sent,
+    after_waiting,
     forget_push,
-    is_hopeless,
+    is_refused_for_good,
     lease_minutes_left,
     load_pushes,
     next_step,
@@ -98,11 +98,11 @@ def test_every_message_arrives_in_order_and_repeats_carry_the_same_token(
         if isinstance(step, PausePush):
             now += step.wait_ms
         elif isinstance(step, AwaitMessages):
-            delivery = after_look(delivery, source.ask(step.token, seen=True))
+            delivery = after_waiting(delivery, source.ask(step.token, seen=True))
         elif isinstance(step, SendMessages):
             batch = source.ask(step.token, seen=False)
             if not batch.events:
-                delivery = after_nothing(delivery, batch)
+                delivery = after_empty(delivery, batch)
             elif move in ("down", "refuse"):
                 failed = DOWN if move == "down" else REFUSED
                 delivery = after_failure(delivery, failed, now, chance=0.5)
@@ -139,12 +139,12 @@ def test_pauses_grow_and_stay_bounded() -> None:
 def test_a_batch_that_is_refused_again_and_again_is_hopeless_a_dead_receiver_never_is() -> None:
     refused = down = PushDelivery(push=PUSH)
     for _ in range(5):
-        assert not is_hopeless(refused)
+        assert not is_refused_for_good(refused)
         refused = after_failure(refused, REFUSED, 0, chance=0.0)
         down = after_failure(down, DOWN, 0, chance=0.0)
-    assert is_hopeless(refused)
-    assert not is_hopeless(down)
-    assert not is_hopeless(after_failure(refused, DOWN, 0, chance=0.0))
+    assert is_refused_for_good(refused)
+    assert not is_refused_for_good(down)
+    assert not is_refused_for_good(after_failure(refused, DOWN, 0, chance=0.0))
 
 
 def test_the_lease_ends_it_and_renewing_wakes_it() -> None:

@@ -12,7 +12,7 @@ from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.config import ChannelRules, ChannelsConfig, channels_from_site
 from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
 from rapport.channel.requests.request import Request
-from rapport.channel.retention.limits import RetentionLimits, what_to_trim
+from rapport.channel.retention.limits import RetentionLimits, decide_trim
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.toml import TomlFile
@@ -72,30 +72,30 @@ def piece(first: int, last: int, newest: int, size: int = 100, oldest: int | Non
 
 def test_by_age_whole_pieces_go_oldest_first():
     pieces = [piece(1, 10, 1_000), piece(11, 20, 2_000), piece(21, 30, 3_000)]
-    verdict = what_to_trim(pieces, 300, 12_500, RetentionLimits(for_ms=10_000), {})
+    verdict = decide_trim(pieces, 300, 12_500, RetentionLimits(for_ms=10_000), {})
     assert (verdict.trim_before, verdict.held_by) == (21, ())
 
 
 def test_by_size_the_growing_piece_always_stays():
     pieces = [piece(1, 10, 1_000), piece(11, 20, 2_000)]
-    verdict = what_to_trim(pieces, 200, 3_000, RetentionLimits(size=50), {}, growing=pieces[-1])
+    verdict = decide_trim(pieces, 200, 3_000, RetentionLimits(size=50), {}, growing=pieces[-1])
     assert verdict.trim_before == 11
 
 
 def test_what_a_reader_has_not_committed_stays_and_the_reader_is_named():
     pieces = [piece(1, 10, 1_000), piece(11, 20, 2_000), piece(21, 30, 3_000)]
     readers = {"slow": 15, "quick": 30}
-    verdict = what_to_trim(pieces, 300, 14_000, RetentionLimits(for_ms=10_000), readers)
+    verdict = decide_trim(pieces, 300, 14_000, RetentionLimits(for_ms=10_000), readers)
     assert (verdict.trim_before, verdict.held_by, verdict.overdue) == (11, ("slow",), False)
-    verdict = what_to_trim(pieces, 300, 50_000, RetentionLimits(for_ms=10_000), readers)
+    verdict = decide_trim(pieces, 300, 50_000, RetentionLimits(for_ms=10_000), readers)
     assert verdict.overdue
-    verdict = what_to_trim(pieces, 300, 50_000, RetentionLimits(for_ms=10_000, hard=True), readers)
+    verdict = decide_trim(pieces, 300, 50_000, RetentionLimits(for_ms=10_000, hard=True), readers)
     assert (verdict.trim_before, verdict.held_by) == (31, ())
 
 
 def test_what_is_past_its_time_to_live_waits_for_no_reader():
     pieces = [piece(1, 10, 1_000), piece(11, 20, 2_000)]
-    verdict = what_to_trim(pieces, 200, 50_000, RetentionLimits(ttl_ms=10_000), {"slow": 0})
+    verdict = decide_trim(pieces, 200, 50_000, RetentionLimits(ttl_ms=10_000), {"slow": 0})
     assert verdict.trim_before == 21
 
 
@@ -112,7 +112,7 @@ def test_nothing_goes_that_is_young_small_and_unread(sizes, ages, keep_for, keep
         pieces.append(piece(position + 1, position + size, now - age, size=size))
         position += size
     keep = RetentionLimits(for_ms=keep_for, size=keep_bytes)
-    verdict = what_to_trim(pieces, sum(sizes), now, keep, readers, growing=pieces[-1])
+    verdict = decide_trim(pieces, sum(sizes), now, keep, readers, growing=pieces[-1])
     left = sum(sizes)
     for one in pieces:
         if one.last < verdict.trim_before:

@@ -302,35 +302,35 @@ class Courier:
         chance: Chance,
         make_window: Callable[[int], SendWindow],
     ) -> None:
-        self._outbox, self._door, self._clock, self._chance = outbox, door, clock, chance
+        self._outbox, self._endpoint, self._clock, self._chance = outbox, door, clock, chance
         self._make_window = make_window
         self._window = make_window(outbox.settled)
-        self._bell = threading.Condition()
+        self._changed = threading.Condition()
         self._rung = self._ended = False
         self._thread = threading.Thread(target=self._run, name="rapport-courier", daemon=True)
         self._thread.start()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Reports new events."""
-        with self._bell:
+        with self._changed:
             self._rung = True
-            self._bell.notify_all()
+            self._changed.notify_all()
 
     def resume(self, token: str | None = None) -> None:
         """Retries at once, with another token if one is given."""
-        with self._bell:
+        with self._changed:
             if token is not None:
-                self._door.token = token
+                self._endpoint.token = token
             self._window.resume()
             self._rung = True
-            self._bell.notify_all()
+            self._changed.notify_all()
 
     def wait_settled(self, sequence: int, timeout_seconds: float | None) -> bool:
         """Whether everything up to a number is settled; waits until it is, the time is over, or
         the delivery has stopped.
         """
-        with self._bell:
-            self._bell.wait_for(
+        with self._changed:
+            self._changed.wait_for(
                 lambda: self._outbox.settled >= sequence or self._window.stopped or self._ended,
                 timeout_seconds,
             )
@@ -352,10 +352,10 @@ class Courier:
 
     def end(self) -> None:
         """Ends the thread; a running request is aborted, and its events stay in the outbox."""
-        with self._bell:
+        with self._changed:
             self._ended = True
-            self._bell.notify_all()
-        self._door.interrupt()
+            self._changed.notify_all()
+        self._endpoint.interrupt()
         self._thread.join(_JOIN_SECONDS)
 
     # --- in the thread ----------------------------------------------------------------------------
@@ -366,11 +366,11 @@ class Courier:
                 self._step()
             except Exception as error:  # whatever happens here, the events stay and are retried
                 self._go_back(error)
-        self._door.hang_up()
+        self._endpoint.hang_up()
 
     def _step(self) -> None:
         now_ms = self._now_ms()
-        with self._bell:
+        with self._changed:
             self._rung = False
             step = self._window.next_step(self._outbox.last, now_ms)
         if isinstance(step, SendRange):
@@ -382,9 +382,9 @@ class Courier:
 
     def _wait(self, seconds: float | None) -> None:
         """New events end no pause: it is the sink that needs it."""
-        with self._bell:
+        with self._changed:
             pausing = seconds is not None
-            self._bell.wait_for(
+            self._changed.wait_for(
                 lambda: (
                     self._ended
                     or (self._rung and not pausing)
@@ -397,15 +397,15 @@ class Courier:
         events = self._outbox.read_waiting(ready.first, ready.last, most_bytes=REQUEST_BYTES)
         number = self._window.begin(events[-1].sequence if events else ready.last)
         # None are left: the disk lost these events, see `Outbox.problems`.
-        answer = self._door.send(events) if events else EventsAccepted()
-        with self._bell:
+        answer = self._endpoint.send(events) if events else EventsAccepted()
+        with self._changed:
             moved = self._window.answered(number, answer, self._now_ms(), self._chance.random())
         if isinstance(answer, CallFailed):
             _log.info("delivery failed", why=answer.reason.message)
         if moved is not None:
             self._settle(moved, events)
-        with self._bell:
-            self._bell.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
     def _settle(self, moved: WindowProgress, events: list[NumberedEvent]) -> None:
         rejected = None
@@ -425,7 +425,7 @@ class Courier:
         code = error.code if isinstance(error, RapportError) else "outbox.failed"
         if not self._ended:
             _log.warning("delivery stumbled", why=repr(error), exc_info=not known)
-        with self._bell:
+        with self._changed:
             window = self._make_window(self._outbox.settled)
             window.resume_at_ms = self._now_ms() + 1_000
             window.trouble = Reason(code, str(error))

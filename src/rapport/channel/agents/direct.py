@@ -332,11 +332,11 @@ class DirectSink:
         self._marks = PublisherMarkLog(Path(directory))
         self._turn = threading.Lock()
         try:
-            self._door = DirectServer(host, port, token, self._answer, most_bytes=MOST_BODY_BYTES)
+            self._server = DirectServer(host, port, token, self._answer, most_bytes=MOST_BODY_BYTES)
         except BaseException:
             self._marks.close()
             raise
-        self.url = self._door.url
+        self.url = self._server.url
 
     def take(self, posted: PostedRequest) -> list[int]:
         """Handles one request; a number per event, 0 for a repetition. Raises RapportError."""
@@ -358,7 +358,7 @@ class DirectSink:
 
     def close(self) -> None:
         """Ends when the running request is done; a second call is no error."""
-        self._door.close()
+        self._server.close()
         with self._turn:
             self._marks.close()
 
@@ -406,7 +406,7 @@ class DirectBuffer:
         self._events: deque[StoredEvent] = deque()
         self._places: dict[tuple[str, str], int] = {}
         self._bytes = self._last = 0
-        self._bell = Notifier()
+        self._notifier = Notifier()
 
     async def append(self, events: Sequence[Event]) -> AppendResult:
         """See Channel; repetitions are recognised among the events still held."""
@@ -422,8 +422,8 @@ class DirectBuffer:
                 self._events.append(StoredEvent(self._last, now_ms, event))
                 self._bytes += len(event.data)
             positions.append(self._places[identity])
-        self._let_go()
-        self._bell.ring()
+        self._trim_old()
+        self._notifier.notify()
         return AppendResult(tuple(positions), duplicates)
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
@@ -436,20 +436,20 @@ class DirectBuffer:
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
         deadline = None if timeout_ms is None else self._clock.steady_ns() + timeout_ms * 1_000_000
         while self._last <= position:
-            ring = self._bell.listen()
+            notified = self._notifier.listen()
             if deadline is None:
-                await ring
+                await notified
                 continue
             left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
             if left_ms <= 0:
                 break
-            await first_of(ring, self._clock.sleep(left_ms))
+            await first_of(notified, self._clock.sleep(left_ms))
         return self._last > position
 
     def last_position(self) -> int:
         return self._last
 
-    def _let_go(self) -> None:
+    def _trim_old(self) -> None:
         """The newest event stays, however large."""
         while len(self._events) > 1 and (
             len(self._events) > self._most_events or self._bytes > self._most_bytes
@@ -619,13 +619,13 @@ class DirectSource:
         self._requests = DirectRequests(self._buffer, self._clock, self._closing)
         self._loop = asyncio.new_event_loop()
         try:
-            self._door = DirectServer(
+            self._server = DirectServer(
                 host, port, token, self._answer, most_bytes=_MOST_REQUEST_BYTES
             )
         except BaseException:
             self._loop.close()
             raise
-        self.url = self._door.url
+        self.url = self._server.url
         self._thread = threading.Thread(target=self._run, name="rapport-direct", daemon=True)
         self._thread.start()
 
@@ -651,7 +651,7 @@ class DirectSource:
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._closing.set)
-        self._door.close()
+        self._server.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 

@@ -40,7 +40,7 @@ from rapport.channel.agents.listener_threads import (
     SourceEndpoint,
 )
 from rapport.channel.query.query_kinds import SQL, TEMPLATE, make_query
-from rapport.channel.requests.request import Request, check_request, in_own_terms
+from rapport.channel.requests.request import Request, check_request, with_interpretation
 from rapport.channel.validation import check_channel_name
 from rapport.core.errors import InvalidInput, LeaseExpired, StoreUnavailable, Unavailable
 from rapport.core.event import Gap
@@ -74,17 +74,17 @@ def opening_request(
     check_request(request)
     if kind in ("", SQL, TEMPLATE):  # other kinds are plug-ins that only the node may have
         make_query(kind, query)
-    return in_own_terms(channel, request)
+    return with_interpretation(channel, request)
 
 
-def make_machine(stands_at: ResumePoint, settings: ListenerSettings) -> ListenerMachine:
+def make_machine(resume_point: ResumePoint, settings: ListenerSettings) -> ListenerMachine:
     """The state to go on from."""
     cache = ListenerCache(
-        stands_at.position, most_events=settings.most_events, most_bytes=settings.most_bytes
+        resume_point.position, most_events=settings.most_events, most_bytes=settings.most_bytes
     )
     return ListenerMachine(
         cache,
-        stands_at,
+        resume_point,
         batch_events=settings.batch_events,
         wait_ms=int(settings.wait_seconds * 1_000),
         first_pause_ms=settings.first_pause_ms,
@@ -181,11 +181,11 @@ class Listener:
         door = source or SourceEndpoint(url, channel, token, timeout_seconds=chosen.request_seconds)
         self._clock: Clock = clock or SystemClock()
         self._place = open_directory(directory, channel, opening)
-        stands_at = (self._place.saved if self._place else None) or ResumePoint()
-        self._reception = ListenerCore(make_machine(stands_at, chosen), self._place, self._clock)
-        self._reception.state.renew(self._lease_end(lease))
+        resume_point = (self._place.saved if self._place else None) or ResumePoint()
+        self._core = ListenerCore(make_machine(resume_point, chosen), self._place, self._clock)
+        self._core.state.renew(self._lease_end(lease))
         self._is_automatic = acknowledging == "automatic"
-        self._care = CallbackPolicy(
+        self._policy = CallbackPolicy(
             acknowledges=self._is_automatic,
             attempts=chosen.attempts,
             first_pause_ms=chosen.retry_pause_ms,
@@ -195,9 +195,7 @@ class Listener:
         self._source = door
         self._switching = threading.Lock()
         self._pusher: ListenerPusher | None = None
-        self._fetcher = ListenerFetcher(
-            self._reception, door, opening, Chance.from_machine(), on_gap
-        )
+        self._fetcher = ListenerFetcher(self._core, door, opening, Chance.from_machine(), on_gap)
 
     @staticmethod
     def leased(
@@ -222,7 +220,7 @@ class Listener:
                 if self._pusher is None:  # else another thread was faster, and is ended too
                     self._check_open()
                     self._acknowledge_handed()
-                    self._pusher = ListenerPusher(self._reception, callback, self._care)
+                    self._pusher = ListenerPusher(self._core, callback, self._policy)
                     self._pusher.start()
                     return
 
@@ -247,29 +245,29 @@ class Listener:
         """A `pull` that also ends, empty, when `is_given_up` turned true and `wake` was called."""
         if count < 1:
             raise InvalidInput(f"cannot pull {count} events", code="listener.bad_count")
-        deadline_ms = None if timeout is None else self._reception.now_ms() + int(timeout * 1_000)
+        deadline_ms = None if timeout is None else self._core.now_ms() + int(timeout * 1_000)
         if not self._end_push(timeout):
             return []
         with self._switching:
             if self._pusher is None:
                 self._check_open()
                 self._acknowledge_handed()
-        reception = self._reception
-        with reception.bell:
-            while not len(reception.state.cache) and not is_given_up():
+        core = self._core
+        with core.changed:
+            while not len(core.state.cache) and not is_given_up():
                 self._check_going()
                 seconds = self._seconds_to_wait(deadline_ms)
                 if self._pusher is not None or (seconds is not None and seconds <= 0):
                     return []  # also when another thread requested callbacks meanwhile
-                reception.bell.wait(seconds)
+                core.changed.wait(seconds)
             self._check_open()
             self._check_leased()
             is_wanted = self._pusher is None and not is_given_up()
-            return reception.take(count) if is_wanted else []
+            return core.take(count) if is_wanted else []
 
     def give_back(self, events: list[ReceivedEvent]) -> None:
         """Puts the events of the last `pull` back: they are delivered again, next."""
-        self._reception.give_back(events)
+        self._core.give_back(events)
 
     def acknowledge(self, event: ReceivedEvent | int) -> None:
         """Marks this event, or position, and everything before it as done; durable when it returns.
@@ -277,8 +275,8 @@ class Listener:
         A position may be ahead of the delivered events: those up to it are never delivered. Raises
         StoreUnavailable when the position cannot be saved.
         """
-        self._reception.acknowledge(event)
-        self._reception.save()
+        self._core.acknowledge(event)
+        self._core.save()
 
     # --- lease ------------------------------------------------------------------------------------
 
@@ -286,9 +284,9 @@ class Listener:
         """Extends the local lease to so many seconds from now (None: as long as the listener); an
         ended one continues where it stopped.
         """
-        with self._reception.bell:
-            self._reception.state.renew(self._lease_end(lease))
-            self._reception.ring()
+        with self._core.changed:
+            self._core.state.renew(self._lease_end(lease))
+            self._core.wake()
 
     def cancel(self) -> None:
         """Ends the local lease: nothing more is delivered, and the source is notified. `renew`
@@ -298,30 +296,30 @@ class Listener:
 
     def resume(self, token: str | None = None) -> None:
         """Retries at once, after a stop or in a pause; with another token if one is given."""
-        with self._reception.bell:
+        with self._core.changed:
             if token is not None:
                 self._source.token = token
-            self._reception.state.resume()
-            self._reception.ring()
+            self._core.state.resume()
+            self._core.wake()
 
     # --- looking and ending -----------------------------------------------------------------------
 
     def status(self) -> ListenerStatus:
         """The present status."""
-        reception = self._reception
-        with reception.bell:
-            state, now_ms = reception.state, reception.now_ms()
+        core = self._core
+        with core.changed:
+            state, now_ms = core.state, core.now_ms()
             until, pause = state.lease_until_ms, state.resume_at_ms
             return ListenerStatus(
                 activity=self._activity(now_ms),
                 mode="push" if self._pusher is not None else "pull",
                 waiting=len(state.cache),
-                handed_over=reception.handed_over,
+                handed_over=core.handed_over,
                 acknowledged=state.cache.acknowledged,
-                failed=reception.failed_count(),
+                failed=core.failed_count(),
                 gone=state.gone,
                 begun_again=state.begun_again,
-                trouble=state.trouble or reception.disk_trouble,
+                trouble=state.trouble or core.disk_trouble,
                 next_try_in_ms=max(pause - now_ms, 0) if pause is not None else 0,
                 lease_left_ms=max(until - now_ms, 0) if until is not None else None,
                 remote_lease_minutes=state.remote_minutes,
@@ -332,18 +330,18 @@ class Listener:
         """Events whose callback failed too often, with the error, oldest first; on disk with a
         directory, else the last thousand.
         """
-        return self._reception.failed()
+        return self._core.failed()
 
     def gaps(self) -> list[Gap]:
         """Unreadable positions of the channel since this listener was opened, each once, oldest
         first; the last thousand ranges. Events around them are delivered as usual.
         """
-        with self._reception.bell:
-            return list(self._reception.state.gaps)
+        with self._core.changed:
+            return list(self._core.state.gaps)
 
     def wake(self) -> None:
         """Has a `pull_unless` that waits look again."""
-        self._reception.ring()
+        self._core.wake()
 
     def close(self) -> None:
         """Ends, after a running callback (5 seconds at most); a second call is no error. The last
@@ -352,15 +350,15 @@ class Listener:
         """
         self._end_push(_CLOSE_SECONDS)
         with self._switching:
-            if self._reception.ended:
+            if self._core.ended:
                 return
             self._fetcher.end()
-        state = self._reception.state
+        state = self._core.state
         if self._place is not None:
-            self._reception.save_if_possible()
+            self._core.save_if_possible()
             self._place.close()
         elif state.token and state.trouble is None:
-            self._source.say_goodbye(state.token)
+            self._source.end_session(state.token)
 
     def __enter__(self) -> Listener:
         return self
@@ -371,7 +369,7 @@ class Listener:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None and self._end_push(_CLOSE_SECONDS) and not self._reception.ended:
+        if kind is None and self._end_push(_CLOSE_SECONDS) and not self._core.ended:
             self._acknowledge_handed()
         self.close()
 
@@ -391,21 +389,21 @@ class Listener:
 
     def _acknowledge_handed(self) -> None:
         if self._is_automatic:
-            self._reception.acknowledge()
-            self._reception.save()
+            self._core.acknowledge()
+            self._core.save()
 
     def _lease_end(self, seconds: float | None) -> int | None:
-        return None if seconds is None else self._reception.now_ms() + int(seconds * 1_000)
+        return None if seconds is None else self._core.now_ms() + int(seconds * 1_000)
 
     def _seconds_to_wait(self, deadline_ms: int | None) -> float | None:
         """The time until the deadline or the end of the lease, whichever is first."""
-        ends = [at for at in (deadline_ms, self._reception.state.lease_until_ms) if at is not None]
-        return (min(ends) - self._reception.now_ms()) / 1_000 if ends else None
+        ends = [at for at in (deadline_ms, self._core.state.lease_until_ms) if at is not None]
+        return (min(ends) - self._core.now_ms()) / 1_000 if ends else None
 
     def _check_going(self) -> None:
         self._check_open()
         self._check_leased()
-        state = self._reception.state
+        state = self._core.state
         if state.stopped:
             assert state.trouble is not None
             raise Unavailable(
@@ -415,11 +413,11 @@ class Listener:
             )
 
     def _check_open(self) -> None:
-        if self._reception.ended:
+        if self._core.ended:
             raise StoreUnavailable("the listener is closed", code="listener.closed")
 
     def _check_leased(self) -> None:
-        if not self._reception.state.is_leased(self._reception.now_ms()):
+        if not self._core.state.is_leased(self._core.now_ms()):
             raise LeaseExpired(
                 "the listener's lease has run out",
                 code="listener.lease_over",
@@ -427,8 +425,8 @@ class Listener:
             )
 
     def _activity(self, now_ms: int) -> Activity:
-        state = self._reception.state
-        if self._reception.ended:
+        state = self._core.state
+        if self._core.ended:
             return "closed"
         if state.stopped:
             return "stopped"
@@ -436,5 +434,5 @@ class Listener:
             return "resting"
         if state.resume_at_ms is not None:
             return "pausing"
-        room = state.is_asking or state.cache.has_room(self._settings.batch_events)
+        room = state.is_pending or state.cache.has_room(self._settings.batch_events)
         return "asking" if room else "full"

@@ -45,7 +45,7 @@ class SavedPosition(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = _VERSION
     session: ListenedQuery
-    stands_at: ResumePoint
+    resume_point: ResumePoint
     check: int = 0
     """Checksum of the rest."""
 
@@ -72,7 +72,7 @@ class ListenerDirectory:
         self._files: Files = files or DiskFiles()
         self._store = _open_store(directory, files)
         try:
-            self.saved = _read_place(self._files, directory, session)
+            self.saved = _read_position(self._files, directory, session)
             """The position on disk; None before the first save."""
             self.failed_count = self._store.last_position(_FAILED)
         except BaseException:
@@ -80,9 +80,9 @@ class ListenerDirectory:
             raise
         self._process, self._closed = os.getpid(), False
 
-    def save(self, stands_at: ResumePoint) -> None:
+    def save(self, resume_point: ResumePoint) -> None:
         """Replaces the position; durable when it returns. Raises StoreUnavailable."""
-        if stands_at == self.saved:
+        if resume_point == self.saved:
             return
         if self._closed:
             raise StoreUnavailable("the listener is closed", code="listener.closed")
@@ -93,10 +93,10 @@ class ListenerDirectory:
                 hint="open a listener with a directory of its own in each process",
             )
         try:
-            _write_place(self._files, self.directory, self._session, stands_at)
+            _write_position(self._files, self.directory, self._session, resume_point)
         except OSError as error:
             raise disk_refused(f"cannot keep the place in {self.directory}", error) from error
-        self.saved = stands_at
+        self.saved = resume_point
 
     def keep_failed(self, failed: FailedEvent) -> None:
         """Keeps an event aside; durable when it returns. Raises StoreUnavailable."""
@@ -125,7 +125,7 @@ class ListenerDirectory:
             self._store.close()
 
 
-def _read_place(files: Files, directory: Path, session: ListenedQuery) -> ResumePoint | None:
+def _read_position(files: Files, directory: Path, session: ListenedQuery) -> ResumePoint | None:
     path = directory / PLACE_NAME
     try:
         place = msgspec.json.decode(read_whole(files, path), type=SavedPosition)
@@ -134,29 +134,31 @@ def _read_place(files: Files, directory: Path, session: ListenedQuery) -> Resume
     except OSError as error:
         raise disk_refused(f"cannot read {path}", error) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _bad_place(path, str(error)) from None
+        raise _bad_position_error(path, str(error)) from None
     if place.version != _VERSION:
-        raise _bad_place(path, f"it has version {place.version}, this is for {_VERSION}")
-    if place.check != _checksum(place.session, place.stands_at):
-        raise _bad_place(path, "its checksum does not agree")
+        raise _bad_position_error(path, f"it has version {place.version}, this is for {_VERSION}")
+    if place.check != _checksum(place.session, place.resume_point):
+        raise _bad_position_error(path, "its checksum does not agree")
     if place.session != session:
-        raise _other_place(path, place.session, session)
-    return place.stands_at
+        raise _other_query_error(path, place.session, session)
+    return place.resume_point
 
 
-def _write_place(
-    files: Files, directory: Path, session: ListenedQuery, stands_at: ResumePoint
+def _write_position(
+    files: Files, directory: Path, session: ListenedQuery, resume_point: ResumePoint
 ) -> None:
-    place = SavedPosition(session=session, stands_at=stands_at, check=_checksum(session, stands_at))
+    place = SavedPosition(
+        session=session, resume_point=resume_point, check=_checksum(session, resume_point)
+    )
     text = msgspec.json.format(msgspec.json.encode(place)) + b"\n"
     replace_whole(files, directory / PLACE_NAME, text)
 
 
-def _checksum(session: ListenedQuery, stands_at: ResumePoint) -> int:
-    return zlib.crc32(msgspec.json.encode((session, stands_at)))
+def _checksum(session: ListenedQuery, resume_point: ResumePoint) -> int:
+    return zlib.crc32(msgspec.json.encode((session, resume_point)))
 
 
-def _bad_place(path: Path, why: str) -> Corrupt:
+def _bad_position_error(path: Path, why: str) -> Corrupt:
     return Corrupt(
         f"{path} cannot be used: {why}",
         code="listener.bad_place",
@@ -165,7 +167,7 @@ def _bad_place(path: Path, why: str) -> Corrupt:
     )
 
 
-def _other_place(path: Path, there: ListenedQuery, wanted: ListenedQuery) -> Conflict:
+def _other_query_error(path: Path, there: ListenedQuery, wanted: ListenedQuery) -> Conflict:
     differs = [
         name
         for name in ListenedQuery.__struct_fields__

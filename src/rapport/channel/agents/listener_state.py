@@ -201,7 +201,7 @@ class ListenerMachine:
     def __init__(
         self,
         cache: ListenerCache,
-        stands_at: ResumePoint,
+        resume_point: ResumePoint,
         *,
         batch_events: int,
         wait_ms: int,
@@ -210,7 +210,7 @@ class ListenerMachine:
         longest_pause_ms: int = LONGEST_PAUSE_MS,
     ) -> None:
         self.cache = cache
-        self.token, self.seen = stands_at.token, stands_at.seen
+        self.token, self.seen = resume_point.token, resume_point.seen
         self.lease_until_ms = lease_until_ms
         """End of the local lease; None = as long as the listener is open."""
         self.remote_minutes = 0
@@ -224,20 +224,20 @@ class ListenerMachine:
         """Positions that the source could not read, oldest first."""
         self.unreadable = 0
         """How many positions these were, also those no longer listed."""
-        self._gaps_until = stands_at.position
+        self._gaps_until = resume_point.position
         self._batch_events, self._wait_ms = batch_events, wait_ms
         self._first_pause, self._longest_pause = first_pause_ms, longest_pause_ms
         self._renew_at_ms: int | None = None
-        self._asked: RequestNow | None = None
+        self._pending: RequestNow | None = None
         self._asked_at_ms = self._number = self._failures = self._idle = 0
         self._ended = False
 
     @property
-    def is_asking(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether a request is pending."""
-        return self._asked is not None
+        return self._pending is not None
 
-    def stands_at(self) -> ResumePoint:
+    def resume_point(self) -> ResumePoint:
         """The position to save: everything before it is acknowledged."""
         token = self.cache.open_token()
         if token:
@@ -254,7 +254,7 @@ class ListenerMachine:
 
     def next_step(self, now_ms: int) -> Step:
         """The next action."""
-        if self._asked is not None or self.stopped:
+        if self._pending is not None or self.stopped:
             return NothingToSend()
         if not self.is_leased(now_ms):
             # Sent once, as a courtesy: an unreachable source ends the session by itself.
@@ -276,16 +276,16 @@ class ListenerMachine:
 
     def begin(self, ask: RequestNow, now_ms: int) -> int:
         """Records that a request is being sent; returns its number."""
-        self._asked, self._asked_at_ms = ask, now_ms
+        self._pending, self._asked_at_ms = ask, now_ms
         self._number += 1
         return self._number
 
     def answered(self, number: int, answer: SourceAnswer, now_ms: int, chance: float) -> None:
         """Applies an answer. Answers to earlier requests, and repeated ones, change nothing."""
-        ask = self._asked
+        ask = self._pending
         if number != self._number or ask is None:
             return
-        self._asked = None
+        self._pending = None
         if ask.ends:
             self._ended = True
             return
@@ -306,9 +306,9 @@ class ListenerMachine:
         """Requests again at once, after a stop or in a pause."""
         self.stopped, self.resume_at_ms, self._failures, self._idle = False, None, 0, 0
 
-    def stumble(self, reason: Reason, resume_at_ms: int) -> None:
+    def abandon_request(self, reason: Reason, resume_at_ms: int) -> None:
         """Drops the pending request and continues later."""
-        self._asked, self.trouble, self.resume_at_ms = None, reason, resume_at_ms
+        self._pending, self.trouble, self.resume_at_ms = None, reason, resume_at_ms
 
     # --- in detail --------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ _FAILED_IN_MEMORY = 1_000
 class ListenerCore:
     """Shared by the fetching thread, the callback thread and the application.
 
-    `state` is accessed only while `bell` is held. A caller that needs the file lock too acquires
+    `state` is accessed only while `changed` is held. A caller that needs the file lock too acquires
     that one first.
     """
 
@@ -64,7 +64,7 @@ class ListenerCore:
         self, state: ListenerMachine, place: ListenerDirectory | None, clock: Clock
     ) -> None:
         self.state, self.place = state, place
-        self.bell = threading.Condition()
+        self.changed = threading.Condition()
         self.ended = False
         self.disk_trouble: Reason | None = None
         """Why the position could not be saved; None after it was."""
@@ -79,16 +79,16 @@ class ListenerCore:
         """Time that never jumps."""
         return self._clock.steady_ns() // 1_000_000
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wakes all waiting threads."""
-        with self.bell:
+        with self.changed:
             self._rung = True
-            self.bell.notify_all()
+            self.changed.notify_all()
 
-    def wait_for_ring(self, seconds: float | None, *, or_until_resumed: bool = False) -> None:
-        """Waits for a `ring` since the last call; in a pause only for `resume`."""
-        with self.bell:
-            self.bell.wait_for(
+    def wait_for_change(self, seconds: float | None, *, or_until_resumed: bool = False) -> None:
+        """Waits for a `wake` since the last call; in a pause only for `resume`."""
+        with self.changed:
+            self.changed.wait_for(
                 lambda: (
                     self.ended
                     or (self.state.resume_at_ms is None if or_until_resumed else self._rung)
@@ -103,52 +103,52 @@ class ListenerCore:
         the middle.
         """
         if self.place is None or self.place.saved is not None:
-            with self.bell:
+            with self.changed:
                 change()
-                self.ring()
+                self.wake()
             return
-        with self._saving, self.bell:
+        with self._saving, self.changed:
             change()
-            stands_at = self.state.stands_at()
-            if stands_at.token:
-                self._write_if_possible(self.place, stands_at)
-            self.ring()
+            resume_point = self.state.resume_point()
+            if resume_point.token:
+                self._write_if_possible(self.place, resume_point)
+            self.wake()
 
     def take(self, count: int) -> list[ReceivedEvent]:
         """Takes undelivered events; the room they leave is filled again."""
-        with self.bell:
+        with self.changed:
             taken = self.state.cache.take(count)
             self.handed_over += len(taken)
             if taken:
-                self.ring()
+                self.wake()
             return taken
 
     def give_back(self, events: list[ReceivedEvent]) -> None:
         """Puts undelivered events back."""
-        with self.bell:
+        with self.changed:
             self.state.cache.give_back(events)
             self.handed_over -= len(events)
-            self.ring()
+            self.wake()
 
     def acknowledge(self, done: ReceivedEvent | int | None = None) -> None:
         """Marks everything up to an event or position as done (None: everything delivered); not
         saved yet.
         """
-        with self.bell:
+        with self.changed:
             cache = self.state.cache
             if isinstance(done, ReceivedEvent):
                 done = cache.mark_of(done)
             cache.acknowledge(cache.handed() if done is None else done)
-            self.ring()
+            self.wake()
 
     def save(self) -> None:
         """Saves the position; durable when it returns. Raises StoreUnavailable."""
         if self.place is None:
             return
         with self._saving:  # the newest state, written last
-            with self.bell:
-                stands_at = self.state.stands_at()
-            self._write(self.place, stands_at)
+            with self.changed:
+                resume_point = self.state.resume_point()
+            self._write(self.place, resume_point)
 
     def save_if_possible(self) -> None:
         """Saves the position; a disk error is logged and costs repetitions after a crash."""
@@ -182,17 +182,17 @@ class ListenerCore:
         """How many were kept aside."""
         return self.place.failed_count if self.place is not None else len(self._failed)
 
-    def _write(self, place: ListenerDirectory, stands_at: ResumePoint) -> None:
+    def _write(self, place: ListenerDirectory, resume_point: ResumePoint) -> None:
         try:
-            place.save(stands_at)
+            place.save(resume_point)
         except RapportError as error:
             self.disk_trouble = Reason(error.code, error.message)
             raise
         self.disk_trouble = None
 
-    def _write_if_possible(self, place: ListenerDirectory, stands_at: ResumePoint) -> None:
+    def _write_if_possible(self, place: ListenerDirectory, resume_point: ResumePoint) -> None:
         try:
-            self._write(place, stands_at)
+            self._write(place, resume_point)
         except RapportError as error:
             _log.warning("place not kept", code=error.code, why=error.message)
 
@@ -218,7 +218,7 @@ class ListenerSource(Protocol):
     def hang_up(self) -> None:
         """Closes idle connections."""
 
-    def say_goodbye(self, token: str) -> None:
+    def end_session(self, token: str) -> None:
         """Ends a session, if the source can be reached."""
 
 
@@ -227,14 +227,14 @@ class ListenerFetcher:
 
     def __init__(
         self,
-        reception: ListenerCore,
+        core: ListenerCore,
         source: ListenerSource,
         opening: Request,
         chance: Chance,
         on_gap: OnGap | None = None,
     ) -> None:
         """`opening` is the request that begins; later ones share its limits and its lease."""
-        self._reception, self._source = reception, source
+        self._core, self._source = core, source
         self._opening, self._chance = opening, chance
         self._on_gap, self._gaps_until = on_gap, 0
         self._thread = threading.Thread(target=self._run, name="rapport-listener", daemon=True)
@@ -242,59 +242,55 @@ class ListenerFetcher:
 
     def end(self) -> None:
         """Ends the thread; a running request is aborted."""
-        with self._reception.bell:
-            self._reception.ended = True
-            self._reception.bell.notify_all()
+        with self._core.changed:
+            self._core.ended = True
+            self._core.changed.notify_all()
         self._source.interrupt()
         self._thread.join(_JOIN_SECONDS)
 
     # --- in the thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._reception.ended:
+        while not self._core.ended:
             try:
                 self._step()
             except Exception as error:  # the position is kept and the request retried
-                self._stumble(error)
+                self._abandon_request(error)
         self._source.hang_up()
 
     def _step(self) -> None:
-        reception = self._reception
-        now_ms = reception.now_ms()
-        with reception.bell:
-            step = reception.state.next_step(now_ms)
+        core = self._core
+        now_ms = core.now_ms()
+        with core.changed:
+            step = core.state.next_step(now_ms)
         if isinstance(step, RequestNow):
             self._ask(step, now_ms)
         elif isinstance(step, PauseSending):
-            reception.wait_for_ring((step.until_ms - now_ms) / 1_000, or_until_resumed=True)
+            core.wait_for_change((step.until_ms - now_ms) / 1_000, or_until_resumed=True)
         elif isinstance(step, CacheFull) and step.until_ms is not None:
-            reception.wait_for_ring(max(step.until_ms - now_ms, 0) / 1_000)
+            core.wait_for_change(max(step.until_ms - now_ms, 0) / 1_000)
         else:
-            reception.wait_for_ring(None)
+            core.wait_for_change(None)
 
     def _ask(self, ask: RequestNow, now_ms: int) -> None:
-        reception = self._reception
-        with reception.bell:
-            number = reception.state.begin(ask, now_ms)
+        core = self._core
+        with core.changed:
+            number = core.state.begin(ask, now_ms)
             request = self._as_request(ask)
         answer = self._source.request(request)
-        if reception.ended:
+        if core.ended:
             return  # an aborted request proves nothing
         _tell(answer, ask)
-        reception.note(
-            lambda: reception.state.answered(
-                number, answer, reception.now_ms(), self._chance.random()
-            )
-        )
-        with reception.bell:
-            has_open = bool(reception.state.cache.open_token())
-            gaps = clip_gaps(reception.state.gaps, self._gaps_until + 1)
+        core.note(lambda: core.state.answered(number, answer, core.now_ms(), self._chance.random()))
+        with core.changed:
+            has_open = bool(core.state.cache.open_token())
+            gaps = clip_gaps(core.state.gaps, self._gaps_until + 1)
         for gap in gaps:
             self._gaps_until = gap.last
             self._report_gap(gap)
         if not has_open:
             # Progress through non-matching events; the rest is saved as it is acknowledged.
-            reception.save_if_possible()
+            core.save_if_possible()
 
     def _report_gap(self, gap: Gap) -> None:
         try:
@@ -311,7 +307,7 @@ class ListenerFetcher:
         opening = self._opening
         if not ask.token:
             # Restarted: events behind us are dropped by their position.
-            from_start = opening.from_start or self._reception.state.cache.newest > 0
+            from_start = opening.from_start or self._core.state.cache.newest > 0
             return msgspec.structs.replace(opening, wait_ms=ask.wait_ms, from_start=from_start)
         return Request(
             token=ask.token,
@@ -321,14 +317,14 @@ class ListenerFetcher:
             lease_minutes=0 if ask.ends else opening.lease_minutes,
         )
 
-    def _stumble(self, error: Exception) -> None:
+    def _abandon_request(self, error: Exception) -> None:
         """A fault of ours: the request counts as failed."""
-        if not self._reception.ended:
+        if not self._core.ended:
             _log.error("listening stumbled", why=repr(error), exc_info=error)
-        reception = self._reception
-        with reception.bell:
-            reception.state.stumble(
-                Reason("listener.failed", repr(error)), reception.now_ms() + _STUMBLE_MS
+        core = self._core
+        with core.changed:
+            core.state.abandon_request(
+                Reason("listener.failed", repr(error)), core.now_ms() + _STUMBLE_MS
             )
 
 
@@ -369,11 +365,11 @@ class ListenerPusher:
     passed to `on_failure` or kept, and the next one follows.
     """
 
-    def __init__(self, reception: ListenerCore, callback: Callback, care: CallbackPolicy) -> None:
-        self._reception, self._callback, self._care = reception, callback, care
+    def __init__(self, core: ListenerCore, callback: Callback, care: CallbackPolicy) -> None:
+        self._core, self._callback, self._policy = core, callback, care
         self._ended = self._ended_within = False
-        self._under_way: ReceivedEvent | None = None
-        self._saved_at_ms = reception.now_ms()
+        self._in_callback: ReceivedEvent | None = None
+        self._saved_at_ms = core.now_ms()
         self._thread = threading.Thread(target=self._run, name="rapport-push", daemon=True)
 
     def start(self) -> None:
@@ -386,13 +382,13 @@ class ListenerPusher:
         """Ends after the running callback; False when that takes longer. Within the callback its
         event counts as handled.
         """
-        within = self._under_way is not None and _CALLED_WITH.get() is self._under_way
-        with self._reception.bell:
+        within = self._in_callback is not None and _CALLED_WITH.get() is self._in_callback
+        with self._core.changed:
             self._ended, self._ended_within = True, self._ended_within or within
-            self._reception.bell.notify_all()
+            self._core.changed.notify_all()
         if within:
-            if self._care.acknowledges and self._under_way is not None:
-                self._reception.acknowledge(self._under_way)
+            if self._policy.acknowledges and self._in_callback is not None:
+                self._core.acknowledge(self._in_callback)
             return True
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
@@ -402,35 +398,35 @@ class ListenerPusher:
     def _run(self) -> None:
         while (received := self._next()) is not None:
             handled = self._handle(received)
-            self._under_way = None
+            self._in_callback = None
             if handled:
                 self._settle(received)
             else:
-                self._reception.give_back([received])
-        self._reception.save_if_possible()
+                self._core.give_back([received])
+        self._core.save_if_possible()
 
     def _next(self) -> ReceivedEvent | None:
         """The next event; None at the end. An ended lease delivers nothing."""
-        reception = self._reception
-        with reception.bell:
+        core = self._core
+        with core.changed:
             while not self._is_over():
-                is_leased = reception.state.is_leased(reception.now_ms())
-                if is_leased and (taken := reception.take(1)):
-                    self._under_way = taken[0]
+                is_leased = core.state.is_leased(core.now_ms())
+                if is_leased and (taken := core.take(1)):
+                    self._in_callback = taken[0]
                     _CALLED_WITH.set(taken[0])
                     return taken[0]
-                reception.bell.wait()
+                core.changed.wait()
         return None
 
     def _handle(self, received: ReceivedEvent) -> bool:
         """Handles an event; False when ended before a further try."""
-        for failures in range(self._care.attempts):
+        for failures in range(self._policy.attempts):
             try:
                 self._callback(received)
                 return True
             except (Exception, SystemExit) as error:  # neither may end the thread
                 last: BaseException = error
-            if self._ended_within or failures + 1 == self._care.attempts:
+            if self._ended_within or failures + 1 == self._policy.attempts:
                 break
             if self._is_cut_short(failures):
                 return False
@@ -438,38 +434,38 @@ class ListenerPusher:
 
     def _give_up(self, received: ReceivedEvent, error: BaseException) -> bool:
         try:
-            if self._care.on_failure is not None:
-                self._care.on_failure(received, error)
+            if self._policy.on_failure is not None:
+                self._policy.on_failure(received, error)
                 return True
         except (Exception, SystemExit) as second:
             _log.warning("on_failure failed", why=repr(second))
         try:
-            self._reception.keep_failed(received, error)
+            self._core.keep_failed(received, error)
         except RapportError as refused:
             # Not kept is not handled: tried again from the beginning, after a pause.
             _log.warning("failed event not kept", code=refused.code, why=refused.message)
-            self._is_cut_short(self._care.attempts)
+            self._is_cut_short(self._policy.attempts)
             return False
         return True
 
     def _is_cut_short(self, failures: int) -> bool:
         """Pauses before the next try; True when ended meanwhile."""
-        pause = pause_ms(failures, self._care.first_pause_ms, _LONGEST_PAUSE_MS, 1.0)
-        with self._reception.bell:
-            return self._reception.bell.wait_for(self._is_over, pause / 1_000)
+        pause = pause_ms(failures, self._policy.first_pause_ms, _LONGEST_PAUSE_MS, 1.0)
+        with self._core.changed:
+            return self._core.changed.wait_for(self._is_over, pause / 1_000)
 
     def _settle(self, received: ReceivedEvent) -> None:
-        if not self._care.acknowledges:
+        if not self._policy.acknowledges:
             return
-        reception = self._reception
-        reception.acknowledge(received)
-        now_ms = reception.now_ms()
-        if not len(reception.state.cache) or now_ms - self._saved_at_ms >= self._care.save_every_ms:
+        core = self._core
+        core.acknowledge(received)
+        now_ms = core.now_ms()
+        if not len(core.state.cache) or now_ms - self._saved_at_ms >= self._policy.save_every_ms:
             self._saved_at_ms = now_ms
-            reception.save_if_possible()
+            core.save_if_possible()
 
     def _is_over(self) -> bool:
-        return self._ended or self._reception.ended
+        return self._ended or self._core.ended
 
 
 _MOST_ANSWER_BYTES = 96 * 1024 * 1024
@@ -513,7 +509,7 @@ class SourceEndpoint:
         reply = self._line.post(self._acks, body, "application/json", self._timeout)
         return reply if isinstance(reply, CallFailed) else read_settled(reply)
 
-    def say_goodbye(self, token: str) -> None:
+    def end_session(self, token: str) -> None:
         """Ends a session, also after `interrupt`; an unreachable source ends it by itself."""
         line = NodeConnection(self.url, self.token, most_answer_bytes=_MOST_ANSWER_BYTES)
         ending = write_request(Request(token=token, lease_minutes=0))

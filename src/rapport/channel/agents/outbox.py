@@ -350,7 +350,7 @@ class Outbox:
 
     def _write(self, group: list[_Added]) -> None:
         events = [self._in_this_epoch(event) for added in group for event in added.events]
-        blocks = self._store.append(EVENTS, _as_blocks(events), self._clock.now_ms())
+        blocks = self._store.append(EVENTS, _cut_blocks(events), self._clock.now_ms())
         self.last = blocks[-1].last
         for added in group:
             added.last = self.last
@@ -408,7 +408,7 @@ def _name_of(rejected: RejectedEvent) -> tuple[int, str]:
     return rejected.sequence, rejected.event.id
 
 
-def _as_blocks(events: Sequence[Event]) -> list[tuple[int, bytes]]:
+def _cut_blocks(events: Sequence[Event]) -> list[tuple[int, bytes]]:
     """Events in blocks small enough to be read singly; one large event has a block of its own."""
     blocks: list[tuple[int, bytes]] = []
     piece: list[Event] = []

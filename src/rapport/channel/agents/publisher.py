@@ -192,7 +192,7 @@ class Publisher:
         if self._closed:
             raise StoreUnavailable("the publisher is closed", code="outbox.closed")
         self._outbox.add(made)
-        self._courier.ring()
+        self._courier.wake()
         return [event.id for event in made]
 
     def flush(self, timeout: float | None = None) -> bool:

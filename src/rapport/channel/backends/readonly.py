@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rapport.channel.channel import AppendResult
 from rapport.channel.log.indexes import HistoryFeed
-from rapport.channel.retention.ttl import living
+from rapport.channel.retention.ttl import unexpired
 from rapport.channel.subscriptions import LoggedSubscription
 from rapport.channel.validation import check_channel_name, check_read_range
 from rapport.core.codec import decode_block
@@ -121,7 +121,7 @@ class ReadOnlyChannel:
         """The same, blocking."""
         start, most = position, limit
         while found := self._read(position, most):
-            alive = living(found, self._ttl_ms, self._clock.now_ms())
+            alive = unexpired(found, self._ttl_ms, self._clock.now_ms())
             if alive:
                 return alive[:limit]
             position, most = found[-1].position, max(limit, _PASSED_AT_ONCE)

@@ -163,12 +163,12 @@ def open_reading(
 
     if is_embedded(directory, declared):
         return open_readonly(directory, clock, ttl_rule)
-    placed = _placed(directory, declared, site)
+    placed = _placements(directory, declared, site)
     embedded = SegmentLogReader(directory)
     own = set(embedded.logs())
 
     def place_of(log: str) -> str:
-        return placed.get(log) or (EMBEDDED if log in own else _wanted(declared, log))
+        return placed.get(log) or (EMBEDDED if log in own else _chosen_store(declared, log))
 
     readers: dict[str, LogReader] = {EMBEDDED: embedded}
     for name in _used(declared) | set(placed.values()):
@@ -237,7 +237,7 @@ class Stores:
 
     def placements(self) -> Placements:
         """The store of each log; logs in the directory stay there."""
-        placements = Placements(self.records, lambda log: _wanted(self._declared, log))
+        placements = Placements(self.records, lambda log: _chosen_store(self._declared, log))
         held = [log for log in self.embedded.logs() if self.embedded.last_position(log)]
         placements.adopt(EMBEDDED, held)
         return placements
@@ -333,7 +333,7 @@ def split_schema(address: str) -> tuple[str, str]:
     return dsn, schema
 
 
-def _placed(directory: Path, declared: ChannelsConfig, site: Path) -> Mapping[str, str]:
+def _placements(directory: Path, declared: ChannelsConfig, site: Path) -> Mapping[str, str]:
     if declared.records == EMBEDDED:
         return _embedded_placements(directory)
     records = _open_records(directory, declared, site)
@@ -358,7 +358,7 @@ def _used(declared: ChannelsConfig) -> set[str]:
     return {declared.common.log or EMBEDDED, *rules}
 
 
-def _wanted(declared: ChannelsConfig, log: str) -> str:
+def _chosen_store(declared: ChannelsConfig, log: str) -> str:
     return declared.rules_for(log).log or EMBEDDED
 
 

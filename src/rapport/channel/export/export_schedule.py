@@ -44,9 +44,10 @@ class ExportDecision(msgspec.Struct, frozen=True):
 def decide_export(waiting: ExportBacklog, now_ms: int) -> ExportDecision:
     """Decides for one channel.
 
-    >>> decide_export(ExportBacklog(exported=5, last=9, closed=7, is_fluid=False, oldest_ms=0), 1000)
+    >>> backlog = ExportBacklog(exported=5, last=9, closed=7, is_fluid=False, oldest_ms=0)
+    >>> decide_export(backlog, 1000)
     ExportDecision(until=7, close=False)
-    >>> decide_export(ExportBacklog(exported=7, last=9, closed=7, is_fluid=False, oldest_ms=0), 3600000)
+    >>> decide_export(msgspec.structs.replace(backlog, exported=7), 3600000)
     ExportDecision(until=9, close=True)
     """
     if waiting.last <= waiting.exported:
@@ -62,6 +63,6 @@ def decide_export(waiting: ExportBacklog, now_ms: int) -> ExportDecision:
     return ExportDecision(max(waiting.closed, waiting.exported))
 
 
-def place_change(channel: str, position: int) -> Put:
+def position_change(channel: str, position: int) -> Put:
     """The change that records the exported position of a channel."""
     return cursor_change(channel, READER, Cursor(position, LAKE_MARK))

@@ -63,16 +63,16 @@ class ReaderDelivery:
         messages that the reader will not receive are not taken from others either.
         """
         self._find, self._takes = find, takes
-        self._asked: tuple[Query, Query] | None = None
+        self._visible: tuple[Query, Query] | None = None
 
     def seen(self, query: Query) -> Query:
         """The query as evaluated on stored events; the same object for the same query."""
         deliver = self._find()
         if deliver is None or not self._is_asked(query):
             return query
-        if self._asked is None or self._asked[0] is not query:
-            self._asked = (query, _through(deliver, query))
-        return self._asked[1]
+        if self._visible is None or self._visible[0] is not query:
+            self._visible = (query, _through(deliver, query))
+        return self._visible[1]
 
     def given(self, query: Query, events: Sequence[StoredEvent]) -> list[StoredEvent]:
         """The matches of a query as the reader receives them."""

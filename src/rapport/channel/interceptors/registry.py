@@ -72,7 +72,7 @@ class InterceptorFeed:
         tell_off: Callable[[ActiveInterceptor], None],
     ) -> None:
         self._channels, self._channel, self._clock = channels, channel, clock
-        self._standing, self._tell_off = standing, tell_off
+        self._standing, self._record_off = standing, tell_off
         self._finish = asyncio.Event()
         self._until: int | None = None
 
@@ -97,11 +97,11 @@ class InterceptorFeed:
             until = self._until
             chosen = [one for one in batch if until is None or one.position <= until]
             if chosen:
-                await self._care_for(care, chosen)
+                await self._handle_batch(care, chosen)
             elif until is not None:
                 return
 
-    async def _care_for(self, care: RetryingConsumer, chosen: Sequence[StoredEvent]) -> None:
+    async def _handle_batch(self, care: RetryingConsumer, chosen: Sequence[StoredEvent]) -> None:
         """Handles a batch; when switched off in the middle, the rest waits at the cursor."""
         try:
             await care.handle(chosen)
@@ -123,7 +123,7 @@ class InterceptorFeed:
             if len(batch) == 1:  # a larger one is halved until the fault has a name
                 note_fault(standing, error)
                 if standing.is_off:
-                    self._tell_off(standing)
+                    self._record_off(standing)
             raise
         standing.seen += len(batch)
         standing.faults_in_a_row = 0
@@ -141,12 +141,12 @@ class InterceptorFeeds:
     def __init__(
         self, channels: Channels, clock: Clock, tell_off: Callable[[ActiveInterceptor], None]
     ) -> None:
-        self._channels, self._clock, self._tell_off = channels, clock, tell_off
+        self._channels, self._clock, self._record_off = channels, clock, tell_off
         self._following: dict[tuple[str, str], InterceptorFeed] = {}
         self._tasks = Tasks(clock)
         self._started = False
 
-    async def take_places(self, declared: InterceptorSpec) -> None:
+    async def set_cursors(self, declared: InterceptorSpec) -> None:
         """Sets cursors behind the last event of every channel; durable when it returns."""
         for name in self._matching(declared):
             await self._channels.subscribe(name, reader_of(declared.name), from_start=False)
@@ -172,7 +172,9 @@ class InterceptorFeeds:
         follows = isinstance(standing.interceptor, FollowingInterceptor)
         if not self._started or not follows or (name, channel) in self._following:
             return
-        following = InterceptorFeed(self._channels, channel, standing, self._clock, self._tell_off)
+        following = InterceptorFeed(
+            self._channels, channel, standing, self._clock, self._record_off
+        )
         self._following[name, channel] = following
         self._tasks.start(_task(name, channel), following.run)
 
@@ -235,7 +237,7 @@ class Interceptors:
         self.seal: Callable[[Event, Event], Event] = without_raw_signature
         """Signs (what a chain made, the event it was made of)."""
         self._roster = InterceptorRoster()
-        self._followers = InterceptorFeeds(channels, clock, self._tell_off)
+        self._followers = InterceptorFeeds(channels, clock, self._record_off)
         self._tasks = Tasks(clock)
         self._noticed: set[str] = set()
 
@@ -311,7 +313,7 @@ class Interceptors:
             if follows:
                 # Cursors before the declaration: a crash in between must not make it begin in the
                 # past.
-                await self._followers.take_places(declared)
+                await self._followers.set_cursors(declared)
             if keep:
                 await self._channels.apply([put_spec(declared)])
             self._put(standing)
@@ -362,7 +364,7 @@ class Interceptors:
             self._roster.check_new(declared)
             standing = ActiveInterceptor(declared, self._make(declared), is_kept=False)
             if isinstance(standing.interceptor, FollowingInterceptor):
-                await self._followers.take_places(declared)
+                await self._followers.set_cursors(declared)
             self._put(standing)
         for declared in await self._channels.look(load_specs):
             await self._make_again(declared)
@@ -421,7 +423,7 @@ class Interceptors:
         self._notice(channel.name)
         chain = [one for one in self.chain(channel.name) if one.declared.at == "append"]
         passed = pass_appended(chain, channel.name, events)
-        self._tell_all_off(passed.switched_off)
+        self._record_all_off(passed.switched_off)
         if passed.drops:
             await self._record(channel.name, passed.drops)
         flat = [
@@ -429,7 +431,7 @@ class Interceptors:
             for event, group in zip(events, passed.groups, strict=True)
             for made in group
         ]
-        return _as_given(passed.groups, await plain(flat))
+        return _original_positions(passed.groups, await plain(flat))
 
     def intercepts_delivery(self, channel: str) -> bool:
         """Whether an interceptor changes or hides events of a channel on delivery."""
@@ -454,9 +456,9 @@ class Interceptors:
             return list(events)
         for standing in chain:
             if standing.holds_back:
-                raise held_back(channel, standing)
+                raise missing_interceptor_error(channel, standing)
         given, switched_off = pass_delivered(chain, channel, reader, events)
-        self._tell_all_off(switched_off)
+        self._record_all_off(switched_off)
         return given
 
     # --- the chain ---
@@ -493,11 +495,11 @@ class Interceptors:
         records = [drop_record(channel, drop.interceptor, drop.event, now_ms) for drop in drops]
         await self._channels.channel(INTERCEPTED).append(records)
 
-    def _tell_all_off(self, switched_off: Sequence[ActiveInterceptor]) -> None:
+    def _record_all_off(self, switched_off: Sequence[ActiveInterceptor]) -> None:
         for standing in switched_off:
-            self._tell_off(standing)
+            self._record_off(standing)
 
-    def _tell_off(self, standing: ActiveInterceptor) -> None:
+    def _record_off(self, standing: ActiveInterceptor) -> None:
         _log.error(
             "interceptor switched off",
             name=standing.declared.name,
@@ -512,7 +514,7 @@ class Interceptors:
         self._tasks.start(f"intercept.off.{standing.declared.name}", record)
 
 
-def held_back(channel: str, standing: ActiveInterceptor) -> ChannelUnavailable:
+def missing_interceptor_error(channel: str, standing: ActiveInterceptor) -> ChannelUnavailable:
     """The error for readers of a channel with a missing interceptor, with a hint."""
     name = standing.declared.name
     return ChannelUnavailable(
@@ -525,7 +527,9 @@ def held_back(channel: str, standing: ActiveInterceptor) -> ChannelUnavailable:
     )
 
 
-def _as_given(groups: Sequence[tuple[Event, ...]], appended: AppendResult) -> AppendResult:
+def _original_positions(
+    groups: Sequence[tuple[Event, ...]], appended: AppendResult
+) -> AppendResult:
     """Positions for the original events: that of the first one each was made into."""
     positions, at = [], 0
     for group in groups:

@@ -15,7 +15,7 @@ from typing import overload
 import numpy as np
 
 from rapport.channel.channel import PackedRange
-from rapport.channel.retention.ttl import are_mortal
+from rapport.channel.retention.ttl import have_ttl
 from rapport.core.codec import decode_bare_block
 from rapport.core.errors import Corrupt
 from rapport.core.event import BareStored, Event, StoredEvent
@@ -32,7 +32,7 @@ _MANY = 32
 class DecodedBlock:
     """The events of one block; StoredEvents are built for the first reader."""
 
-    __slots__ = ("_events", "_ids", "_mortal", "_stored", "first", "last", "received", "size")
+    __slots__ = ("_events", "_has_ttl", "_ids", "_stored", "first", "last", "received", "size")
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class DecodedBlock:
             kept = names if ids is None else _IdsOf(events, range(len(events)))
             self._ids = KeyedIds(kept, keys_of(names))
         self._stored: list[StoredEvent] | None = None
-        self._mortal: bool | None = None
+        self._has_ttl: bool | None = None
 
     @property
-    def mortal(self) -> bool:
+    def has_ttl(self) -> bool:
         """Whether an event has a time to live of its own; computed for the first reader."""
-        if self._mortal is None:
-            self._mortal = are_mortal(self._events)
-        return self._mortal
+        if self._has_ttl is None:
+            self._has_ttl = have_ttl(self._events)
+        return self._has_ttl
 
     @property
     def carries(self) -> bool:
@@ -84,7 +84,7 @@ class DecodedBlock:
             carried_part(events.carried, first, end),
         )
 
-    def let_carried_go(self) -> None:
+    def release_carried(self) -> None:
         """Drops the carried payloads."""
         if isinstance(self._events, HeldEvents):
             self._events.carried = ()

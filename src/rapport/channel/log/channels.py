@@ -10,7 +10,7 @@ from rapport.channel.access.signatures import OwnSigner
 from rapport.channel.config import ChannelsConfig
 from rapport.channel.interceptors.reader_view import ReaderChannels
 from rapport.channel.interceptors.registry import Interceptors
-from rapport.channel.log.logged_channel import LoggedChannel, as_shared
+from rapport.channel.log.logged_channel import LoggedChannel, as_shared_log
 from rapport.channel.log.runtime import LogParts, LogRuntime
 from rapport.channel.log.writer import closed_error
 from rapport.channel.query.query_kinds import Query
@@ -36,7 +36,7 @@ class LoggedChannels:
         self._shared = LogRuntime(parts)
         self.decoded = self._shared.decoded
         self._channels: dict[str, LoggedChannel] = {}
-        shared_log = as_shared(parts.log)
+        shared_log = as_shared_log(parts.log)
         if shared_log is not None:
             shared_log.watch(self._grown)
         for name in parts.log.logs():
@@ -218,7 +218,7 @@ class LoggedChannels:
             return
         self._shared.closed = True
         for channel in self._channels.values():
-            channel.bell.ring()
+            channel.notifier.notify()
         await self._shared.close()
 
     @property

@@ -36,7 +36,7 @@ from rapport.channel.log.sequences import (
 from rapport.channel.log.writer import Notifier, closed_error
 from rapport.channel.query.index_plan import IndexMatches
 from rapport.channel.query.query_kinds import Query
-from rapport.channel.retention.ttl import TTL, living
+from rapport.channel.retention.ttl import TTL, unexpired
 from rapport.channel.validation import check_events, check_read_range, snapshot_events
 from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, StoreUnavailable
@@ -62,7 +62,7 @@ ATTEMPTS = 200
 _READ_RECORDS = 50_000
 
 
-def as_shared(log: LogStore) -> SharedLogStore | None:
+def as_shared_log(log: LogStore) -> SharedLogStore | None:
     """The store as one that several processes may write; None when it is not."""
     return cast(SharedLogStore, log) if hasattr(log, "append_after") else None
 
@@ -70,7 +70,7 @@ def as_shared(log: LogStore) -> SharedLogStore | None:
 def shared_log_of(log: LogStore, channel: str) -> SharedLogStore | None:
     """The store, when several processes may write the log of this channel in it; else None."""
     home = log.store_of(channel) if hasattr(log, "store_of") else log
-    return as_shared(log) if hasattr(home, "append_after") else None
+    return as_shared_log(log) if hasattr(home, "append_after") else None
 
 
 class Horizon:
@@ -84,7 +84,7 @@ class Horizon:
     def __init__(self, last: int) -> None:
         self.last = last
         self._guard = threading.Lock()
-        self._heard = last
+        self._reported = last
         self._is_writing = False
 
     def begin(self) -> None:
@@ -96,13 +96,13 @@ class Horizon:
         """Ends an append; the log is known up to `last`. True when readers see more."""
         with self._guard:
             self._is_writing = False
-            return self._move(max(last, self._heard))
+            return self._move(max(last, self._reported))
 
-    def hear(self, last: int) -> bool:
+    def report(self, last: int) -> bool:
         """Reports that the log reaches `last`; True when readers see more."""
         with self._guard:
-            self._heard = max(self._heard, last)
-            return not self._is_writing and self._move(self._heard)
+            self._reported = max(self._reported, last)
+            return not self._is_writing and self._move(self._reported)
 
     def _move(self, last: int) -> bool:
         is_further = last > self.last
@@ -253,12 +253,12 @@ class LoggedChannel:
 
     def __init__(self, name: str, shared: LogRuntime, *, last: int) -> None:
         self.name = name
-        self.bell = Notifier()
+        self.notifier = Notifier()
         self._shared, self._parts = shared, shared.parts
         self._horizon = Horizon(last)
         self._known = last
         """The last position that the writing thread has processed; all, unless others write too."""
-        self._shared_log = as_shared(self._parts.log)
+        self._shared_log = as_shared_log(self._parts.log)
         self._seen: DedupeWindow | None = None
         self._sequences = SequenceStore(name, self._parts, self.position_of)
         self._unreadable = (0, 0)
@@ -272,10 +272,10 @@ class LoggedChannel:
         if chains is not None:
             given = snapshot_events(events)
             check_events(given, self._parts.max_data_bytes)
-            return await chains.append(self, given, self.append_plainly)
-        return await self.append_plainly(events)
+            return await chains.append(self, given, self.append_unintercepted)
+        return await self.append_unintercepted(events)
 
-    async def append_plainly(self, events: Sequence[Event]) -> AppendResult:
+    async def append_unintercepted(self, events: Sequence[Event]) -> AppendResult:
         """Appends the events that interceptors have left."""
         held = snapshot_events(events)  # the caller's list may change while we wait
         data_bytes = check_events(held, self._parts.max_data_bytes)
@@ -292,14 +292,14 @@ class LoggedChannel:
             raise closed_error()
         start, ttl_ms = position, self._shared.ttl_of(self.name)
         while position < self._last:
-            found, mortal = self._from_memory(position, limit)
-            if found and not mortal and ttl_ms <= 0:
+            found, has_ttl = self._from_memory(position, limit)
+            if found and not has_ttl and ttl_ms <= 0:
                 return found
             if not found:
                 found = await self._shared.off_loop(partial(self._from_log, position, limit))
             if not found:
                 return []
-            alive = living(found, ttl_ms, self._shared.time.now_ms())
+            alive = unexpired(found, ttl_ms, self._shared.time.now_ms())
             if alive:
                 return alive
             position = found[-1].position
@@ -318,7 +318,7 @@ class LoggedChannel:
     def let_packed_go(self, stretch: PackedRange) -> None:
         block = self._shared.decoded.holding(self.name, stretch.last)
         if block is not None and block.last == stretch.last:
-            block.let_carried_go()
+            block.release_carried()
 
     def unpacked_after(self, position: int, *, limit: int) -> int:
         reached = position
@@ -332,7 +332,7 @@ class LoggedChannel:
         return limit
 
     async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
-        """See HeaderlessReader. Headers matter to interceptors, for times to live and for history."""
+        """See HeaderlessReader. Headers matter to interceptors, times to live and history."""
         shared = self._shared
         if shared.chains is not None or shared.ttl_of(self.name) >= 0 or shared.closed:
             return []
@@ -358,7 +358,7 @@ class LoggedChannel:
             await self._shared.off_loop(partial(self._note_unread, found.unread))
         if not found.events:
             return found
-        return msgspec.structs.replace(found, events=self._living(found.events))
+        return msgspec.structs.replace(found, events=self._unexpired(found.events))
 
     async def fetch(self, positions: Sequence[int]) -> list[StoredEvent] | None:
         """The events at positions, by index; None when there is none."""
@@ -366,7 +366,7 @@ class LoggedChannel:
         if finder is None or not self._shared.indexed_fields(self.name):
             return None
         found = await self._shared.off_loop(partial(finder.fetch, self.name, positions))
-        return self._living(found)
+        return self._unexpired(found)
 
     def _note_unread(self, positions: Sequence[int]) -> None:
         """Reads positions that the index knows and the log did not return, to record gaps."""
@@ -374,15 +374,15 @@ class LoggedChannel:
             if not self._gaps.between(position - 1, position):
                 self._from_log(position - 1, 1)
 
-    def _living(self, events: list[StoredEvent]) -> list[StoredEvent]:
-        return living(events, self._shared.ttl_of(self.name), self._shared.time.now_ms())
+    def _unexpired(self, events: list[StoredEvent]) -> list[StoredEvent]:
+        return unexpired(events, self._shared.ttl_of(self.name), self._shared.time.now_ms())
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
         if self._has_after(position):
             return True
         if timeout_ms is None:
             while not self._has_after(position):
-                await self._next_ring(position)
+                await self._wait_for_notify(position)
             return True
         return await self._wait_until(position, timeout_ms)
 
@@ -391,15 +391,15 @@ class LoggedChannel:
 
     def grown(self, last: int) -> None:
         """Reports from any thread that the log reaches `last`."""
-        if self._horizon.hear(last):
-            self._tell_readers()
+        if self._horizon.report(last):
+            self._notify_readers()
 
     @property
     def _last(self) -> int:
         return self._horizon.last
 
-    def _tell_readers(self) -> None:
-        self.bell.ring()
+    def _notify_readers(self) -> None:
+        self.notifier.notify()
         self._shared.appended(self.name, self._last)
 
     def first_position(self) -> int:
@@ -422,7 +422,7 @@ class LoggedChannel:
             return self._commit(appends)
         finally:
             if self._horizon.end(self._known):
-                self._tell_readers()
+                self._notify_readers()
 
     def _commit(self, appends: Sequence[Sequence[Event]]) -> list[AppendResult]:
         seen = self._seen_window()
@@ -465,7 +465,7 @@ class LoggedChannel:
 
         self._known = read_on(self._parts.log, self.name, self._known, take_in)
 
-    def let_go(self, before: int) -> None:
+    def trim(self, before: int) -> None:
         """Trims the log before a position, as far as whole pieces allow; runs in the writing
         thread. The publishers' marks are made durable first, so repetitions are still recognised.
         """
@@ -536,7 +536,7 @@ class LoggedChannel:
     def _from_memory(self, position: int, limit: int) -> tuple[list[StoredEvent], bool]:
         """Contiguous events from the cache, and whether some may have a time to live."""
         found: list[StoredEvent] = []
-        mortal = False
+        has_ttl = False
         while len(found) < limit:
             block = self._shared.decoded.holding(self.name, position + 1)
             if block is None:
@@ -544,8 +544,8 @@ class LoggedChannel:
             part = block.after(position, limit - len(found))
             position = part[-1].position
             found += part
-            mortal = mortal or block.mortal
-        return found, mortal
+            has_ttl = has_ttl or block.has_ttl
+        return found, has_ttl
 
     def _from_log(self, position: int, limit: int) -> list[StoredEvent]:
         last = max(self._last, self._known)
@@ -614,20 +614,20 @@ class LoggedChannel:
             position = unreadable_to
         return self._last > position
 
-    async def _next_ring(self, position: int) -> None:
-        ring = self.bell.listen()
+    async def _wait_for_notify(self, position: int) -> None:
+        notified = self.notifier.listen()
         if not self._has_after(position):  # the notification may have come before we listened
-            await ring
+            await notified
 
     async def _wait_until(self, position: int, timeout_ms: int) -> bool:
         clock = self._parts.clock
         pause = asyncio.ensure_future(clock.sleep(timeout_ms))
         try:
             while not self._has_after(position):
-                ring = self.bell.listen()
+                notified = self.notifier.listen()
                 if self._has_after(position):
                     return True
-                await asyncio.wait((ring, pause), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((notified, pause), return_when=asyncio.FIRST_COMPLETED)
                 if pause.done():
                     return self._has_after(position)
             return True

@@ -22,7 +22,7 @@ from rapport.channel.log.indexes import (
     HistoryFeed,
     MixedFinder,
 )
-from rapport.channel.log.writer import Writer, as_channel_error, closed_error
+from rapport.channel.log.writer import Writer, channel_error, closed_error
 from rapport.channel.query.index_plan import Finder, explain_query, index_path
 from rapport.channel.query.query_kinds import Query
 from rapport.channel.retention.limits import FINENESS
@@ -210,7 +210,7 @@ class LogRuntime:
                 return work()
             return await asyncio.get_running_loop().run_in_executor(self.parts.pool, work)
         except StoreUnavailable as error:
-            raise as_channel_error(error) from error
+            raise channel_error(error) from error
 
     async def apply(self, changes: Sequence[Change]) -> None:
         """Changes records, all or none; durable when it returns."""

@@ -35,7 +35,7 @@ class Notifier:
         self._waiters: list[_Waiter] = []
 
     def listen(self) -> asyncio.Future[None]:
-        """A future that the next `ring` resolves."""
+        """A future that the next `notify` resolves."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._guard:
@@ -44,7 +44,7 @@ class Notifier:
             self._waiters.append((loop, future))
         return future
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Resolves all futures returned so far."""
         if not self._waiters:
             return
@@ -204,7 +204,7 @@ class InlineWriter:
             try:
                 return target.commit((events,))[0]
             except StoreUnavailable as error:
-                raise as_channel_error(error) from error
+                raise channel_error(error) from error
 
     def stop(self) -> None:
         self._stopped = True
@@ -262,12 +262,12 @@ class ThreadWriter:
         waiting_bytes: int = WAITING_BYTES,
         lone: StorePace | None = None,
     ) -> None:
-        self._room = ByteBudget(queue_bytes, waiting_bytes)
+        self._budget = ByteBudget(queue_bytes, waiting_bytes)
         self._pace = lone
         self._lone: _Request | None = None
-        self._under_way = 0
+        self._pending = 0
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         self._store = threading.Lock()
         """One group at a time, from the thread or from a loop."""
         self.fault = ""
@@ -280,23 +280,23 @@ class ThreadWriter:
     ) -> AppendResult:
         """See Writer; waits while the queue is full, and is refused when too many wait."""
         size = data_bytes + len(events) * _OVERHEAD_BYTES
-        await self._room.enter(size)
+        await self._budget.enter(size)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[AppendResult] = loop.create_future()
         request = _Request(target, events, size, loop, future)
-        with self._door:  # nothing may be queued behind the stop mark
+        with self._lock:  # nothing may be queued behind the stop mark
             stopped = self._stopped
             if not stopped:
                 self._accept(request)
         if stopped:
-            self._room.leave(size)
+            self._budget.leave(size)
             raise closed_error()
         if self._lone is request and self._pace is not None:
             return await self._write_lone(request, self._pace)
         return await future
 
     def stop(self) -> None:
-        with self._door:
+        with self._lock:
             if not self._stopped:
                 self._stopped = True
                 self._hand_over_lone()
@@ -307,8 +307,8 @@ class ThreadWriter:
         """Queues a request for the thread, or lets it wait for the end of this turn when it is
         alone; the caller holds the lock.
         """
-        self._under_way += 1
-        if self._under_way == 1 and request.events and self._pace and self._pace.is_fast:
+        self._pending += 1
+        if self._pending == 1 and request.events and self._pace and self._pace.is_fast:
             self._lone = request
             return
         self._hand_over_lone()
@@ -324,11 +324,11 @@ class ThreadWriter:
         try:
             await pace.clock.sleep(0)
         except asyncio.CancelledError:
-            with self._door:
+            with self._lock:
                 if self._lone is request:
                     self._hand_over_lone()
             raise
-        with self._door:
+        with self._lock:
             alone = self._lone is request
             if alone:
                 self._lone = None
@@ -360,16 +360,16 @@ class ThreadWriter:
                 return committed
             except StoreUnavailable as error:
                 self.fault = error.message
-                return [as_channel_error(error)] * len(group)
+                return [channel_error(error)] * len(group)
             except Exception as error:  # a fault of ours must reach the callers, not end the thread
                 return [_unforeseen(error)] * len(group)
             finally:
                 if self._pace:
                     self._pace.took(self._pace.clock.steady_ns() - began_ns)
                 # Before the answers: a caller that is answered finds its bytes released.
-                self._room.leave(sum(request.size for request in group))
-                with self._door:
-                    self._under_way -= len(group)
+                self._budget.leave(sum(request.size for request in group))
+                with self._lock:
+                    self._pending -= len(group)
 
     def _gather(self) -> tuple[list[_Request], bool]:
         """Everything that waits, up to a sensible size; blocks when nothing does."""
@@ -411,7 +411,7 @@ def closed_error() -> ChannelUnavailable:
     return ChannelUnavailable("the channels are closed", code="channel.closed")
 
 
-def as_channel_error(error: StoreUnavailable) -> ChannelUnavailable:
+def channel_error(error: StoreUnavailable) -> ChannelUnavailable:
     """A store's error as a channel's error."""
     return ChannelUnavailable(
         error.message,

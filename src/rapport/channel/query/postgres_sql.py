@@ -72,12 +72,12 @@ UNDECIDED = SqlPiece("TRUE", exact=False)
 """Lets every row through, to be decided elsewhere."""
 
 
-def every(parts: Sequence[SqlPiece]) -> SqlPiece:
+def all_of(parts: Sequence[SqlPiece]) -> SqlPiece:
     """True when all are."""
     return _joined(parts, " AND ") if parts else TRUE
 
 
-def some(parts: Sequence[SqlPiece]) -> SqlPiece:
+def any_of(parts: Sequence[SqlPiece]) -> SqlPiece:
     """True when one is."""
     return _joined(parts, " OR ") if parts else FALSE
 
@@ -171,7 +171,7 @@ def payload_is_no(field: Field, kind: str) -> SqlPiece:
     return SqlPiece(text, value.parameters, payload=True)
 
 
-def payload_is_something(field: Field) -> SqlPiece:
+def payload_is_not_null(field: Field) -> SqlPiece:
     """Whether the value is not null."""
     value = _value(field)
     text = f"coalesce(jsonb_typeof({value.text}) <> 'null', FALSE)"
@@ -232,8 +232,8 @@ def to_sql(query: Query) -> SqlCondition:
         written = _true(part)
         (payload if written.payload else envelope).append(written)
     if payload:
-        envelope.append(with_payload(every(payload)))
-    whole = every(envelope)
+        envelope.append(with_payload(all_of(payload)))
+    whole = all_of(envelope)
     return SqlCondition(whole.text, whole.parameters, whole.exact)
 
 
@@ -241,17 +241,17 @@ def _true(node: Condition) -> SqlPiece:
     """SQL that is true at least whenever the condition is true."""
     match node:
         case And(parts):
-            return every([_true(part) for part in parts])
+            return all_of([_true(part) for part in parts])
         case Or(parts):
-            return some([_true(part) for part in parts])
+            return any_of([_true(part) for part in parts])
         case Not(operand):
             return _false(operand)
         case Compare():
             return _compared(node, wanted=True)
         case Between(operand, low, high):
-            return every([_true(part) for part in _ends(operand, low, high)])
+            return all_of([_true(part) for part in _ends(operand, low, high)])
         case In(operand, choices):
-            return some([_true(Compare("=", operand, choice)) for choice in choices])
+            return any_of([_true(Compare("=", operand, choice)) for choice in choices])
         case Like(operand, pattern, escape):
             return _like(operand, pattern, escape, wanted=True)
         case IsNull(operand):
@@ -266,17 +266,17 @@ def _false(node: Condition) -> SqlPiece:
     """SQL that is true at least whenever the condition is false."""
     match node:
         case And(parts):
-            return some([_false(part) for part in parts])
+            return any_of([_false(part) for part in parts])
         case Or(parts):
-            return every([_false(part) for part in parts])
+            return all_of([_false(part) for part in parts])
         case Not(operand):
             return _true(operand)
         case Compare():
             return _compared(node, wanted=False)
         case Between(operand, low, high):
-            return some([_false(part) for part in _ends(operand, low, high)])
+            return any_of([_false(part) for part in _ends(operand, low, high)])
         case In(operand, choices):
-            return every([_false(Compare("=", operand, choice)) for choice in choices])
+            return all_of([_false(Compare("=", operand, choice)) for choice in choices])
         case Like(operand, pattern, escape):
             return _like(operand, pattern, escape, wanted=False)
         case IsNull(operand):
@@ -337,12 +337,12 @@ def _payload_with_literal(
     value, operator = literal.value, node.operator
     if isinstance(value, bool):
         if operator not in ("=", "<>"):
-            return FALSE if wanted else payload_is_something(field)
+            return FALSE if wanted else payload_is_not_null(field)
         is_same = (operator == "=") is wanted
         same = payload_is(field, "true" if value else "false")
         other = payload_is(field, "false" if value else "true")
         chosen = same if is_same else other
-        return chosen if wanted else some([chosen, payload_is_no(field, "boolean")])
+        return chosen if wanted else any_of([chosen, payload_is_no(field, "boolean")])
     kind = "string" if isinstance(value, str) else "number"
     chosen_operator = operator if wanted else _OPPOSITE[operator]
     if isinstance(value, str):
@@ -355,7 +355,7 @@ def _payload_with_literal(
         )
     if not decided:
         test = payload_has_kind(field, kind)
-    return test if wanted else some([test, payload_is_no(field, kind)])
+    return test if wanted else any_of([test, payload_is_no(field, kind)])
 
 
 def _like(operand: Value, pattern: str, escape: str, *, wanted: bool) -> SqlPiece:
@@ -366,14 +366,14 @@ def _like(operand: Value, pattern: str, escape: str, *, wanted: bool) -> SqlPiec
         found = column(operand)
         return SqlPiece(f'({found.text} COLLATE "C" {test})', (*found.parameters, pattern, escape))
     fits = payload_text(operand, test, pattern, escape)
-    return fits if wanted else some([fits, payload_is_no(operand, "string")])
+    return fits if wanted else any_of([fits, payload_is_no(operand, "string")])
 
 
 def _null(operand: Value, *, wanted: bool) -> SqlPiece:
     if not isinstance(operand, Field):
         return UNDECIDED
     if operand.path[0] == "data":
-        something = payload_is_something(operand)
+        something = payload_is_not_null(operand)
         return negated(something) if wanted else something
     found = column(operand)
     return SqlPiece(f"({found.text} IS {'' if wanted else 'NOT '}NULL)", found.parameters)

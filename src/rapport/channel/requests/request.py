@@ -334,7 +334,7 @@ Present = Callable[[str, Sequence[StoredEvent], str, str], Awaitable[list[Stored
 """Messages of a channel in the words of an interpretation, for an identity."""
 
 
-def in_own_terms(name: str, request: Request) -> Request:
+def with_interpretation(name: str, request: Request) -> Request:
     """The request with its interpretation in the query; raises InvalidInput, Unsupported."""
     if not request.interpretation:
         return request

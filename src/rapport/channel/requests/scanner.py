@@ -317,7 +317,7 @@ class LiveStream(msgspec.Struct, frozen=True):
     """The last position when it began."""
     is_once: Callable[[StoredEvent], bool]
 
-    def hears(self, stored: StoredEvent) -> bool:
+    def receives(self, stored: StoredEvent) -> bool:
         """Whether it was there in time."""
         return stored.position > self.since and self.is_once(stored)
 
@@ -479,7 +479,7 @@ class Scanner:
             return lambda stored: is_leased(stored.position) or taken.holds(stored.position)
         if listening is None:
             return lambda stored: taken.holds(stored.position)
-        return lambda stored: taken.holds(stored.position) and not listening.hears(stored)
+        return lambda stored: taken.holds(stored.position) and not listening.receives(stored)
 
     def _is_closing(self) -> bool:
         return self._closing is not None and self._closing.is_set()

@@ -33,9 +33,9 @@ from rapport.channel.requests.request import (
     Present,
     Request,
     check_request,
-    in_own_terms,
     interpretation_of,
     request_limits,
+    with_interpretation,
 )
 from rapport.channel.requests.scanner import LiveStream, MessageSet, Scanner
 from rapport.channel.requests.taker import LeasedTakes, SourceChannels, Taker
@@ -48,7 +48,7 @@ from rapport.channel.requests.tokens import (
     identity_digest,
     request_secret,
 )
-from rapport.channel.retention.ttl import batch_ttl, given_once, is_once
+from rapport.channel.retention.ttl import batch_ttl, delivered_once, is_delivered_once
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.event import Gap, StoredEvent
 from rapport.store.memory import MemoryLogStore
@@ -290,7 +290,7 @@ class MessageSource:
         memory only), ChannelUnavailable.
         """
         check_request(request)
-        request = in_own_terms(name, request)
+        request = with_interpretation(name, request)
         if request.push_address:
             raise Unsupported("a push address", "this door", hint="ask at a node's request doors")
         channel = self._channels.channel(name)
@@ -316,7 +316,7 @@ class MessageSource:
         hold at most `max_push` messages; nothing is read or taken yet. Raises as `request` does.
         """
         check_request(request)
-        request = in_own_terms(name, request)
+        request = with_interpretation(name, request)
         tokens = await self.sessions.signer(self.taker)
         scanner = Scanner(self._channels.channel(name), self._clock, await self.taker.taken(name))
         most = min(request.max_push or DEFAULT_MESSAGES, MOST_MESSAGES)
@@ -388,7 +388,7 @@ class MessageSource:
         `seen` leaves out the token's own set. Raises as `request` does; a stream does not take.
         """
         check_request(request)
-        request = in_own_terms(name, request)
+        request = with_interpretation(name, request)
         if request.take or request.push_address or (request.token and after):
             raise InvalidInput(
                 "a subscription neither takes messages nor has an address, and a token has its "
@@ -465,11 +465,11 @@ class MessageSource:
         leaving = self._leaving(asked, chosen.events)
         if not leaving:
             return True
-        async with self.taker.alone(asked.name):
-            taken = await self.taker.taken_now(asked.name)
+        async with self.taker.exclusive(asked.name):
+            taken = await self.taker.taken_latest(asked.name)
             left = [stored for stored in leaving if not taken.holds(stored.position)]
             gone = [stored for stored in leaving if taken.holds(stored.position)]
-            if not all(map(listening.hears, gone)):
+            if not all(map(listening.receives, gone)):
                 return False
             token = self.sessions.token(asked, chosen)
             return not left or await self.taker.take(asked.name, left, token, asked.lease_minutes)
@@ -480,7 +480,7 @@ class MessageSource:
         """The events without those that are delivered once and were delivered. For reads by
         position, which are no delivery.
         """
-        leaving = given_once(events, self._channels.ttl_of(name))
+        leaving = delivered_once(events, self._channels.ttl_of(name))
         if not leaving:
             return events
         taken = await self.taker.taken(name)
@@ -488,7 +488,7 @@ class MessageSource:
         return [stored for stored in events if stored.position not in gone]
 
     def _is_once(self, name: str, stored: StoredEvent) -> bool:
-        return is_once(stored, self._channels.ttl_of(name))
+        return is_delivered_once(stored, self._channels.ttl_of(name))
 
     def _token_of_stream(self, asked: SessionRequest, chosen: MessageSet) -> str:
         self.sessions.grant(asked.session, asked.lease_minutes)  # a stream keeps its lease alive
@@ -521,7 +521,7 @@ class MessageSource:
         deadline = self._clock.steady_ns() + wait_ms * 1_000_000
         after = asked.start
         while True:
-            async with self.taker.alone(asked.name):
+            async with self.taker.exclusive(asked.name):
                 chosen, token = await self._choose_and_take(asked, after)
             left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
             if chosen.events or not await asked.scanner.wait(asked.query, chosen, left_ms):
@@ -533,7 +533,7 @@ class MessageSource:
         another, was faster.
         """
         while True:
-            await self.taker.taken_now(asked.name)
+            await self.taker.taken_latest(asked.name)
             chosen = await asked.scanner.choose(asked.query, asked.limits, after)
             token, leaving = self.sessions.token(asked, chosen), self._leaving(asked, chosen.events)
             if not leaving or await self.taker.take(
@@ -581,7 +581,7 @@ class MessageSource:
             events = await self._recall(asked, place)
             if not events or not self._leaving(asked, events):
                 return events
-        async with self.taker.alone(asked.name):
+        async with self.taker.exclusive(asked.name):
             events = await self._recall_and_take(asked, place)
         return () if asked.request.seen and events is not None else events
 
@@ -590,7 +590,7 @@ class MessageSource:
     ) -> tuple[StoredEvent, ...] | None:
         token = asked.request.token
         while True:
-            await self.taker.taken_now(asked.name)
+            await self.taker.taken_latest(asked.name)
             events = await self._recall(asked, place)
             if events is None or await self.taker.has_taken(asked.name, token):
                 return events
@@ -617,7 +617,7 @@ class MessageSource:
         """
         if asked.request.take:
             return events
-        leaving = given_once(events, self._channels.ttl_of(asked.name))
+        leaving = delivered_once(events, self._channels.ttl_of(asked.name))
         delivery = asked.scanner.delivery
         if not leaving or not delivery.is_intercepted:
             return leaving

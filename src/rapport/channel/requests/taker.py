@@ -16,11 +16,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from rapport.channel.dead_letters import bury
+from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.interceptors.reader_view import DeliveringChannels, ReaderDelivery
 from rapport.channel.log.logged_channel import shared_log_of
 from rapport.channel.log.runtime import LogParts
-from rapport.channel.log.writer import as_channel_error
+from rapport.channel.log.writer import channel_error
 from rapport.channel.query.query_kinds import Query
 from rapport.channel.requests.leases import Answers, MessageLease, Settled, Settlement, positions_of
 from rapport.channel.requests.request import (
@@ -85,7 +85,7 @@ class Taker:
         self._locks: dict[str, asyncio.Lock] = {}
         self._returned: dict[str, asyncio.Event] = {}
 
-    def alone(self, channel: str) -> asyncio.Lock:
+    def exclusive(self, channel: str) -> asyncio.Lock:
         """While held, no other request of this node takes from the channel."""
         return self._locks.setdefault(channel, asyncio.Lock())
 
@@ -106,7 +106,7 @@ class Taker:
             await self._read_on(channel)
         return self._taken[channel]
 
-    async def taken_now(self, channel: str) -> TakenMessages:
+    async def taken_latest(self, channel: str) -> TakenMessages:
         """The same, with the side log read to its end; for a caller that is about to take."""
         taken = await self.taken(channel)
         await self._read_on(channel)
@@ -126,7 +126,7 @@ class Taker:
     ) -> bool:
         """Takes messages for a token; durable when it returns. False when another node took
         something meanwhile: then nothing is taken, and the caller chooses again. The caller holds
-        `alone`.
+        `exclusive`.
 
         The lock is kept until the store has answered, even when the caller is cancelled.
         """
@@ -145,7 +145,7 @@ class Taker:
         self, channel: str, leases: Mapping[int, MessageLease], done: Sequence[int] = ()
     ) -> bool:
         """Leases messages or returns them, and consumes those that are done; durable when it
-        returns. False as in `take`. The caller holds `alone`.
+        returns. False as in `take`. The caller holds `exclusive`.
         """
         if not leases and not done:
             return True
@@ -223,7 +223,7 @@ class Taker:
             return
         now_ms = self._time.now_ms()
         if await self._append(channel, summary_of(self._taken[channel], now_ms), now_ms):
-            await self.off_loop(shared.let_go)
+            await self.off_loop(shared.trim)
 
     async def _bring_along(self, channel: str) -> None:
         """For a channel that was moved here: publishes the takes of its former node to the others
@@ -257,7 +257,7 @@ class Taker:
                 return work()
             return await asyncio.to_thread(work)
         except StoreUnavailable as error:
-            raise as_channel_error(error) from error
+            raise channel_error(error) from error
 
     async def _write(self, changes: Sequence[Change]) -> bool:
         await self.off_loop(lambda: self._channels.records.apply(changes))
@@ -346,7 +346,7 @@ class LeasedTakes:
         deadline = self._clock.steady_ns() + min(request.wait_ms, LONGEST_WAIT_MS) * 1_000_000
         while True:
             returned = self._taker.returned(name)
-            async with self._taker.alone(name):
+            async with self._taker.exclusive(name):
                 work, reached = await self._lease_next(asked)
             left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
             is_closing = closing is not None and closing.is_set()
@@ -362,10 +362,10 @@ class LeasedTakes:
         _check(answers)
         answers = msgspec.structs.replace(answers, lease_ms=min(answers.lease_ms, LONGEST_LEASE_MS))
         positions = positions_of(answers)
-        async with self._taker.alone(name):
+        async with self._taker.exclusive(name):
             settlement = await self._settled(name, answers, positions)
             exhausted = [at for at, lease in settlement.returned.items() if lease.is_exhausted]
-            await self._bury(name, await self._taker.taken(name), exhausted)
+            await self._dead_letter(name, await self._taker.taken(name), exhausted)
         return Settled(
             acked=len(settlement.acked) + settlement.known,
             returned=len(settlement.returned),
@@ -379,11 +379,11 @@ class LeasedTakes:
     async def _lease_next(self, asked: _LeaseRequest) -> tuple[LeasedMessages, MessageSet]:
         """Leases available messages; also returns how far the scan reached."""
         while True:
-            taken = await self._taker.taken_now(asked.name)
+            taken = await self._taker.taken_latest(asked.name)
             now_ms = self._taker.now_ms()
             limits = request_limits(asked.request)
-            again = await self._come_back(asked, taken, limits, now_ms)
-            fresh = await self._look_on(asked, limits, again)
+            again = await self._take_returned(asked, taken, limits, now_ms)
+            fresh = await self._scan_on(asked, limits, again)
             events = (*again, *fresh.events)
             leases = taken.leases.granted(
                 [stored.position for stored in events],
@@ -397,14 +397,14 @@ class LeasedTakes:
                 gaps = asked.scanner.gaps(asked.query, floor, fresh.reach)
                 return LeasedMessages(events, leases, gaps), fresh
 
-    async def _come_back(
+    async def _take_returned(
         self, asked: _LeaseRequest, taken: TakenMessages, limits: BatchLimits, now_ms: int
     ) -> list[StoredEvent]:
         """Matching messages whose lease has ended, oldest first. Those whose tries are used up are
         dead-lettered first, matching or not.
         """
         due = taken.leases.due(now_ms)
-        await self._bury(asked.name, taken, [at for at in due if _is_exhausted(taken, at)])
+        await self._dead_letter(asked.name, taken, [at for at in due if _is_exhausted(taken, at)])
         query = asked.scanner.delivery.seen(asked.query)
         found: list[StoredEvent] = []
         size = 0
@@ -417,7 +417,7 @@ class LeasedTakes:
                 size += sum(len(stored.event.data) for stored in part)
         return found[: limits.messages]
 
-    async def _look_on(
+    async def _scan_on(
         self, asked: _LeaseRequest, limits: BatchLimits, again: Sequence[StoredEvent]
     ) -> MessageSet:
         """Matches behind the last scan; none when enough messages were returned."""
@@ -468,14 +468,14 @@ class LeasedTakes:
 
     async def _settled(self, name: str, answers: Answers, positions: Sequence[int]) -> Settlement:
         while True:
-            taken = await self._taker.taken_now(name)
+            taken = await self._taker.taken_latest(name)
             done = {position: taken.holds(position) for position in positions}
             settlement = taken.leases.decide(answers, done, self._taker.now_ms())
             leases = settlement.returned | settlement.renewed
             if await self._taker.lease(name, leases, settlement.acked):
                 return settlement
 
-    async def _bury(self, name: str, taken: TakenMessages, positions: Sequence[int]) -> None:
+    async def _dead_letter(self, name: str, taken: TakenMessages, positions: Sequence[int]) -> None:
         """Dead-letters messages whose tries are used up, and then consumes them. A kill in between
         repeats the dead letter, which is deduplicated.
         """
@@ -484,12 +484,14 @@ class LeasedTakes:
             if lease is None:
                 continue
             for stored in await self._kept(name, position, position):
-                await bury(self._channels, name, READER, stored, lease.failure(), lease.tries)
+                await append_dead_letter(
+                    self._channels, name, READER, stored, lease.failure(), lease.tries
+                )
         await self._finish(name, positions)
 
     async def _finish(self, name: str, positions: Sequence[int]) -> None:
         while positions and not await self._taker.lease(name, {}, positions):
-            taken = await self._taker.taken_now(name)
+            taken = await self._taker.taken_latest(name)
             positions = [one for one in positions if one in taken.leases]
 
 

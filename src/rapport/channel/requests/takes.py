@@ -366,7 +366,7 @@ class SharedTakes:
         body = msgspec.msgpack.encode(record)
         return self.log.append_after(self.name, self.known, [(1, body)], received)
 
-    def let_go(self) -> None:
+    def trim(self) -> None:
         """Trims the side log before the last known summary."""
         self.log.trim(self.name, self._summed_up)
 

@@ -66,7 +66,7 @@ class TrimDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The held events are past twice the limit."""
 
 
-def what_to_trim(
+def decide_trim(
     pieces: Sequence[LogPiece],
     kept_bytes: int,
     now_ms: int,
@@ -81,7 +81,7 @@ def what_to_trim(
     """
     unread = _FOREVER if keep.hard else min(readers.values(), default=_FOREVER)
     before, left, is_held, overdue = 0, kept_bytes, False, False
-    for piece, newest in zip(pieces, newest_of(pieces, now_ms), strict=True):
+    for piece, newest in zip(pieces, newest_arrivals(pieces, now_ms), strict=True):
         expired = 0 < keep.ttl_ms < now_ms - newest
         aged = 0 < keep.for_ms < now_ms - newest
         large = 0 < keep.size < left and piece is not growing
@@ -100,7 +100,7 @@ def what_to_trim(
     )
 
 
-def newest_of(pieces: Sequence[LogPiece], now_ms: int) -> list[int]:
+def newest_arrivals(pieces: Sequence[LogPiece], now_ms: int) -> list[int]:
     """The arrival of the newest record of each piece, corrected for clock errors.
 
     A piece from the future arrived no later than the one behind it, and none before the one in

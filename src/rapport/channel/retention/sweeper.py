@@ -21,10 +21,10 @@ from rapport.channel.requests.taker import Taker
 from rapport.channel.retention.limits import (
     RetentionLimits,
     TrimDecision,
+    decide_trim,
     keep_of,
     pieces_of,
     split_at,
-    what_to_trim,
 )
 from rapport.channel.subscriptions import reader_positions
 from rapport.core.errors import ChannelUnavailable, Corrupt
@@ -73,7 +73,7 @@ class Sweeper:
         self._channels, self._shared, self._taker = channels, shared, taker
         self._clock = shared.parts.clock
         self._pruned: dict[str, int] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.last: dict[str, SweepResult] = {}
         """The last result of each channel with a limit, for metrics."""
 
@@ -123,7 +123,7 @@ class Sweeper:
             held_by=verdict.held_by,
             overdue=verdict.overdue,
         )
-        self._tell(swept)
+        self._report(swept)
         return swept
 
     async def _look(
@@ -149,7 +149,7 @@ class Sweeper:
                 pieces = split_at(log, name, pieces, now_ms - keep.shortest_ms)
             is_open = pieced.trims_blocks(name) or pieced.closed_end(name) < last
             growing = pieces[-1] if pieces and is_open and pieces[-1].last == last else None
-            verdict = what_to_trim(pieces, kept_bytes, now_ms, keep, readers, growing=growing)
+            verdict = decide_trim(pieces, kept_bytes, now_ms, keep, readers, growing=growing)
             # Where any block may go, only the last one needs to be closed, to go itself.
             closes = verdict.close and (verdict.trim_before > last or not pieced.trims_blocks(name))
             if closes:
@@ -175,7 +175,7 @@ class Sweeper:
         first = await self._in_writer(channel.name, channel.first_position)
         feed = self._shared.feed
         await self._shared.off_loop(lambda: feed.prune(channel.name, first, before - 1))
-        await self._in_writer(channel.name, lambda: channel.let_go(before))
+        await self._in_writer(channel.name, lambda: channel.trim(before))
         return await self._in_writer(channel.name, channel.first_position) > first
 
     async def _forget_before(self, name: str, first: int) -> None:
@@ -191,12 +191,12 @@ class Sweeper:
         """Runs work between two groups of appends, in the thread that makes them."""
         return await between_appends(self._shared.parts.writer, name, work)
 
-    def _tell(self, swept: SweepResult) -> None:
+    def _report(self, swept: SweepResult) -> None:
         self.last[swept.channel] = swept
         if swept.trimmed:
             _log.info("channel trimmed", channel=swept.channel, events=swept.trimmed)
         if not swept.overdue:
-            self._told.discard(swept.channel)
-        elif swept.channel not in self._told:
-            self._told.add(swept.channel)  # once, until the reader has caught up
+            self._reported.discard(swept.channel)
+        elif swept.channel not in self._reported:
+            self._reported.add(swept.channel)  # once, until the reader has caught up
             _log.warning("readers hold back retention", channel=swept.channel, by=swept.held_by)

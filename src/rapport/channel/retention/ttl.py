@@ -34,7 +34,7 @@ def ttl_of(event: Event, rule_ms: int) -> int:
     return int(text) if rule_ms < 0 else min(int(text), rule_ms)
 
 
-def are_mortal(events: Sequence[Event]) -> bool:
+def have_ttl(events: Sequence[Event]) -> bool:
     """Whether a publisher gave one of the events a time to live."""
     return not isinstance(events, HeldEvents) and any(TTL in event.headers for event in events)
 
@@ -45,23 +45,23 @@ def is_over(stored: StoredEvent, rule_ms: int, now_ms: int) -> bool:
     return ttl_ms > 0 and stored.received + ttl_ms <= now_ms
 
 
-def living(events: list[StoredEvent], rule_ms: int, now_ms: int) -> list[StoredEvent]:
+def unexpired(events: list[StoredEvent], rule_ms: int, now_ms: int) -> list[StoredEvent]:
     """The unexpired events; the same list when none has a time to live."""
     if rule_ms <= 0 and not any(TTL in stored.event.headers for stored in events):
         return events
     return [stored for stored in events if not is_over(stored, rule_ms, now_ms)]
 
 
-def is_once(stored: StoredEvent, rule_ms: int) -> bool:
+def is_delivered_once(stored: StoredEvent, rule_ms: int) -> bool:
     """Whether an event is removed by its delivery."""
     return ttl_of(stored.event, rule_ms) == ONCE
 
 
-def given_once(events: Sequence[StoredEvent], rule_ms: int) -> tuple[StoredEvent, ...]:
+def delivered_once(events: Sequence[StoredEvent], rule_ms: int) -> tuple[StoredEvent, ...]:
     """The events that are removed by their delivery."""
     if rule_ms < 0 and not any(TTL in stored.event.headers for stored in events):
         return ()
-    return tuple(stored for stored in events if is_once(stored, rule_ms))
+    return tuple(stored for stored in events if is_delivered_once(stored, rule_ms))
 
 
 def batch_ttl(events: Sequence[StoredEvent], rule_ms: int, now_ms: int) -> int:

@@ -147,9 +147,9 @@ def _members(tree: CauseNode) -> dict[str, Any]:
 async def _explained(
     directory: Path, channels: Channels, event_id: str
 ) -> tuple[CauseNode, list[Explained]]:
-    from rapport.channel.event_lookup import cause_tree, whole_id
+    from rapport.channel.event_lookup import cause_tree, resolve_id_prefix
 
-    tree = await cause_tree(channels, await whole_id(channels, event_id))
+    tree = await cause_tree(channels, await resolve_id_prefix(channels, event_id))
     detections = list(_detections(tree))
     if not detections:
         return tree, []

@@ -15,12 +15,12 @@ from rapport.channel.federation import (
     Link,
     LinkPosition,
     LinkReceiver,
+    neighbour_condition,
     not_passed,
     position_after,
     position_for,
     request_at,
     start_position,
-    wanted_by,
 )
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.query.query_kinds import make_query
@@ -122,7 +122,7 @@ class RunningLink:
 
     async def _pull(self, channel: str, local: str) -> None:
         status, key = self.status["receive", channel], f"{self.link.name}/{channel}"
-        wanted = wanted_by(self._parts.node, self.link.query)
+        wanted = neighbour_condition(self._parts.node, self.link.query)
         place = position_for(await self._saved(key), wanted, self.link.interpretation)
         failures = 0
         while True:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from rapport.channel.channel import AppendResult, Channels, events_between
-from rapport.channel.dead_letters import bury
+from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.mqtt.bridge import (
     BRIDGE,
     Bridge,
@@ -164,7 +164,7 @@ class RunningBridge:
         reader = f"mqtt:{self.bridge.name}"
         while True:
             try:
-                await bury(self._channels, channel, reader, stored, error, attempts=1)
+                await append_dead_letter(self._channels, channel, reader, stored, error, attempts=1)
                 return
             except Unavailable as trouble:
                 _log.warning("message waits", bridge=self.bridge.name, why=trouble.message)

@@ -66,7 +66,7 @@ class ModelSource:
     def hang_up(self) -> None:
         """See listener_fetcher.Source; nothing is held."""
 
-    def say_goodbye(self, token: str) -> None:
+    def end_session(self, token: str) -> None:
         """See listener_fetcher.Source."""
         self.ended.add(token.split("|")[0])
 

@@ -17,7 +17,7 @@ from functools import partial
 import msgspec
 
 from rapport.channel.channel import Channels, PackedRange
-from rapport.channel.dead_letters import DEAD_LETTERS, bury, settled
+from rapport.channel.dead_letters import DEAD_LETTERS, append_dead_letter, settled
 from rapport.communication.adapters.base import (
     Delivery,
     Failed,
@@ -271,7 +271,9 @@ class Dispatch:
                 fresh.append(Waiting(stored.position, Delivery.from_event(stored.event)))
             except InvalidInput as error:
                 # Only the engine writes here; what is not a delivery has no sender to tell.
-                await bury(self._channels, self.channel, self.reader, stored, error, attempts=1)
+                await append_dead_letter(
+                    self._channels, self.channel, self.reader, stored, error, attempts=1
+                )
                 await self._book.tell([], [stored.position])
         self._lanes.put(self._unmarked(fresh) if self._left else fresh)
         self._staff(group)
