@@ -53,6 +53,10 @@ HandleBatch = Callable[[Sequence[StoredEvent]], Awaitable[bytes | None]]
 """Handles events and returns the reader's new state, or None to keep it. It may be called again
 with the same events (after a failure or a crash): events it emits need deterministic ids.
 """
+Guarantee = Literal["best-effort", "at-most-once", "at-least-once", "exactly-once"]
+GUARANTEES: tuple[str, ...] = get_args(Guarantee)
+MOST_BEHIND = 10_000
+"""Events a best-effort reader may lag before it leaves them out."""
 
 
 async def serve(
@@ -264,12 +268,6 @@ class ReplayConsumer:
 
     async def _apply(self, changes: Sequence[Change]) -> None:
         await self._records.apply(changes)
-
-
-Guarantee = Literal["best-effort", "at-most-once", "at-least-once", "exactly-once"]
-GUARANTEES: tuple[str, ...] = get_args(Guarantee)
-MOST_BEHIND = 10_000
-"""Events a best-effort reader may lag before it leaves them out."""
 
 
 class Emit(msgspec.Struct, frozen=True, kw_only=True):

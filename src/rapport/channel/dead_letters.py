@@ -35,6 +35,16 @@ DEAD_LETTER = "rapport.channel.dead_letter"
 _SOURCE = "rapport.channel"
 _BASE64 = "data_base64"
 _LONGEST_MESSAGE = 2000
+REPLAYS, STATES, TAKERS = "replays", "dead_letters", "replay_readers"
+"""Tables: queued replays, states of letters, readers that take replays."""
+ASKED = "rapport.channel.dead_letter.replay_asked"
+REPLAYED = "rapport.channel.dead_letter.replayed"
+FAILED_AGAIN = "rapport.channel.dead_letter.failed_again"
+FORGOTTEN = "rapport.channel.dead_letter.forgotten"
+_REPLAYS_AT_ONCE = 100
+T = TypeVar("T")
+State = Literal["open", "waiting", "replayed", "forgotten"]
+_PAGE = 1_000
 
 
 class LetterFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,17 +143,6 @@ def _readable(event: Event) -> dict[str, Any]:
 def _text(error: Exception) -> str:
     text = error.message if isinstance(error, RapportError) else f"{type(error).__name__}: {error}"
     return text.encode("utf-8", "backslashreplace").decode()[:_LONGEST_MESSAGE]
-
-
-REPLAYS, STATES, TAKERS = "replays", "dead_letters", "replay_readers"
-"""Tables: queued replays, states of letters, readers that take replays."""
-ASKED = "rapport.channel.dead_letter.replay_asked"
-REPLAYED = "rapport.channel.dead_letter.replayed"
-FAILED_AGAIN = "rapport.channel.dead_letter.failed_again"
-FORGOTTEN = "rapport.channel.dead_letter.forgotten"
-
-_REPLAYS_AT_ONCE = 100
-T = TypeVar("T")
 
 
 @runtime_checkable
@@ -249,10 +248,6 @@ async def event_of(
 async def note(channels: Channels, notes: Sequence[Event]) -> None:
     """Appends outcomes of letters to their channel."""
     await channels.channel(DEAD_LETTERS).append(notes)
-
-
-State = Literal["open", "waiting", "replayed", "forgotten"]
-_PAGE = 1_000
 
 
 class AdminChannels(Channels, KeepsRecords, Protocol):

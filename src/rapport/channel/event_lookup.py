@@ -19,6 +19,17 @@ from rapport.core.release import HISTORY
 
 BACKWARDS_MS = 60_000
 """A clock that was set back by less than this hides nothing."""
+_SHORTEST = 4
+_LOOKED_AT = 20_000
+"""Of each channel only the newest events: older ones are found by their whole id."""
+_PAGE = 5_000
+_PREFIX_STAGES = ("detections", "log", "events", "control", "quarantine")
+_SHOWN = 5
+_MOST_EVENTS = 500
+"""A bound on the tree, so that a cycle of causes or a huge detection cannot run away."""
+_MOST_DEPTH = 200
+"""Of events that follow each from the one before; deeper JSON could not be written."""
+_STAGES = ("raw", "releases", "events", "quarantine", "detections", "log", "output", "control")
 
 
 @runtime_checkable
@@ -56,14 +67,6 @@ async def oldest(channel: Channel) -> StoredEvent | None:
     return found[0] if found else None
 
 
-_SHORTEST = 4
-_LOOKED_AT = 20_000
-"""Of each channel only the newest events: older ones are found by their whole id."""
-_PAGE = 5_000
-_PREFIX_STAGES = ("detections", "log", "events", "control", "quarantine")
-_SHOWN = 5
-
-
 async def resolve_id_prefix(channels: Channels, text: str) -> str:
     """The id that is `text` or begins with it; raises UnknownName when there is none, InvalidInput
     when there are several. An exact id costs one look; a beginning reads the newest events.
@@ -97,14 +100,6 @@ async def _beginning(channel: Channel, text: str) -> list[str]:
 
 def _order(name: str) -> int:
     return _PREFIX_STAGES.index(name) if name in _PREFIX_STAGES else len(_PREFIX_STAGES)
-
-
-_MOST_EVENTS = 500
-"""A bound on the tree, so that a cycle of causes or a huge detection cannot run away."""
-_MOST_DEPTH = 200
-"""Of events that follow each from the one before; deeper JSON could not be written."""
-
-_STAGES = ("raw", "releases", "events", "quarantine", "detections", "log", "output", "control")
 
 
 class EventFinder(Protocol):

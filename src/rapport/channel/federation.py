@@ -56,6 +56,16 @@ NOT_SHARED = (*NODE_CHANNELS, f"{OUTPUT}*", f"{REQUEST}*")
 """Channels whose events would be acted on twice, or mean something only where they arose: they are
 received under another name, or not at all.
 """
+MOST_HOPS = 200
+"""An event that passed so many nodes is not taken in: no sane graph is so wide."""
+_NODE = re.compile(r"[a-z0-9]{8,64}\Z")
+_TABLE, _KEY = "federation", "node"
+Append = Callable[[str, Sequence[Event]], Awaitable[AppendResult]]
+Bury = Callable[[str, str, Event, InvalidInput], Awaitable[None]]
+"""Keeps (channel, sender, event, reason) as a dead letter."""
+WAIT_MS = 20_000
+"""How long a neighbour may hold a request open when it has nothing new."""
+LEASE_MINUTES = 60
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,11 +169,6 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-MOST_HOPS = 200
-"""An event that passed so many nodes is not taken in: no sane graph is so wide."""
-_NODE = re.compile(r"[a-z0-9]{8,64}\Z")
-
-
 def check_node_id(node: str) -> str:
     """The id, if it can be one; raises InvalidInput."""
     if not _NODE.match(node):
@@ -204,9 +209,6 @@ def neighbour_condition(receiver: str, query: str) -> str:
     return f"({unseen}) AND ({query})" if query else unseen
 
 
-_TABLE, _KEY = "federation", "node"
-
-
 def node_identity(records: RecordStore, fresh: str) -> str:
     """The node's id; `fresh` becomes it when there is none yet. Durable when it returns."""
     saved = saved_identity(records)
@@ -219,11 +221,6 @@ def node_identity(records: RecordStore, fresh: str) -> str:
 def saved_identity(records: RecordStore) -> str:
     """The node's id for read-only access; empty before its first start."""
     return (records.get(_TABLE, _KEY) or b"").decode()
-
-
-Append = Callable[[str, Sequence[Event]], Awaitable[AppendResult]]
-Bury = Callable[[str, str, Event, InvalidInput], Awaitable[None]]
-"""Keeps (channel, sender, event, reason) as a dead letter."""
 
 
 class IdentityFinder(Protocol):
@@ -285,11 +282,6 @@ class LinkReceiver:
 def not_passed(stored: Sequence[StoredEvent], neighbour: str) -> list[StoredEvent]:
     """The events that may be sent to a neighbour."""
     return [one for one in stored if not has_passed(one.event, neighbour)]
-
-
-WAIT_MS = 20_000
-"""How long a neighbour may hold a request open when it has nothing new."""
-LEASE_MINUTES = 60
 
 
 class LinkPosition(msgspec.Struct, frozen=True):

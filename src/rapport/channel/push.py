@@ -27,6 +27,28 @@ from rapport.store.base import RecordStore
 
 LONGEST_ADDRESS = 2_048
 _PORTS = {"http": 80, "https": 443}
+TABLE = "pushes"
+_PAGE = 500
+PushForm = Literal["json", "soap", "soap12"]
+"""How batches are written: as our JSON, or as a SOAP call of either version."""
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 500, 60_000
+MOST_REFUSALS = 5
+"""Refusals of a batch itself (HTTP 400, 413, 422) before it is dead-lettered."""
+_MINUTE_MS = 60_000
+PushTrouble = Literal["unreachable", "refused", "gone"]
+SIGNATURE = "X-Rapport-Signature"
+TIMED_SIGNATURE = "X-Rapport-Timed-Signature"
+"""Webhook header beside the signature of the body alone: covers the time as well."""
+SENT_AT = "X-Rapport-Time"
+"""Header: when a pushed body was sent, in milliseconds; part of the signed text."""
+FRESH_MS = 300_000
+"""The largest difference between the clocks of sender and receiver, transport included."""
+WSDL = "http://schemas.xmlsoap.org/wsdl/"
+SOAP_BINDINGS: tuple[tuple[PushForm, str], ...] = (
+    ("soap", "http://schemas.xmlsoap.org/wsdl/soap/"),
+    ("soap12", "http://schemas.xmlsoap.org/wsdl/soap12/"),
+)
+LONGEST_WSDL = 256 * 1024
 
 
 def check_address(address: str, allowed: Sequence[str]) -> None:
@@ -104,13 +126,6 @@ def _split(address: str) -> SplitResult | None:
     return parts if is_plain and not parts.fragment and port != 0 else None
 
 
-TABLE = "pushes"
-_PAGE = 500
-
-PushForm = Literal["json", "soap", "soap12"]
-"""How batches are written: as our JSON, or as a SOAP call of either version."""
-
-
 class PushSubscription(msgspec.Struct, frozen=True, kw_only=True):
     """One subscription that is pushed. New fields have a default.
 
@@ -164,14 +179,6 @@ def _decode(key: str, raw: bytes) -> PushSubscription:
         raise Corrupt(
             f"the push subscription {key!r} cannot be read: {error}", code="push.bad_record"
         ) from None
-
-
-FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 500, 60_000
-MOST_REFUSALS = 5
-"""Refusals of a batch itself (HTTP 400, 413, 422) before it is dead-lettered."""
-_MINUTE_MS = 60_000
-
-PushTrouble = Literal["unreachable", "refused", "gone"]
 
 
 class PushFailure(msgspec.Struct, frozen=True):
@@ -295,15 +302,6 @@ def _moved(delivery: PushDelivery, *, token: str, sent: bool) -> PushDelivery:
     return msgspec.structs.replace(delivery, push=push)
 
 
-SIGNATURE = "X-Rapport-Signature"
-TIMED_SIGNATURE = "X-Rapport-Timed-Signature"
-"""Webhook header beside the signature of the body alone: covers the time as well."""
-SENT_AT = "X-Rapport-Time"
-"""Header: when a pushed body was sent, in milliseconds; part of the signed text."""
-FRESH_MS = 300_000
-"""The largest difference between the clocks of sender and receiver, transport included."""
-
-
 def signature(secret: str, body: bytes) -> str:
     """The value of the signature header: `sha256=` and the HMAC of the body, in hex."""
     return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
@@ -336,14 +334,6 @@ def is_signed(
 
 def _timed(sent_at: str, body: bytes) -> bytes:
     return sent_at.encode() + b"." + body
-
-
-WSDL = "http://schemas.xmlsoap.org/wsdl/"
-SOAP_BINDINGS: tuple[tuple[PushForm, str], ...] = (
-    ("soap", "http://schemas.xmlsoap.org/wsdl/soap/"),
-    ("soap12", "http://schemas.xmlsoap.org/wsdl/soap12/"),
-)
-LONGEST_WSDL = 256 * 1024
 
 
 class SubscriberSink(msgspec.Struct, frozen=True):

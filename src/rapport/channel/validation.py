@@ -20,6 +20,43 @@ MAX_HEADER_CHARACTERS = 64 * 1024
 
 _CHANNEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}\Z")
 _READER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,99}\Z")
+SUMMARIES = "overlay.summaries"
+"""Summaries of the node's broker and ensemble node, one per minute each."""
+NODE_CHANNELS = (
+    "auth",
+    "context.audit",
+    "context.found",
+    "context.wishes",
+    "control",
+    "dead_letters",
+    "detections",
+    "handed",
+    "info",
+    "input",
+    "intercepted",
+    "log",
+    SUMMARIES,
+    "pipeline",
+    "policies",
+    "quarantine",
+    "releases",
+    "tables.rows",
+)
+"""Their events are acted on, or mean something only where they arose."""
+NODE_CHANGING_CHANNELS = ("interpretations",)
+"""Shared channels whose events change the receiving node: no pattern of a link covers them, and
+sending them needs the right to change the node.
+"""
+_SHARED = ("context", "events", "knowledge", *NODE_CHANGING_CHANNELS)
+"""Appended to by the node alone, but neighbours may send theirs."""
+READER_PREFIX = "intercept."
+"""Prefix of reader names of interceptors; no identity has such a name, as their reads pass no
+interceptor.
+"""
+OUTPUT = "output."
+"""Before the names of channels in which deliveries wait for their adapter."""
+REQUEST = "request."
+"""Prefix of channels with requests to pull adapters."""
 
 
 def check_channel_name(name: str) -> None:
@@ -158,45 +195,6 @@ def _check_one(event: Event, index: int, max_data_bytes: int) -> None:
         raise InvalidInput(
             f"event {index}: a field has the wrong type: {error}", code="event.bad_field"
         ) from None
-
-
-SUMMARIES = "overlay.summaries"
-"""Summaries of the node's broker and ensemble node, one per minute each."""
-NODE_CHANNELS = (
-    "auth",
-    "context.audit",
-    "context.found",
-    "context.wishes",
-    "control",
-    "dead_letters",
-    "detections",
-    "handed",
-    "info",
-    "input",
-    "intercepted",
-    "log",
-    SUMMARIES,
-    "pipeline",
-    "policies",
-    "quarantine",
-    "releases",
-    "tables.rows",
-)
-"""Their events are acted on, or mean something only where they arose."""
-NODE_CHANGING_CHANNELS = ("interpretations",)
-"""Shared channels whose events change the receiving node: no pattern of a link covers them, and
-sending them needs the right to change the node.
-"""
-_SHARED = ("context", "events", "knowledge", *NODE_CHANGING_CHANNELS)
-"""Appended to by the node alone, but neighbours may send theirs."""
-READER_PREFIX = "intercept."
-"""Prefix of reader names of interceptors; no identity has such a name, as their reads pass no
-interceptor.
-"""
-OUTPUT = "output."
-"""Before the names of channels in which deliveries wait for their adapter."""
-REQUEST = "request."
-"""Prefix of channels with requests to pull adapters."""
 
 
 def is_node_channel(channel: str) -> bool:

@@ -27,6 +27,12 @@ LEAST_CHARACTERS = 22
 """128 bits in base64; shorter ones may be guessable."""
 _MOST_CHARACTERS = 512
 _NEW_BYTES = 32
+FAILURES_AT_ONCE = 20
+FAILURES_PER_SECOND = 1
+"""Failed attempts per address that are answered individually; above that the
+address has to wait.
+"""
+_MOST_ADDRESSES = 10_000
 
 
 def new_token() -> str:
@@ -106,14 +112,6 @@ def _read(place: str, directory: Path) -> str:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-
-
-FAILURES_AT_ONCE = 20
-FAILURES_PER_SECOND = 1
-"""Failed attempts per address that are answered individually; above that the
-address has to wait.
-"""
-_MOST_ADDRESSES = 10_000
 
 
 class Bucket(msgspec.Struct):

@@ -51,6 +51,17 @@ NODE = "node"
 """The identity of the node's own token (`[node] token_file`); has every right."""
 NOBODY = "nobody"
 """The identity of unauthenticated callers of public endpoints; has no rights, ever."""
+KEYS, SIGN = "keys", "sign"
+_IDENTITY_KEYS = ("token", "tokens", "publish", "subscribe", "take", "admin", "rate")
+_KEY_KEYS = ("key", "sources")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+_PATTERN = re.compile(r"[a-z0-9._*?-]{1,128}\Z")
+_HIGHEST_RATE = 10_000_000
+CHANNELS_PER_IDENTITY = 1_000
+"""Default of `[channels] channels_per_identity`."""
+_TABLE = "channels_begun"
+_PAGE = 1_000
+T = TypeVar("T")
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,14 +130,6 @@ class Rights:
     def grants(self) -> dict[str, Grant]:
         """All identities and their grants, by name."""
         return dict(sorted(self._grants.items()))
-
-
-KEYS, SIGN = "keys", "sign"
-_IDENTITY_KEYS = ("token", "tokens", "publish", "subscribe", "take", "admin", "rate")
-_KEY_KEYS = ("key", "sources")
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
-_PATTERN = re.compile(r"[a-z0-9._*?-]{1,128}\Z")
-_HIGHEST_RATE = 10_000_000
 
 
 class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,13 +311,6 @@ def _key(table: Fields, name: str, value: Any) -> KeyConfig | None:
         return KeyConfig(name=name, key=key, sources=sources) if key else None
     key = table.filled_text(name, example='"file:NAME.pub"')
     return KeyConfig(name=name, key=key) if key else None
-
-
-CHANNELS_PER_IDENTITY = 1_000
-"""Default of `[channels] channels_per_identity`."""
-_TABLE = "channels_begun"
-_PAGE = 1_000
-T = TypeVar("T")
 
 
 class KnownChannels(Protocol):

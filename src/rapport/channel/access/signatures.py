@@ -56,6 +56,7 @@ _CODES = {
     "unknown_key": "signature.unknown_key",
     "bad": "signature.bad",
 }
+_FILE = "file:"
 
 
 class SignatureCheck:
@@ -191,9 +192,6 @@ class OwnSigner:
 def is_changed(made: Event, given: Event) -> bool:
     """Whether the original's signature would not cover the result."""
     return made is not given and canonical_form(made) != canonical_form(given)
-
-
-_FILE = "file:"
 
 
 def node_key_path(data: Path) -> Path:

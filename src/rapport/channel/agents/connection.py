@@ -17,6 +17,8 @@ TIMEOUT_SECONDS = 30.0
 RETRY_STATUSES = frozenset((408, 425, 429))
 """Statuses that mean "retry later"."""
 _LONGEST_RETRY_AFTER_MS = 600_000
+FIRST_PAUSE_MS = 200
+LONGEST_PAUSE_MS = 30_000
 
 
 class HttpReply(msgspec.Struct, frozen=True):
@@ -143,12 +145,6 @@ def _unreachable(url: str, error: Exception) -> CallFailed:
     return CallFailed(
         Reason("node.unreachable", f"no node answers at {without_password(url)}: {told}")
     )
-
-
-FIRST_PAUSE_MS = 200
-
-
-LONGEST_PAUSE_MS = 30_000
 
 
 class Reason(msgspec.Struct, frozen=True):

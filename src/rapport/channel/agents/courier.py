@@ -43,6 +43,14 @@ MOST_EVENTS = 1_000
 
 _STEADY = 16
 """Requests taken in a row before one twice as large is tried again after a 413."""
+_log = get_logger(__name__)
+_MOST_ANSWER_BYTES = 4 * 1024 * 1024
+_BATCH = "application/cloudevents-batch+json"
+_BAD_EVENT = frozenset((400, 422))
+REQUEST_BYTES = 2 * 1024 * 1024
+"""Approximate bytes in one request; a single larger event is sent alone."""
+_JOIN_SECONDS = 5.0
+Activity = Literal["idle", "sending", "pausing", "stopped", "closed"]
 
 
 class EventsAccepted(msgspec.Struct, frozen=True):
@@ -195,11 +203,6 @@ class SendWindow:
         return WindowProgress(self.acknowledged, reason)
 
 
-_MOST_ANSWER_BYTES = 4 * 1024 * 1024
-_BATCH = "application/cloudevents-batch+json"
-_BAD_EVENT = frozenset((400, 422))
-
-
 class _AppendedPositions(msgspec.Struct):
     """The endpoint's reply when all events are on disk."""
 
@@ -272,15 +275,6 @@ def _check_taken(body: bytes, count: int) -> SinkAnswer:
     if len(positions) == count:
         return EventsAccepted()
     return CallFailed(Reason("http.strange_answer", "what answers at this address is not a node"))
-
-
-_log = get_logger(__name__)
-
-REQUEST_BYTES = 2 * 1024 * 1024
-"""Approximate bytes in one request; a single larger event is sent alone."""
-_JOIN_SECONDS = 5.0
-
-Activity = Literal["idle", "sending", "pausing", "stopped", "closed"]
 
 
 class DeliveryStatus(msgspec.Struct, frozen=True):

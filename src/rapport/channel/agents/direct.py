@@ -76,6 +76,26 @@ from rapport.store.base import Block
 from rapport.store.segments.store import SegmentLogStore
 
 _log = get_logger(__name__)
+_MOST_THROWN_AWAY = 128 * 1024 * 1024
+"""Of a body that is too large."""
+_THROW_AWAY_SECONDS = 5.0
+"""How long to wait for the next part of it."""
+_PART_BYTES = 64 * 1024
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LOG = "marks"
+_SEGMENT_BYTES = 1024 * 1024
+_MOST_IDS = 100_000
+Handle = Callable[[list[Event]], None]
+"""Handles new events; returning means done. InvalidInput rejects them for good (the publisher finds
+the bad one and keeps it); any other error has them sent again later.
+"""
+MOST_BODY_BYTES = 8 * 1024 * 1024
+_SESSION_BYTES = 8
+MOST_EVENTS = 100_000
+MOST_BYTES = 64 * 1024 * 1024
+_MOST_REQUEST_BYTES = 1024 * 1024
+_IDENTITY = "direct"
+T = TypeVar("T")
 
 
 class PostedRequest(msgspec.Struct, frozen=True):
@@ -90,12 +110,6 @@ class PostedRequest(msgspec.Struct, frozen=True):
 
 Answer = Callable[[PostedRequest], bytes]
 """The JSON that answers a request; raises RapportError for a refusal."""
-_MOST_THROWN_AWAY = 128 * 1024 * 1024
-"""Of a body that is too large."""
-_THROW_AWAY_SECONDS = 5.0
-"""How long to wait for the next part of it."""
-_PART_BYTES = 64 * 1024
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class DirectServer(ThreadingHTTPServer):
@@ -221,11 +235,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(raw)
 
 
-_LOG = "marks"
-_SEGMENT_BYTES = 1024 * 1024
-_MOST_IDS = 100_000
-
-
 class PublisherMarkLog:
     """Publishers' marks in a log: each save appends the changes; from time to time all marks, so
     that the older part can be trimmed. Belongs to one process; raises StoreUnavailable.
@@ -295,13 +304,6 @@ def _decode(block: Block) -> dict[str, PublisherMarks]:
         return msgspec.msgpack.decode(block.body, type=dict[str, PublisherMarks])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"saved marks cannot be read: {error}", code="sink.bad_marks") from None
-
-
-Handle = Callable[[list[Event]], None]
-"""Handles new events; returning means done. InvalidInput rejects them for good (the publisher finds
-the bad one and keeps it); any other error has them sent again later.
-"""
-MOST_BODY_BYTES = 8 * 1024 * 1024
 
 
 class DirectSink:
@@ -459,9 +461,6 @@ class DirectBuffer:
             del self._places[oldest.event.source, oldest.event.id]
 
 
-_SESSION_BYTES = 8
-
-
 class DirectRequests:
     """Answers requests for one buffer. All calls belong to one event loop.
 
@@ -578,13 +577,6 @@ def _moved(place: TokenPlace, chosen: MessageSet, limits: BatchLimits) -> TokenP
         time_range_ms=limits.time_range_ms,
         handback=place.handback,
     )
-
-
-MOST_EVENTS = 100_000
-MOST_BYTES = 64 * 1024 * 1024
-_MOST_REQUEST_BYTES = 1024 * 1024
-_IDENTITY = "direct"
-T = TypeVar("T")
 
 
 class DirectSource:

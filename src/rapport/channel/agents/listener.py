@@ -47,6 +47,9 @@ from rapport.core.event import Gap
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, SystemClock
 
+_CLOSE_SECONDS = 5.0
+_Function = TypeVar("_Function", bound=Callback)
+
 
 def opening_request(
     channel: str,
@@ -119,10 +122,6 @@ def refusal_hint(code: str, place: ListenerDirectory | None) -> str:
     if code.startswith("access."):
         return "give a token with the right to subscribe: resume(token=...)"
     return "change what is asked for, or resume() to try again"
-
-
-_CLOSE_SECONDS = 5.0
-_Function = TypeVar("_Function", bound=Callback)
 
 
 class Listener:

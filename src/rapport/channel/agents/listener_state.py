@@ -36,6 +36,12 @@ from rapport.core.event import Event, Gap, StoredEvent, clip_gaps
 _MOST_MARKS = 4_096
 _OVERHEAD_BYTES = 512
 """Charged per event besides its data: the envelope."""
+_MINUTE_MS = 60_000
+_LONGEST_IDLE_PAUSE_MS = 5_000
+_MOST_GAPS = 1_000
+Activity = Literal["asking", "pausing", "full", "resting", "stopped", "closed"]
+Mode = Literal["push", "pull"]
+Acknowledging = Literal["automatic", "explicit"]
 
 
 class ReceivedEvent(msgspec.Struct, frozen=True, gc=False):
@@ -142,11 +148,6 @@ class ListenerCache:
 
 def _size(one: ReceivedEvent) -> int:
     return len(one.event.data) + _OVERHEAD_BYTES
-
-
-_MINUTE_MS = 60_000
-_LONGEST_IDLE_PAUSE_MS = 5_000
-_MOST_GAPS = 1_000
 
 
 class BatchReceived(msgspec.Struct, frozen=True):
@@ -374,11 +375,6 @@ class ListenerMachine:
         granted = (self.remote_minutes or DEFAULT_LEASE_MINUTES) * _MINUTE_MS // 2
         wait = min(self._wait_ms, granted)
         return wait if self.lease_until_ms is None else min(wait, self.lease_until_ms - now_ms)
-
-
-Activity = Literal["asking", "pausing", "full", "resting", "stopped", "closed"]
-Mode = Literal["push", "pull"]
-Acknowledging = Literal["automatic", "explicit"]
 
 
 class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):

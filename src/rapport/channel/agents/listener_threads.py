@@ -51,6 +51,18 @@ from rapport.kernel.telemetry import get_logger
 _log = get_logger(__name__)
 
 _FAILED_IN_MEMORY = 1_000
+_JOIN_SECONDS = 5.0
+_STUMBLE_MS = 1_000
+OnGap = Callable[[Gap], None]
+"""Receives each range of unreadable positions, once."""
+Callback = Callable[[ReceivedEvent], object]
+OnFailure = Callable[[ReceivedEvent, BaseException], object]
+_LONGEST_PAUSE_MS = 5_000
+_CALLED_WITH: ContextVar[ReceivedEvent | None] = ContextVar("called_with", default=None)
+"""The event of the running callback; inherited by tasks and threads that a loop starts."""
+_MOST_ANSWER_BYTES = 96 * 1024 * 1024
+"""A set has 8 MiB of data, or one event of up to 32; JSON and envelopes are added."""
+_GOODBYE_SECONDS = 1.0
 
 
 class ListenerCore:
@@ -197,13 +209,6 @@ class ListenerCore:
             _log.warning("place not kept", code=error.code, why=error.message)
 
 
-_JOIN_SECONDS = 5.0
-_STUMBLE_MS = 1_000
-
-OnGap = Callable[[Gap], None]
-"""Receives each range of unreadable positions, once."""
-
-
 class ListenerSource(Protocol):
     """Answers requests: an endpoint of a node, or a program."""
 
@@ -339,14 +344,6 @@ def _tell(answer: SourceAnswer, ask: RequestNow) -> None:
         _log.warning("events were gone before they came", token=ask.token[:16])
 
 
-Callback = Callable[[ReceivedEvent], object]
-OnFailure = Callable[[ReceivedEvent, BaseException], object]
-_LONGEST_PAUSE_MS = 5_000
-
-_CALLED_WITH: ContextVar[ReceivedEvent | None] = ContextVar("called_with", default=None)
-"""The event of the running callback; inherited by tasks and threads that a loop starts."""
-
-
 class CallbackPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How callbacks are treated."""
 
@@ -466,11 +463,6 @@ class ListenerPusher:
 
     def _is_over(self) -> bool:
         return self._ended or self._core.ended
-
-
-_MOST_ANSWER_BYTES = 96 * 1024 * 1024
-"""A set has 8 MiB of data, or one event of up to 32; JSON and envelopes are added."""
-_GOODBYE_SECONDS = 1.0
 
 
 class SourceEndpoint:

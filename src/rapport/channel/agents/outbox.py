@@ -33,6 +33,15 @@ from rapport.store.segments.store import SegmentLogStore
 from rapport.store.segments.tailing import SegmentLogReader
 
 IDENTITY_NAME = "outbox.json"
+_log = get_logger(__name__)
+EVENTS, PROGRESS, REJECTED, FORGOTTEN = "events", "progress", "rejected", "forgotten"
+State = Literal["pending", "sent", "rejected"]
+_CHUNK = 10_000
+SEGMENT_BYTES = 4 * 1024 * 1024
+"""Settled events are removed in pieces of this size."""
+_BLOCK_EVENTS, _BLOCK_BYTES = 256, 1024 * 1024
+_OVERHEAD_BYTES = 512
+"""Charged per event besides its data: the envelope as JSON."""
 
 
 class OutboxIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,11 +84,6 @@ def write_identity(directory: Path, identity: OutboxIdentity, files: Files | Non
     """Replaces the file in one step; durable when it returns. Raises OSError."""
     text = msgspec.json.format(msgspec.json.encode(identity)) + b"\n"
     replace_whole(files or DiskFiles(), directory / IDENTITY_NAME, text)
-
-
-EVENTS, PROGRESS, REJECTED, FORGOTTEN = "events", "progress", "rejected", "forgotten"
-State = Literal["pending", "sent", "rejected"]
-_CHUNK = 10_000
 
 
 class OutboxLogs(Protocol):
@@ -238,15 +242,6 @@ def _blocks(logs: OutboxLogs, log: str) -> Iterator[Block]:
     while blocks := logs.read_after(log, position, max_records=_CHUNK):
         yield from blocks
         position = blocks[-1].last
-
-
-_log = get_logger(__name__)
-
-SEGMENT_BYTES = 4 * 1024 * 1024
-"""Settled events are removed in pieces of this size."""
-_BLOCK_EVENTS, _BLOCK_BYTES = 256, 1024 * 1024
-_OVERHEAD_BYTES = 512
-"""Charged per event besides its data: the envelope as JSON."""
 
 
 class _Added:

@@ -51,6 +51,18 @@ _MOST_BYTES = 256 * 1024 * 1024
 _MOST_SORTED = 64
 _MOST_LISTINGS = 3
 _FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, EOFError, KeyError)
+_log = get_logger(__name__)
+INDEX = ".index"
+WORTH_INDEXING = 200_000
+"""So many events that are in no part yet are worth one; fewer are looked through."""
+_MOST_IN_PART = 2_000_000
+_ROWS = 8_192
+"""Ids of a row group: the unit of reading."""
+_ID_COLUMNS = ("id", "position")
+_NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
+T = TypeVar("T")
+_COLUMNS = tuple(ENVELOPE.names)
+_CHANNEL = "channel="
 
 
 class LakeFile(msgspec.Struct, frozen=True, order=True):
@@ -317,17 +329,6 @@ def _numbers(rows: pa.Table) -> Positions:
     return positions
 
 
-INDEX = ".index"
-WORTH_INDEXING = 200_000
-"""So many events that are in no part yet are worth one; fewer are looked through."""
-_MOST_IN_PART = 2_000_000
-_ROWS = 8_192
-"""Ids of a row group: the unit of reading."""
-_ID_COLUMNS = ("id", "position")
-_NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
-_log = get_logger(__name__)
-
-
 class _Part(msgspec.Struct):
     """A file of sorted ids: the least and the greatest of each row group."""
 
@@ -480,12 +481,6 @@ def _read_bounds(part: _Part) -> bool:
     except (pa.ArrowInvalid, OSError, AttributeError):
         part.path.unlink(missing_ok=True)
         return False
-
-
-T = TypeVar("T")
-
-_COLUMNS = tuple(ENVELOPE.names)
-_CHANNEL = "channel="
 
 
 class ThreadRunner(Protocol):

@@ -31,6 +31,7 @@ _log = get_logger(__name__)
 
 _NEAR = 256
 """So few events are rather read: they are mostly in memory, where trying them costs less."""
+_READERS = 4
 
 
 class PostgresFinder:
@@ -82,9 +83,6 @@ class PostgresFinder:
 @lru_cache(maxsize=64)
 def _steps(paths: tuple[str, ...]) -> dict[str, tuple[str | int, ...]]:
     return {path: parse_field(TokenCursor(path)).path for path in paths}
-
-
-_READERS = 4
 
 
 def open_postgres(

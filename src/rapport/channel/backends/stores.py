@@ -51,6 +51,11 @@ from rapport.store.sqlite import SqliteRecordStore
 
 _SCHEMES = ("nats", "tls", "ws", "wss")
 _PREFIX = "rapport"
+POSTGRES, NATS = "postgres", "nats"
+_READERS = 4
+_RECORDS = "records.sqlite"
+_SCHEMA = "rapport"
+"""Default schema of the tables in PostgreSQL."""
 
 
 class NatsAddress(msgspec.Struct, frozen=True):
@@ -90,13 +95,6 @@ def open_nats_store(text: str) -> SharedLogStore:
             "keeping channels in NATS", "this installation", hint="pip install 'rapport[nats]'"
         ) from error
     return NatsLogStore(address.servers, prefix=address.prefix)
-
-
-POSTGRES, NATS = "postgres", "nats"
-_READERS = 4
-_RECORDS = "records.sqlite"
-_SCHEMA = "rapport"
-"""Default schema of the tables in PostgreSQL."""
 
 
 def open_channels(

@@ -26,6 +26,10 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 """Version of the manifest; others are refused."""
 EXPORT_RUNNING = "lake.export_running"
+_log = get_logger(__name__)
+_FIRST_READ = 256
+_LARGEST_READ = 10_000
+_NO_LIMIT = 2**62
 
 
 class ChannelProgress(msgspec.Struct):
@@ -110,13 +114,6 @@ def _unusable(directory: Path, error: OSError) -> StoreUnavailable:
     return StoreUnavailable(
         f"cannot use {directory} as a lake: {error.strerror}", code="lake.unavailable"
     )
-
-
-_log = get_logger(__name__)
-
-_FIRST_READ = 256
-_LARGEST_READ = 10_000
-_NO_LIMIT = 2**62
 
 
 class ExportResult(msgspec.Struct, frozen=True, kw_only=True):

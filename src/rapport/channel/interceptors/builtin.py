@@ -42,6 +42,17 @@ from rapport.kernel.toml import TomlFile
 _TIMEOUT_SECONDS = 10
 _SOURCE = "rapport.channel"
 _BATCH_TYPE = "application/cloudevents-batch+json"
+Mediate = Callable[[Event], Sequence[Event]]
+"""Translates an event into another interpretation; None when that is impossible."""
+KINDS = Plugins()
+"""Built-in kinds and installed entry points of the group `rapport.interceptors`."""
+_MAIN_SETTING = {
+    "filter": "where",
+    "drop": "where",
+    "forward": "to",
+    "mediate": "interpretation",
+}
+_NAME_DIGITS = 12
 
 
 class ForwardTarget(Protocol):
@@ -126,10 +137,6 @@ class HttpForwardTarget:
             hint="it is tried again until it is taken or the interceptor is removed",
             retry_after_seconds=5.0,
         )
-
-
-Mediate = Callable[[Event], Sequence[Event]]
-"""Translates an event into another interpretation; None when that is impossible."""
 
 
 class InterceptorContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,8 +261,6 @@ def make_trigger(settings: Mapping[str, Any], workshop: InterceptorContext) -> I
     )
 
 
-KINDS = Plugins()
-"""Built-in kinds and installed entry points of the group `rapport.interceptors`."""
 for _name, _make in {
     "count": make_count,
     "filter": make_filter,
@@ -305,15 +310,6 @@ def _check_settings(kind: str, settings: Mapping[str, Any], known: Sequence[str]
             code="interceptor.bad_settings",
             hint=f"it has {', '.join(known)}" if known else "it has none",
         )
-
-
-_MAIN_SETTING = {
-    "filter": "where",
-    "drop": "where",
-    "forward": "to",
-    "mediate": "interpretation",
-}
-_NAME_DIGITS = 12
 
 
 def site_interceptors(declared: ChannelsConfig) -> list[InterceptorSpec]:

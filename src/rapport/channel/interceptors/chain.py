@@ -26,6 +26,17 @@ from rapport.core.ids import content_id
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 At = Literal["append", "delivery"]
+MOST_FAULTS = 5
+"""Faults in a row after which an interceptor is switched off."""
+_LONGEST_ERROR = 500
+T = TypeVar("T")
+Step = Callable[[T], Sequence[T]]
+INTERCEPTED = "intercepted"
+"""Channel of dropped events and switched-off interceptors. No interceptor works on it."""
+INTERCEPTORS = "interceptors"
+DROPPED = "rapport.channel.dropped"
+SWITCHED_OFF = "rapport.channel.interceptor_off"
+_SOURCE = "rapport.channel"
 
 
 @runtime_checkable
@@ -141,13 +152,6 @@ def reader_of(name: str) -> str:
     return f"{READER_PREFIX}{name}"
 
 
-MOST_FAULTS = 5
-"""Faults in a row after which an interceptor is switched off."""
-_LONGEST_ERROR = 500
-T = TypeVar("T")
-Step = Callable[[T], Sequence[T]]
-
-
 class DroppedEvent(msgspec.Struct, frozen=True):
     """An event that an interceptor kept out."""
 
@@ -243,14 +247,6 @@ def note_fault(standing: ActiveInterceptor, error: Exception) -> None:
     standing.last_error = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
     if standing.faults_in_a_row >= MOST_FAULTS:
         standing.is_off = True
-
-
-INTERCEPTED = "intercepted"
-"""Channel of dropped events and switched-off interceptors. No interceptor works on it."""
-INTERCEPTORS = "interceptors"
-DROPPED = "rapport.channel.dropped"
-SWITCHED_OFF = "rapport.channel.interceptor_off"
-_SOURCE = "rapport.channel"
 
 
 def put_spec(declared: InterceptorSpec) -> Change:

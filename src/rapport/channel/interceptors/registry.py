@@ -56,6 +56,10 @@ from rapport.kernel.tasks import Tasks, first_of
 from rapport.kernel.telemetry import get_logger
 
 _BATCH = 500
+_log = get_logger(__name__)
+_FINISH_MS = 5_000
+_HELD_BACK_SECONDS = 5.0
+"""Retry hint where an interceptor is missing: a person has to act first."""
 
 
 class InterceptorFeed:
@@ -128,9 +132,6 @@ class InterceptorFeed:
         standing.seen += len(batch)
         standing.faults_in_a_row = 0
         return None
-
-
-_FINISH_MS = 5_000
 
 
 class InterceptorFeeds:
@@ -209,12 +210,6 @@ class InterceptorFeeds:
 
 def _task(name: str, channel: str) -> str:
     return f"intercept.{name}.{channel}"
-
-
-_log = get_logger(__name__)
-
-_HELD_BACK_SECONDS = 5.0
-"""Retry hint where an interceptor is missing: a person has to act first."""
 
 
 class InterceptedChannels(Channels, KeepsRecords, Protocol):

@@ -27,6 +27,8 @@ from rapport.store.id_keys import KeyedIds, keys_of
 CACHE_BYTES = 16 * 1024 * 1024
 _MANY = 32
 """Smaller blocks get their id keys on demand, together with those of other blocks."""
+_MANY_EVENTS = 500
+"""From so many events on, columns are worth their preparation."""
 
 
 class DecodedBlock:
@@ -186,10 +188,6 @@ class DecodedBlocks:
         self._size -= block.size
         firsts = self._firsts[channel]
         del firsts[bisect_right(firsts, first) - 1]
-
-
-_MANY_EVENTS = 500
-"""From so many events on, columns are worth their preparation."""
 
 
 def may_hold(body: bytes, name: bytes) -> bool:

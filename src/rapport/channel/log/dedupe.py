@@ -32,6 +32,24 @@ _LITTLE_ROOM = 32
 _FEW_MARKS = 8
 """Up to this many keys, going one by one is cheaper than with arrays."""
 _ONE = np.uint64(1)
+DEDUPE_WINDOW = 1_000_000
+"""Events per channel among which a repetition is recognised."""
+_FEW = 16
+"""Up to this many keys, looking for each is cheaper than sorting the newest ones."""
+Keys = np.ndarray
+"""Of 64 bits, without a sign."""
+_WORD = (1 << 64) - 1
+_TIMES = np.uint64(0x9E3779B97F4A7C15)
+"""Odd, so that swapping id and source changes the key."""
+Hits = list[tuple[int, int]]
+"""(index among the requested keys, position) of keys that were found."""
+BLOCK_EVENTS = 1024
+BLOCK_BYTES = 4 * 1024 * 1024
+"""Of data; headers may make a block twice as large."""
+Find = Callable[[Keys], Mapping[int, int]]
+"""Of the keys that may have been seen, each by its number among these: the position."""
+IsSame = Callable[[Event, int], bool]
+"""Whether the event at a position is the same as this one."""
 
 
 class _BloomFilter:
@@ -131,19 +149,6 @@ def _marks(keys: np.ndarray) -> np.ndarray:
     return marks
 
 
-DEDUPE_WINDOW = 1_000_000
-"""Events per channel among which a repetition is recognised."""
-
-_FEW = 16
-"""Up to this many keys, looking for each is cheaper than sorting the newest ones."""
-
-Keys = np.ndarray
-"""Of 64 bits, without a sign."""
-_WORD = (1 << 64) - 1
-_TIMES = np.uint64(0x9E3779B97F4A7C15)
-"""Odd, so that swapping id and source changes the key."""
-
-
 class EventIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The first two fields of an event as a block holds them; decoding stops caring after these."""
 
@@ -181,10 +186,6 @@ def are_all_different(keys: Keys) -> bool:
     """Whether no key occurs twice."""
     in_order = np.sort(keys)
     return not (in_order[1:] == in_order[:-1]).any()
-
-
-Hits = list[tuple[int, int]]
-"""(index among the requested keys, position) of keys that were found."""
 
 
 class _Run:
@@ -301,16 +302,6 @@ class DedupeWindow:
 
     def _forget_before(self, position: int) -> None:
         self._runs = [run for run in self._runs if run.last >= position]
-
-
-BLOCK_EVENTS = 1024
-BLOCK_BYTES = 4 * 1024 * 1024
-"""Of data; headers may make a block twice as large."""
-
-Find = Callable[[Keys], Mapping[int, int]]
-"""Of the keys that may have been seen, each by its number among these: the position."""
-IsSame = Callable[[Event, int], bool]
-"""Whether the event at a position is the same as this one."""
 
 
 class SequenceCheck(Protocol):

@@ -56,6 +56,22 @@ from rapport.store.history import HistoryIndex
 from rapport.store.segments.reading import PlacedBlock
 
 Keys = tuple[list[Key | None], list[tuple[int, Key]]]
+_log = get_logger(__name__)
+_FIELD_READ_RECORDS = 4_096
+_RAW = msgspec.msgpack.Decoder(list[msgspec.Raw])
+PathsOf = Callable[[str], Sequence[str]]
+_PAGE_BYTES = 4 * 1024 * 1024
+_EVENT = msgspec.msgpack.Decoder(Event)
+_READ_RECORDS = 20_000
+_PRUNE_RECORDS = 5_000
+"""Entries removed per transaction; short, so that feeding continues in between."""
+LAG_EVENTS = 10_000
+"""The lag at which the background thread is woken. Waking it for every event would cost more than
+the event; after twice as many events their blocks have left the cache and would be decoded again. A
+lookup feeds the rest first, so no caller sees the lag.
+"""
+Piece = tuple[int, Sequence[str]]
+"""First position and ids of a block."""
 
 
 class FieldExtractor:
@@ -147,12 +163,6 @@ def _other_keys(value: str | None) -> list[Key]:
     """An XML value is a text, and also a number or truth value if it reads like one."""
     found = [key_of(as_number(value)), key_of(as_boolean(value))]
     return [key for key in found if isinstance(key, int)]
-
-
-_FIELD_READ_RECORDS = 4_096
-_RAW = msgspec.msgpack.Decoder(list[msgspec.Raw])
-
-PathsOf = Callable[[str], Sequence[str]]
 
 
 class FieldFeed:
@@ -256,12 +266,6 @@ def _spots(placed: PlacedBlock) -> Spots:
     bodies = [memoryview(raw) for raw in _RAW.decode(block.body)]
     header = len(block.body) - sum(len(body) for body in bodies)
     return pack_spots(block.first, placed.segment, block.received, placed.offset + header, bodies)
-
-
-_log = get_logger(__name__)
-
-_PAGE_BYTES = 4 * 1024 * 1024
-_EVENT = msgspec.msgpack.Decoder(Event)
 
 
 class FieldFinder:
@@ -418,20 +422,6 @@ class MixedFinder:
 
     def _of(self, log: str) -> Finder:
         return self._own if self._is_own(log) else self._beside
-
-
-_READ_RECORDS = 20_000
-_PRUNE_RECORDS = 5_000
-"""Entries removed per transaction; short, so that feeding continues in between."""
-LAG_EVENTS = 10_000
-"""The lag at which the background thread is woken. Waking it for every event would cost more than
-the event; after twice as many events their blocks have left the cache and would be decoded again. A
-lookup feeds the rest first, so no caller sees the lag.
-"""
-
-
-Piece = tuple[int, Sequence[str]]
-"""First position and ids of a block."""
 
 
 class HistoryFeed:

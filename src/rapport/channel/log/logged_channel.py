@@ -60,6 +60,17 @@ from rapport.store.gaps import LogGaps
 ATTEMPTS = 200
 """Attempts to append before giving up; each failure means that another process appended."""
 _READ_RECORDS = 50_000
+_log = get_logger(__name__)
+MARKS_TABLE, SAVED_TABLE = "sequence_marks", "sequences_saved"
+SAVE_EVERY = 100_000
+"""Positions between two saves; bounds what the first append after a start has to read."""
+_MARK_READ_RECORDS = 50_000
+_MARKER = SEQUENCED_IN.encode()
+_REBUILD_RECORDS = 50_000
+_HEADERS_THAT_MATTER = (TTL.encode(), HISTORY.encode())
+"""Events with one of these are read whole by every reader."""
+_LOOK_AHEAD = 256
+"""Events decoded when one is requested: a publisher that repeats one event repeats the next."""
 
 
 def as_shared_log(log: LogStore) -> SharedLogStore | None:
@@ -119,13 +130,6 @@ def read_on(log: LogStore, name: str, known: int, take_in: Callable[[Block], Non
             take_in(block)
         known = blocks[-1].last if blocks else last
     return known
-
-
-MARKS_TABLE, SAVED_TABLE = "sequence_marks", "sequences_saved"
-SAVE_EVERY = 100_000
-"""Positions between two saves; bounds what the first append after a start has to read."""
-_MARK_READ_RECORDS = 50_000
-_MARKER = SEQUENCED_IN.encode()
 
 
 class SequenceStore:
@@ -237,15 +241,6 @@ class SequenceStore:
             stamp = stamp_in(self._channel, event)
             if stamp is not None:
                 marks.raise_to(stamp, position)
-
-
-_log = get_logger(__name__)
-
-_REBUILD_RECORDS = 50_000
-_HEADERS_THAT_MATTER = (TTL.encode(), HISTORY.encode())
-"""Events with one of these are read whole by every reader."""
-_LOOK_AHEAD = 256
-"""Events decoded when one is requested: a publisher that repeats one event repeats the next."""
 
 
 class LoggedChannel:

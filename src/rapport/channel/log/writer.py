@@ -25,6 +25,13 @@ from rapport.kernel.clock import Clock
 WAITING_BYTES = 64 * 1024 * 1024
 """Data in front of a full queue before `append` sends its callers away."""
 _Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+QUEUE_BYTES = 32 * 1024 * 1024
+"""Data waiting to be written before `append` makes its callers wait."""
+_GROUP_BYTES = 8 * 1024 * 1024
+_OVERHEAD_BYTES = 256
+"""Charged per event besides its data, so that a million empty events are not free."""
+_Answer = tuple["asyncio.Future[AppendResult]", AppendResult | RapportError]
+T = TypeVar("T")
 
 
 class Notifier:
@@ -154,13 +161,6 @@ def _resolve(futures: list[asyncio.Future[None]]) -> None:
             future.set_result(None)
 
 
-QUEUE_BYTES = 32 * 1024 * 1024
-"""Data waiting to be written before `append` makes its callers wait."""
-_GROUP_BYTES = 8 * 1024 * 1024
-_OVERHEAD_BYTES = 256
-"""Charged per event besides its data, so that a million empty events are not free."""
-
-
 class AppendTarget(Protocol):
     """A channel as the writer sees it."""
 
@@ -240,9 +240,6 @@ class _Request(msgspec.Struct):
     size: int
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[AppendResult]
-
-
-_Answer = tuple["asyncio.Future[AppendResult]", AppendResult | RapportError]
 
 
 class ThreadWriter:
@@ -425,9 +422,6 @@ def _unforeseen(error: Exception) -> RapportError:
     if isinstance(error, RapportError):
         return error
     return ChannelUnavailable(f"the append failed: {error!r}", code="channel.failed")
-
-
-T = TypeVar("T")
 
 
 async def between_appends(writer: Writer, name: str, work: Callable[[], T]) -> T:

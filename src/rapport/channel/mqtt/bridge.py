@@ -37,6 +37,15 @@ LONGEST_TOPIC = 65_535
 LONGEST_ADDRESS = 1_000
 """Most bytes of a topic that is a person's address."""
 _NAMED_LEVEL = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,99})\}", re.ASCII)
+_KEYS = ("broker", "user", "password", "client", "in", "out")
+_IN_KEYS, _OUT_KEYS = ("topic", "source", "channel"), ("channel", "topic", "query", "payload")
+TOPIC_FIELDS = ("type", "subject", "source", "id")
+PAYLOADS = ("data", "cloudevent")
+BRIDGE = "mqttbridge"
+"""Header: the bridge an event arrived by, so that the same bridge never sends it out again."""
+PACKET = "mqttpacket"
+"""Header: the number of the packet that brought it."""
+TOPIC = "mqtttopic"
 
 
 def check_filter(text: str) -> None:
@@ -139,12 +148,6 @@ def clean_level(text: str) -> str:
     """
     kept = "".join(sign if sign.isprintable() and sign not in "+#" else "_" for sign in text)
     return kept.strip("/") or "_"
-
-
-_KEYS = ("broker", "user", "password", "client", "in", "out")
-_IN_KEYS, _OUT_KEYS = ("topic", "source", "channel"), ("channel", "topic", "query", "payload")
-TOPIC_FIELDS = ("type", "subject", "source", "id")
-PAYLOADS = ("data", "cloudevent")
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -309,13 +312,6 @@ def check_topic_template(text: str) -> None:
             code="mqtt.bad_topic",
             hint=f"no + and #; in braces only {', '.join(TOPIC_FIELDS)}",
         )
-
-
-BRIDGE = "mqttbridge"
-"""Header: the bridge an event arrived by, so that the same bridge never sends it out again."""
-PACKET = "mqttpacket"
-"""Header: the number of the packet that brought it."""
-TOPIC = "mqtttopic"
 
 
 class Packet(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,6 +39,11 @@ MOST_RANGES = 64
 """An IN with more choices is read, not looked up: each is a search of its own."""
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LAST_CHARACTER, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
+UNINDEXABLE = "(unusual)"
+"""The path of that field; no field of an event can have it."""
+LARGEST_INDEXABLE = 64 * 1024
+"""Bytes of data."""
+_NUL, _NUL_IN_JSON = "\0", b"\\u0000"
 
 
 class IndexMatches(msgspec.Struct, frozen=True):
@@ -241,13 +246,6 @@ def _shown(lookup: Lookup) -> str:
         return lookup.path
     word = " and " if isinstance(lookup, Both) else " or "
     return f"({word.join(_shown(part) for part in lookup.parts)})"
-
-
-UNINDEXABLE = "(unusual)"
-"""The path of that field; no field of an event can have it."""
-LARGEST_INDEXABLE = 64 * 1024
-"""Bytes of data."""
-_NUL, _NUL_IN_JSON = "\0", b"\\u0000"
 
 
 def needs_event(event: Event) -> bool:

@@ -63,6 +63,30 @@ _HINTS = {
     "query.too_many": "ask in several requests",
 }
 """Hints for faults without a hint of their own."""
+TokenKind = OneOf["word", "keyword", "name", "number", "text", "operator", "mark", "end"]
+MAX_TEXT = 8_192
+"""Longest text of a condition, in characters."""
+_TOKEN = re.compile(
+    r"(?P<space>\s+)|(?P<word>[^\W\d][\w$]*)"
+    r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<text>'(?:[^']|'')*')|(?P<name>\"(?:[^\"]|\"\")+\")"
+    r"|(?P<operator><>|<=|>=|=|<|>)|(?P<mark>[-+*/(),.\[\]@])"
+)
+_LONGEST_NUMBER = 40
+_CURLY_QUOTES = "‘’‚‛“”„‟´`"
+MAX_DEPTH = 32
+"""How deep parentheses, NOTs and signs may nest."""
+MAX_ARITHMETIC = 50
+"""Most +, -, *, / in one condition: each may nest the tree by one."""
+MAX_MIXED = 64
+"""Most characters, in one condition, of LIKE pieces between two `%` that have `_` between letters:
+the only part of a condition whose cost is not linear in the tested text.
+"""
+MAX_STEPS = 20
+"""Longest path, in steps."""
+_LARGEST_INDEX = 1_000_000
+MAX_CHOICES = 1_000
+"""Most literals in one IN."""
 
 
 class QueryError(InvalidInput):
@@ -98,21 +122,6 @@ def _excerpt(text: str, line: int, column: int) -> str:
     start = max(column - _EXCERPT_WIDTH // 2, 0) if len(source) > _EXCERPT_WIDTH else 0
     shown = source[start : start + _EXCERPT_WIDTH] or " "
     return excerpt_with_caret(shown, 1, column - start)
-
-
-TokenKind = OneOf["word", "keyword", "name", "number", "text", "operator", "mark", "end"]
-
-MAX_TEXT = 8_192
-"""Longest text of a condition, in characters."""
-
-_TOKEN = re.compile(
-    r"(?P<space>\s+)|(?P<word>[^\W\d][\w$]*)"
-    r"|(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
-    r"|(?P<text>'(?:[^']|'')*')|(?P<name>\"(?:[^\"]|\"\")+\")"
-    r"|(?P<operator><>|<=|>=|=|<|>)|(?P<mark>[-+*/(),.\[\]@])"
-)
-_LONGEST_NUMBER = 40
-_CURLY_QUOTES = "‘’‚‛“”„‟´`"
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -174,16 +183,6 @@ def _bad_character(text: str, offset: int) -> Exception:
         if character == "!":
             hint = "write <> for not equal, NOT for the opposite"
     return query_fault(text, offset, code, message, hint)
-
-
-MAX_DEPTH = 32
-"""How deep parentheses, NOTs and signs may nest."""
-MAX_ARITHMETIC = 50
-"""Most +, -, *, / in one condition: each may nest the tree by one."""
-MAX_MIXED = 64
-"""Most characters, in one condition, of LIKE pieces between two `%` that have `_` between letters:
-the only part of a condition whose cost is not linear in the tested text.
-"""
 
 
 class TokenCursor:
@@ -265,11 +264,6 @@ class TokenCursor:
                 f"LIKE has pieces of {self._mixed} characters with '_' between letters; "
                 f"{MAX_MIXED} are allowed in one condition",
             )
-
-
-MAX_STEPS = 20
-"""Longest path, in steps."""
-_LARGEST_INDEX = 1_000_000
 
 
 def parse_field(cursor: TokenCursor) -> Field:
@@ -395,10 +389,6 @@ def comparable(
         raise cursor.fault_at(
             start, "query.wrong_kind", f"TRUE and FALSE cannot be compared by {operator}"
         )
-
-
-MAX_CHOICES = 1_000
-"""Most literals in one IN."""
 
 
 def parse_condition(text: str) -> Condition:

@@ -55,6 +55,11 @@ $$;
 not JSON, absurd numbers, very deep. A JSON null is not SQL null. `rapport_element`: PostgreSQL's
 own `-> 0` of a scalar would be the scalar.
 """
+SQL_FUNCTIONS = PAYLOAD_FUNCTIONS
+"""SQL to run once per database before conditions are used; harmless when run again."""
+_TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_LARGEST_EXACT = 2**53
 
 
 class SqlPiece(msgspec.Struct, frozen=True):
@@ -197,14 +202,6 @@ def _tested(field: Field, kind: str, test: str, parameters: tuple[Any, ...]) -> 
         (*value.parameters, *value.parameters, *parameters),
         payload=True,
     )
-
-
-SQL_FUNCTIONS = PAYLOAD_FUNCTIONS
-"""SQL to run once per database before conditions are used; harmless when run again."""
-
-_TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_LARGEST_EXACT = 2**53
 
 
 class SqlCondition(msgspec.Struct, frozen=True):

@@ -45,6 +45,13 @@ from rapport.core.times import parse_time
 from rapport.kernel.plugins import Plugins
 
 MAX_FIELDS = 200
+See = Callable[[StoredEvent], Sequence[StoredEvent]]
+"""An event of root as the consumer sees it; none when it is rejected, several when it is split."""
+SQL, TEMPLATE, SCRIPT, OWN = "sql", "template", "script", "own"
+MAX_QUERY = 8_192
+"""Longest canonical text of a query, in characters: it travels in every token."""
+KINDS = Plugins()
+"""Built-in kinds and installed entry points of the group `rapport.queries`."""
 
 
 def template_condition(template: dict[str, Any]) -> Condition:
@@ -111,10 +118,6 @@ def _unknown_member(name: str) -> InvalidInput:
 def _fault(place: str, message: str, hint: str = "") -> InvalidInput:
     where = f"the template's {place[:120]}" if place else "the template"
     return InvalidInput(f"{where} {message}", code="query.bad_template", hint=hint)
-
-
-See = Callable[[StoredEvent], Sequence[StoredEvent]]
-"""An event of root as the consumer sees it; none when it is rejected, several when it is split."""
 
 
 class InterpretationView(msgspec.Struct, frozen=True):
@@ -276,11 +279,6 @@ def _bad(message: str) -> InvalidInput:
     return InvalidInput(message, code="query.bad_query", hint=hint)
 
 
-SQL, TEMPLATE, SCRIPT, OWN = "sql", "template", "script", "own"
-MAX_QUERY = 8_192
-"""Longest canonical text of a query, in characters: it travels in every token."""
-
-
 class Query(msgspec.Struct, frozen=True):
     """A compiled query. `text` is canonical: `make_query(kind, text)` gives the same again."""
 
@@ -333,8 +331,6 @@ def own_query(given: Any, views: InterpretationViews = VIEWS) -> Query:
     return Query(OWN, made.text, made.matches, made.bounds, made.condition)
 
 
-KINDS = Plugins()
-"""Built-in kinds and installed entry points of the group `rapport.queries`."""
 KINDS.add("queries", SQL, sql_query)
 KINDS.add("queries", TEMPLATE, template_query)
 KINDS.add("queries", SCRIPT, script_query)

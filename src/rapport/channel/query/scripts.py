@@ -34,6 +34,8 @@ MOST_LINES = 100_000
 """Lines of Python that a script may run for one message."""
 
 Decide = Callable[[StoredEvent, Mapping[str, Any]], object]
+_REFERENCE = re.compile(r"(?P<file>[^:]+\.py):(?P<function>[A-Za-z_]\w*)\Z")
+_VERSION_DIGITS = 16
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -154,10 +156,6 @@ def run_limited(decide: Decide, stored: StoredEvent, arguments: Mapping[str, Any
         ) from None
     finally:
         sys.settrace(before)
-
-
-_REFERENCE = re.compile(r"(?P<file>[^:]+\.py):(?P<function>[A-Za-z_]\w*)\Z")
-_VERSION_DIGITS = 16
 
 
 def load_scripts(declared: Mapping[str, str], directory: Path) -> dict[str, Script]:

@@ -49,6 +49,9 @@ NULL = Arithmetic("/", Literal(1), Literal(0))
 """A value that is always null: the language has no word for it."""
 UNKNOWN = Compare("=", NULL, Literal(0))
 """A condition that is neither true nor false."""
+_EXACT = 2**53
+"""Whole numbers up to here are floats."""
+_TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def constant(truth: Truth) -> Condition:
@@ -166,10 +169,6 @@ def truth_of(node: Condition, look_up: Lookup) -> Truth:
             raise AssertionError(f"{node!r} has conditions in it")
 
 
-_EXACT = 2**53
-"""Whole numbers up to here are floats."""
-
-
 def never(path: Field) -> Condition:
     """False for everything that is there, unknown for null."""
     return Between(path, Literal(1), Literal(0))
@@ -246,9 +245,6 @@ def _one_of(root: Field, keys: list[Literal]) -> Condition:
         return Compare("=", root, keys[0])
     chunks = range(0, len(keys), MAX_CHOICES)
     return any_of([In(root, tuple(keys[start : start + MAX_CHOICES])) for start in chunks])
-
-
-_TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Untranslatable(InvalidInput):

@@ -27,6 +27,14 @@ NUMBER_FIELDS = ("position",)
 ROOTS = ("data", "headers")
 """Where a path begins: `data.temperature.value`, `headers.traceparent`."""
 FIELDS = (*TEXT_FIELDS, *TIME_FIELDS, *NUMBER_FIELDS, *ROOTS)
+KEYWORDS = frozenset(
+    ("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE")
+)
+_LARGEST = 2**62
+"""No position is larger; bounds travel in tokens, as 64 bits."""
+_TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_PLAIN_NAME = re.compile(r"[^\W\d][\w$]*\Z")
+_OR, _AND, _NOT, _PREDICATE, _SUM, _PRODUCT, _SIGN, _ALONE = range(8)
 
 
 class Field(msgspec.Struct, frozen=True, tag=True):
@@ -155,15 +163,7 @@ def kind_of(value: Value) -> ValueKind:
     return "text" if isinstance(value.value, str) else "number"
 
 
-KEYWORDS = frozenset(
-    ("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE")
-)
-
-
 _POSITION = Field(("position",))
-_LARGEST = 2**62
-"""No position is larger; bounds travel in tokens, as 64 bits."""
-_TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -211,10 +211,6 @@ def _compare_bounds(operator: str, value: object) -> tuple[int, int | None]:
     if operator in ("<", "<="):
         return 0, math.ceil(value) - 1 if operator == "<" else math.floor(value)
     return 0, None
-
-
-_PLAIN_NAME = re.compile(r"[^\W\d][\w$]*\Z")
-_OR, _AND, _NOT, _PREDICATE, _SUM, _PRODUCT, _SIGN, _ALONE = range(8)
 
 
 def print_condition(condition: Condition) -> str:

@@ -27,6 +27,12 @@ NUMBERS = frozenset((int, float))
 _DECODE = msgspec.json.Decoder().decode
 
 Test = Callable[[str], bool]
+DATA_TYPE = "datacontenttype"
+_XML_TYPE = re.compile(r"\s*(application|text)/([^;\s]+\+)?xml\s*(;|\Z)", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,300}\Z")
+_TRUTHS = {"true": True, "false": False}
+XmlSteps = tuple[tuple[str, int], ...]
 
 
 def decode_payload(data: bytes) -> Any:
@@ -181,15 +187,6 @@ def _pieces(pattern: str, escape: str) -> list[_Piece]:
             pieces[-1].append(None if sign == "_" and not escaped else sign)
         escaped = False
     return [_Piece(piece) for piece in pieces]
-
-
-DATA_TYPE = "datacontenttype"
-_XML_TYPE = re.compile(r"\s*(application|text)/([^;\s]+\+)?xml\s*(;|\Z)", re.IGNORECASE)
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
-_WHOLE = re.compile(r"[+-]?[0-9]{1,300}\Z")
-_TRUTHS = {"true": True, "false": False}
-
-XmlSteps = tuple[tuple[str, int], ...]
 
 
 def is_xml(headers: Mapping[str, str]) -> bool:

@@ -38,6 +38,23 @@ LONGEST_HANDBACK_BYTES = 1024
 _NUMBERS = (
     *("wait_ms", "max_messages", "max_time_range_ms", "lease_minutes", "lease_ms", "max_push"),
 )
+_OWN = ("position", "received", "handback")
+"""Members that the channel adds to an event. They replace a producer's attributes of the same name,
+which could not be distinguished from the channel's.
+"""
+_READ_ANSWERS = ObjectDecoder(
+    Answers,
+    fault="these are not answers to deliveries",
+    code="request.not_a_request",
+    hint='send an object such as {"ack": ["17.3f2a"], "nak": [], "delay_ms": 0}',
+)
+ROOT = "root"
+"""The canonical interpretation, in which everything is stored: a request that names it gets the
+stored form.
+"""
+_RAW = "raw."
+Present = Callable[[str, Sequence[StoredEvent], str, str], Awaitable[list[StoredEvent]]]
+"""Messages of a channel in the words of an interpretation, for an identity."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -198,21 +215,11 @@ def request_limits(request: Request, before: BatchLimits | None = None) -> Batch
     )
 
 
-_OWN = ("position", "received", "handback")
-"""Members that the channel adds to an event. They replace a producer's attributes of the same name,
-which could not be distinguished from the channel's.
-"""
 _READ_REQUEST = ObjectDecoder(
     Request,
     fault="this is not a request",
     code="request.not_a_request",
     hint='send an object such as {"query": "type = \'badge.seen\'", "max_messages": 10}',
-)
-_READ_ANSWERS = ObjectDecoder(
-    Answers,
-    fault="these are not answers to deliveries",
-    code="request.not_a_request",
-    hint='send an object such as {"ack": ["17.3f2a"], "nak": [], "delay_ms": 0}',
 )
 
 
@@ -322,16 +329,6 @@ def read_event(raw: bytes) -> StoredEvent:
     for name in _OWN:
         event.headers.pop(name, None)  # the dict was made for this event a line ago
     return StoredEvent(placed.position, placed.received, event)
-
-
-ROOT = "root"
-"""The canonical interpretation, in which everything is stored: a request that names it gets the
-stored form.
-"""
-_RAW = "raw."
-
-Present = Callable[[str, Sequence[StoredEvent], str, str], Awaitable[list[StoredEvent]]]
-"""Messages of a channel in the words of an interpretation, for an identity."""
 
 
 def with_interpretation(name: str, request: Request) -> Request:

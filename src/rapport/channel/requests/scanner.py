@@ -30,6 +30,16 @@ from rapport.kernel.tasks import first_of
 _FIRST_PAGE, _PAGE = 100, 1_000
 _AHEAD = 2
 _PAGE_BYTES = 4 * 1024 * 1024
+SCAN_EVENTS = 100_000
+"""Messages read for one set. A query without a match for longer gets an empty set and a token to
+continue, so that no request costs more, however long the log is. Every 2 KiB of data count as one
+more: about 200 MB at most.
+"""
+_BYTES_AS_ONE = 2_048
+IsTaken = Callable[[StoredEvent], bool]
+_SCAN_PAGE = 1_000
+_PART_BYTES = 256 * 1024
+"""Data that a query is tried on before others get their turn."""
 
 
 class IndexedChannel(Channel, Protocol):
@@ -154,16 +164,6 @@ def _next_limit(page: Sequence[StoredEvent]) -> int:
     """How many messages to read next, so that large ones do not fill the memory."""
     size = sum(len(stored.event.data) for stored in page)
     return min(max(_PAGE_BYTES * len(page) // (size + 1), 1), _PAGE)
-
-
-SCAN_EVENTS = 100_000
-"""Messages read for one set. A query without a match for longer gets an empty set and a token to
-continue, so that no request costs more, however long the log is. Every 2 KiB of data count as one
-more: about 200 MB at most.
-"""
-_BYTES_AS_ONE = 2_048
-
-IsTaken = Callable[[StoredEvent], bool]
 
 
 def matching(
@@ -301,11 +301,6 @@ class Selection:
             headers = [stored.event.headers for stored in found if stored.event.headers]
             size += sum([sum(map(len, each.values())) for each in headers])
         return size
-
-
-_SCAN_PAGE = 1_000
-_PART_BYTES = 256 * 1024
-"""Data that a query is tried on before others get their turn."""
 
 
 class LiveStream(msgspec.Struct, frozen=True):

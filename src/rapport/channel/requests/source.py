@@ -56,6 +56,9 @@ from rapport.store.memory import MemoryLogStore
 WriteToken = Callable[[MessageSet], str]
 GiveOut = Callable[[MessageSet], Awaitable[bool]]
 """Records durably that messages of a set are delivered; False when another reader was faster."""
+_SESSION_BYTES = 8
+SHARED_SESSION = bytes(_SESSION_BYTES)
+"""Of streams where leases do not matter."""
 
 
 class FollowedSet(msgspec.Struct, frozen=True):
@@ -145,11 +148,6 @@ class ChannelFollower:
         chosen = followed.chosen
         after = MessageSet((), chosen.reach, chosen.reach, chosen.reach, at_end=True)
         return self._write_token(chosen), self._write_token(after)
-
-
-_SESSION_BYTES = 8
-SHARED_SESSION = bytes(_SESSION_BYTES)
-"""Of streams where leases do not matter."""
 
 
 class SessionRequest(msgspec.Struct, frozen=True):

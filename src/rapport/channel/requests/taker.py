@@ -54,6 +54,14 @@ from rapport.store.base import Change, Overtaken, RecordStore
 _MINUTE_MS = 60_000
 _ROWS_AT_ONCE = 100
 T = TypeVar("T")
+READER = "take"
+"""Reader name in dead letters of messages whose tries are used up."""
+MOST_ANSWERS = 10_000
+"""Acks, naks and renewals in one request."""
+_MOST_FLOORS = 1_000
+_LOOK_AGAIN_MS = 1_000
+"""How often a waiting worker checks for messages that workers at other nodes returned."""
+_LEASE_BYTES = 8
 
 
 class SourceChannels(DeliveringChannels, Protocol):
@@ -273,16 +281,6 @@ async def _outlast(work: asyncio.Future[bool]) -> bool:
         except asyncio.CancelledError:
             cancelled = True
     return cancelled
-
-
-READER = "take"
-"""Reader name in dead letters of messages whose tries are used up."""
-MOST_ANSWERS = 10_000
-"""Acks, naks and renewals in one request."""
-_MOST_FLOORS = 1_000
-_LOOK_AGAIN_MS = 1_000
-"""How often a waiting worker checks for messages that workers at other nodes returned."""
-_LEASE_BYTES = 8
 
 
 class LeasedMessages(msgspec.Struct, frozen=True):

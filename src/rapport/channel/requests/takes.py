@@ -27,6 +27,9 @@ from rapport.store.side_logs import taken_log
 TAKEN, TAKES, LEASES = "taken", "takes", "message_leases"
 ROW_BITS = 4_096
 _PAGE = 1_000
+SUMMARY_EVERY = 1_000
+"""Takes between two summary records."""
+_READ_RECORDS = 10_000
 
 
 class Take(msgspec.Struct, frozen=True, array_like=True):
@@ -282,11 +285,6 @@ def _all(records: RecordStore, table: str, channel: str) -> Iterator[tuple[str, 
     while page := records.find(table, prefix=f"{channel}/", after=after, limit=_PAGE):
         yield from page
         after = page[-1][0]
-
-
-SUMMARY_EVERY = 1_000
-"""Takes between two summary records."""
-_READ_RECORDS = 10_000
 
 
 class TookRecord(msgspec.Struct, frozen=True, array_like=True, tag="took"):

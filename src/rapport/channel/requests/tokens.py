@@ -25,6 +25,10 @@ _TABLE, _KEY = "secrets", "requests"
 _SIGNATURE_BYTES = 16
 _LENGTH_BYTES = 4
 _VERSION = 1
+MOST_SESSIONS = 10_000
+"""Sessions that a channel in memory keeps at once."""
+_MINUTE_MS = 60_000
+_LITTLE = 64
 
 
 class TokenPlace(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -135,12 +139,6 @@ def _damaged(why: str) -> InvalidInput:
         code="token.damaged",
         hint="send a token exactly as it came, or begin again with a query",
     )
-
-
-MOST_SESSIONS = 10_000
-"""Sessions that a channel in memory keeps at once."""
-_MINUTE_MS = 60_000
-_LITTLE = 64
 
 
 def granted_minutes(suggested: int) -> int:

@@ -22,6 +22,8 @@ FINENESS = 8
 configured, also in a quiet channel.
 """
 _FOREVER = 2**62
+_PIECE_RECORDS = 10_000
+_CUT_RECORDS = 500
 
 
 class RetentionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,10 +132,6 @@ def _holders(readers: Mapping[str, int]) -> tuple[str, ...]:
     """The readers that are furthest behind."""
     furthest = min(readers.values())
     return tuple(sorted(name for name, position in readers.items() if position == furthest))
-
-
-_PIECE_RECORDS = 10_000
-_CUT_RECORDS = 500
 
 
 def pieces_of(log: LogStore) -> PiecedLogStore:

@@ -46,6 +46,14 @@ _ESCAPES = {
     "\n": "&#10;",
     "\r": "&#13;",
 }
+MEDIA_TYPES = {SOAP_11: "text/xml; charset=utf-8", SOAP_12: "application/soap+xml; charset=utf-8"}
+_FOR_US_11 = ("", "http://schemas.xmlsoap.org/soap/actor/next")
+_FOR_US_12 = (
+    "",
+    "http://www.w3.org/2003/05/soap-envelope/role/next",
+    "http://www.w3.org/2003/05/soap-envelope/role/ultimateReceiver",
+)
+_NIL = f"{{{SCHEMA_INSTANCE}}}nil"
 
 
 def is_carried(text: str) -> bool:
@@ -138,15 +146,6 @@ def _attribute(name: str, value: str, scope: Mapping[str, str]) -> str:
 
 def _escape(found: re.Match[str]) -> str:
     return _ESCAPES[found[0]]
-
-
-MEDIA_TYPES = {SOAP_11: "text/xml; charset=utf-8", SOAP_12: "application/soap+xml; charset=utf-8"}
-_FOR_US_11 = ("", "http://schemas.xmlsoap.org/soap/actor/next")
-_FOR_US_12 = (
-    "",
-    "http://www.w3.org/2003/05/soap-envelope/role/next",
-    "http://www.w3.org/2003/05/soap-envelope/role/ultimateReceiver",
-)
 
 
 class SoapCall(msgspec.Struct, frozen=True):
@@ -296,9 +295,6 @@ def _clean(text: str) -> str:
     """A text for people, without characters that XML has not."""
     shown = text if is_carried(text) else "".join(c if is_carried(c) else "\ufffd" for c in text)
     return escaped(shown)
-
-
-_NIL = f"{{{SCHEMA_INSTANCE}}}nil"
 
 
 def fields_of(node: XmlNode, known: tuple[str, ...], *, many: str = "") -> dict[str, XmlNode]:

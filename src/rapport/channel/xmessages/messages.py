@@ -61,6 +61,16 @@ FIELDS = (
 _JSON, _TEXT, _XML = "application/json", "text/plain", "application/xml"
 _OWN_FIELDS = (NAMESPACE, HANDBACK)
 _FIRST_YEAR_MS, _LAST_YEAR_MS = -62_135_596_800_000, 253_402_300_799_999
+_BATCH = (
+    *("messages", "currentToken", "nextToken"),
+    *("leaseDurationInMinutes", "timeToLiveForMessagesInMs", "gone"),
+)
+_REQUEST = (
+    *("query", "timeToWaitForMatchInMs", "maxNumberOfMessagesToReturn"),
+    *("maxTimeRangeInMsToReturn", "suggestedLeaseDurationInMinutes", "subscriberWSDL"),
+    *("maxNumberOfMessagesToPush", "takeMessages", "handback", "interpretation"),
+)
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{24,}\Z")
 
 
 class EventDefaults(msgspec.Struct, frozen=True):
@@ -247,18 +257,6 @@ def _bare_text(event: Event) -> str | None:
     except RapportError:
         return None
     return text
-
-
-_BATCH = (
-    *("messages", "currentToken", "nextToken"),
-    *("leaseDurationInMinutes", "timeToLiveForMessagesInMs", "gone"),
-)
-_REQUEST = (
-    *("query", "timeToWaitForMatchInMs", "maxNumberOfMessagesToReturn"),
-    *("maxTimeRangeInMsToReturn", "suggestedLeaseDurationInMinutes", "subscriberWSDL"),
-    *("maxNumberOfMessagesToPush", "takeMessages", "handback", "interpretation"),
-)
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{24,}\Z")
 
 
 class SoapRequest(msgspec.Struct, frozen=True):
