@@ -9,7 +9,6 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from rapport.channel.agents.connection import Reason
@@ -104,13 +103,8 @@ class AsyncListener:
             self._inner = await asyncio.to_thread(self._open)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await asyncio.to_thread(self._listener.__exit__, kind, error, trace)
+    async def __aexit__(self, *error: Any) -> None:
+        await asyncio.to_thread(self._listener.__exit__, *error)
 
     @property
     def _listener(self) -> Listener:
@@ -181,12 +175,7 @@ class AsyncLeasedListener:
     async def __aenter__(self) -> AsyncLeasedListener:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
 
@@ -259,12 +248,7 @@ class AsyncPublisher:
             self._inner = await asyncio.to_thread(self._open)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         await self.close(wait=0.0 if kind else 5.0)
 
     @property

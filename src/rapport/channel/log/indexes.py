@@ -9,9 +9,10 @@ several stores.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -165,13 +166,12 @@ def _other_keys(value: str | None) -> list[Key]:
     return [key for key in found if isinstance(key, int)]
 
 
-class FieldFeed:
-    """Keeps a FieldIndex up with a LogStore; `catch_up` from any thread, one at a time."""
+class IndexFeed(ABC):
+    """Keeps an index up with a LogStore; `catch_up` may be called from any thread."""
 
-    def __init__(self, log: LogStore, index: FieldIndex, paths_of: PathsOf) -> None:
-        self._log_store, self._index, self._paths_of = log, index, paths_of
+    def __init__(self, log: LogStore) -> None:
+        self._log_store = log
         self._guard = threading.Lock()
-        self._extractions: dict[str, FieldExtractor] = {}
         self._stopped = False
 
     def catch_up(self) -> None:
@@ -181,8 +181,28 @@ class FieldFeed:
             while not self._stopped and self._feed_some(log, last):
                 continue
 
+    def stop(self) -> None:
+        """Makes a running catch-up return after its present step."""
+        self._stopped = True
+
+    @abstractmethod
     def lag(self, log: str, last: int) -> int:
-        """The number of unindexed events of a log, given its last position; 0 without an index."""
+        """The number of unindexed events of a log, given its last position."""
+
+    @abstractmethod
+    def _feed_some(self, log: str, last: int) -> bool:
+        """Feeds a bounded number of events; False when nothing is left."""
+
+
+class FieldFeed(IndexFeed):
+    """Feeds a FieldIndex."""
+
+    def __init__(self, log: LogStore, index: FieldIndex, paths_of: PathsOf) -> None:
+        super().__init__(log)
+        self._index, self._paths_of = index, paths_of
+        self._extractions: dict[str, FieldExtractor] = {}
+
+    def lag(self, log: str, last: int) -> int:
         if not self._paths_of(log):
             return 0
         return last - min(self._index.fed(log).values(), default=0)
@@ -202,10 +222,6 @@ class FieldFeed:
         """Other fields may be declared from now on; the next catch-up sees to it."""
         with self._guard:
             self._extractions = {}
-
-    def stop(self) -> None:
-        """Makes a running catch-up return after its present step."""
-        self._stopped = True
 
     def _feed_some(self, log: str, last: int) -> bool:
         with self._guard:
@@ -424,27 +440,22 @@ class MixedFinder:
         return self._own if self._is_own(log) else self._beside
 
 
-class HistoryFeed:
-    """Keeps a HistoryIndex up with a LogStore; `catch_up` from any thread, one at a time."""
+class HistoryFeed(IndexFeed):
+    """Feeds a HistoryIndex."""
 
     def __init__(
         self, log: LogStore, index: HistoryIndex, recent: DecodedBlocks | None = None
     ) -> None:
         """`recent`: where blocks of the log may still be in memory."""
-        self._log_store, self._index, self._recent = log, index, recent
-        self._guard = threading.Lock()
+        super().__init__(log)
+        self._index, self._recent = index, recent
         self._fed: dict[str, int] = {}
-        self._stopped = False
 
     def catch_up(self) -> None:
-        """Feeds everything durable by now; returns at once when there is nothing."""
-        for log in self._log_store.logs() if self._index.needs_feeding else ():
-            last = self._log_store.last_position(log)
-            while not self._stopped and self._feed_some(log, last):
-                continue
+        if self._index.needs_feeding:
+            super().catch_up()
 
     def lag(self, log: str, last: int) -> int:
-        """The number of unindexed events of a log, given its last position."""
         return last - self._fed.get(log, 0) if self._index.needs_feeding else 0
 
     def prune(self, log: str, first: int, last: int) -> None:
@@ -462,10 +473,6 @@ class HistoryFeed:
                     self._index.feed(log, (), reached)
                     self._fed[log] = reached
                 position = reached
-
-    def stop(self) -> None:
-        """Makes a running catch-up return after its present step."""
-        self._stopped = True
 
     def _feed_some(self, log: str, last: int) -> bool:
         with self._guard:
@@ -511,19 +518,6 @@ class HistoryFeed:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             _log.warning("block not indexed", log=log, position=block.first, error=str(error))
             return []
-
-
-class IndexFeed(Protocol):
-    """Keeps an index up with the log."""
-
-    def catch_up(self) -> None:
-        """Feeds everything durable by now."""
-
-    def lag(self, log: str, last: int) -> int:
-        """The number of unindexed events of a log, given its last position."""
-
-    def stop(self) -> None:
-        """Makes a running catch-up return after its present step."""
 
 
 class BackgroundFeed:
