@@ -191,6 +191,6 @@ def _check_addresses(declared: ChannelsConfig, fields: Fields) -> None:
     used = {rule.log for rule in (declared.common, *declared.rules)} | {declared.records}
     for name in ("postgres", "nats"):
         if name in used and not getattr(declared, name):
-            message = f"[channels] uses {name} but does not say where it is"
+            message = f"[channels] uses {name} but names no address for it"
             hint = f'add {name} = "env:RAPPORT_{name.upper()}" with the address in that variable'
             fields.fault("", "channel.no_address", message, hint=hint)

@@ -343,7 +343,7 @@ class DeadLetterAdmin:
             return [await self.show(id) for id in wanted.ids]
         if not (wanted.channel or wanted.reader):
             raise InvalidInput(
-                "say which dead letters: ids, a channel or a reader", code="dead_letter.none_named"
+                "name the dead letters: ids, a channel or a reader", code="dead_letter.none_named"
             )
         return await self.letters(wanted, limit=limit)
 

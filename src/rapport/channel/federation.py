@@ -142,12 +142,12 @@ def _check(link: Link, fields: Fields) -> None:
     except InvalidInput as error:
         fields.report("query" if "query" in error.code else "rename", error)
     if link.interpretation and link.send:
-        message = "an interpretation of the neighbour is for what is received from it"
-        hint = "the neighbour declares a link of its own for what it wants from here"
+        message = "an interpretation of the neighbour applies to events received from it"
+        hint = "the neighbour declares a link of its own for the events it receives from here"
         fields.fault("interpretation", "link.one_way", message, hint=hint)
     for local in link.rename.values():
         if not is_shared(local):
-            message = f"channel {local!r} cannot take in another node's events"
+            message = f"channel {local!r} cannot receive another node's events"
             hint = f"another name, such as {link.name}.{local}"
             fields.fault("rename", "link.not_shared", message, hint=hint)
     for key in ("receive", "send"):

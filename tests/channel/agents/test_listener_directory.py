@@ -52,7 +52,7 @@ def test_a_place_that_cannot_be_read_is_an_error_and_frees_the_directory(tmp_pat
     place.save(SOMEWHERE)
     place.close()
     good = json.loads((tmp_path / PLACE_NAME).read_text())
-    changed = {**good, "resume_point": {**good["resume_point"], "position": 18}}
+    changed = {**good, "stands_at": {**good["stands_at"], "position": 18}}
     for text in ("", "{", "[]", json.dumps(changed), json.dumps({**good, "version": 2})):
         (tmp_path / PLACE_NAME).write_text(text)
         with pytest.raises(Corrupt) as refused:

@@ -232,7 +232,7 @@ def test_what_the_log_let_go_of_comes_from_the_lake(tmp_path: Path) -> None:
         whole = await everything(log, "events", 1_000)
         times = (START, START + DAY_MS, START + 5 * DAY_MS // 2)
         before = [await position_before(log.channel("events"), at) for at in times]
-        log.channel("events").let_go(200)  # type: ignore[attr-defined]
+        log.channel("events").trim(200)  # type: ignore[attr-defined]
         both = LogAndLake(log, open_lake(directory))
         assert await everything(both, "events", 33) == whole
         assert both.was_needed

@@ -78,7 +78,7 @@ def before(site, *, trimmed=0):
         for start in range(1, 200, 20):
             await channel.append(numbered(start, start + 19))
         if trimmed:
-            channel.let_go(trimmed)
+            channel.trim(trimmed)
         reader = await channels.subscribe("c", "r")
         await reader.next_batch()
         await reader.commit(150, b"state")

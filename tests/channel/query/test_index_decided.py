@@ -222,7 +222,7 @@ def test_foreseen_sets_are_those_that_reading_gives(
                 query = print_condition(taken)
                 await side.ask(query=query, max_messages=size, take=True)
             await side.clock.advance(10)
-            side.channels.channel("c").let_go(trimmed)
+            side.channels.channel("c").trim(trimmed)
         for condition in asked:
             text = print_condition(condition)
             got, expected = [await side.all_batches(text, size) for side in sides]

@@ -304,7 +304,7 @@ def test_what_cannot_be_said_in_root_is_decided_after_the_transformation(desk: D
     assert desk.transformed == before
     view = desk.find("us-desk")
     assert explain_own_terms(parse_condition(asked["where"]), view) == (
-        "in root: type = 'w' AND data.t >= 30.000000000000004; "
+        "canonical: type = 'w' AND data.t >= 30.000000000000004; "
         "decided after the transformation: data.loud"
     )
 

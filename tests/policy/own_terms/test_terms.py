@@ -643,7 +643,7 @@ def test_the_how_to_page_says_what_happens(site: Path) -> None:
     view = view_of(interpretations, "us-desk", concepts_of(loaded.ontology))
     where = msgspec.json.decode(asked)["query"]["where"]
     explained = explain_own_terms(parse_condition(where), view)
-    assert explained == "in root: type = 'machine.heat' AND data.value[0] >= 30.000000000000004"
+    assert explained == "canonical: type = 'machine.heat' AND data.value[0] >= 30.000000000000004"
 
 
 @pytest.mark.parametrize("lines", ["interpretation = 5\n", "interpretations = 5\n"])

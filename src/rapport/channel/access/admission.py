@@ -158,7 +158,7 @@ class Rates:
             raise TooFast(
                 f"{identity!r} may send {rate} events a second",
                 retry_after_seconds=wait_ms / 1_000,
-                hint="wait as long as Retry-After says, or send fewer",
+                hint="wait as long as Retry-After demands, or send fewer",
             )
 
 
@@ -181,7 +181,7 @@ class FailedAttempts:
                 "too many attempts without a valid token",
                 code="access.too_many_failures",
                 retry_after_seconds=wait_ms / 1_000,
-                hint="ask who runs the node for a token",
+                hint="request a token from the operator of the node",
             )
 
 
@@ -272,7 +272,7 @@ def _taking_problems(file: TomlFile, access: Access) -> list[Problem]:
             ("access",),
             "access.nobody_takes",
             "no identity may take messages: to read does not include it",
-            hint='who takes needs take = ["CHANNEL"] beside subscribe; all is well if nobody does',
+            hint='taking needs take = ["CHANNEL"] besides subscribe; ignore this otherwise',
             severity="hint",
         )
     ]

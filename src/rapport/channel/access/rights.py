@@ -206,7 +206,7 @@ def check_identity_name(name: str) -> None:
             f"{name[:80]!r} cannot be the name of an identity",
             code="access.bad_name",
             hint="1 to 64 of a-z, 0-9, '.', '_' and '-'; node, local, nobody, keys, sign and "
-            "what begins with intercept. have a meaning of their own",
+            "names beginning with intercept. are reserved",
         )
 
 
@@ -238,11 +238,11 @@ def _identity(name: str, table: Section, problems: list[Problem]) -> IdentityCon
     )
     for channel in NODE_CHANGING_CHANNELS if not grant.admin else ():
         if channel in grant.publish:
-            message = f"who hands over {channel!r} changes the node: this right alone is of no use"
+            message = f"sending {channel!r} changes the node: this right alone is of no use"
             hint = "admin = true, if it may; or let a link receive the channel"
             fields.fault("publish", "access.useless_right", message, hint=hint, severity="warning")
     if grant.take and not grant.subscribe:
-        message = f"who takes reads, too, and {name!r} may read no channel"
+        message = f"taking includes reading, and {name!r} may read no channel"
         hint = "add the channels of its take list to its subscribe list"
         fields.fault("take", "access.useless_right", message, hint=hint, severity="warning")
     return IdentityConfig(
@@ -265,11 +265,11 @@ def _tokens(name: str, table: Section, problems: list[Problem]) -> tuple[str, ..
             key = "tokens" if fields.has("tokens") else "token"
             fields.fault(key, "settings.bare_secret", message, hint=hint)
     if name == LOCAL and (fields.has("token") or fields.has("tokens")):
-        message = "who comes as 'local' shows no token"
+        message = "callers as 'local' need no token"
         hint = "leave the token out, or choose another name"
         fields.fault("", "access.local_token", message, hint=hint)
     elif name != LOCAL and not both and not found:
-        message = f"{name!r} has no token, so nobody can come in as it"
+        message = f"{name!r} has no token, so no caller can use it"
         hint = f"make one: rapport access token {name}"
         fields.fault("", "access.no_token", message, hint=hint)
     problems += [msgspec.structs.replace(problem, excerpt="") for problem in found]

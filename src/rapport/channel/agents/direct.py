@@ -475,7 +475,7 @@ class DirectRequests:
             raise UnknownName("channel", name, [self._buffer.name])
         if request.take:
             raise Unsupported(
-                "take", "a direct source", hint="put a node in between, or ask without take"
+                "take", "a direct source", hint="put a node in between, or request without take"
             )
         if request.interpretation:
             raise Unsupported("an interpretation", "a direct source", hint="put a node in between")

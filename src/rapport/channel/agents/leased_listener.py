@@ -192,7 +192,7 @@ class LeasedListener:
                 return not settled.stale
             if self._now() >= deadline:
                 raise Unavailable(
-                    f"the node could not be told: {settled.reason.message}",
+                    f"the node could not be reached: {settled.reason.message}",
                     code="listener.not_settled",
                     hint="the messages come again when their lease ends",
                 )

@@ -113,14 +113,14 @@ def refusal_hint(code: str, place: ListenerDirectory | None) -> str:
     """A hint for an error of a source that refuses requests."""
     if code.startswith("token.") and place is not None:
         return (
-            "the source does not know our place any more (another node, or other data): "
+            "the source no longer knows our position (another node, or other data): "
             f"delete {place.directory / PLACE_NAME} to begin with the query again"
         )
     if code.startswith("token."):
-        return "the source does not know our place any more: open a new listener"
+        return "the source no longer knows our position: open a new listener"
     if code.startswith("access."):
         return "give a token with the right to subscribe: resume(token=...)"
-    return "change what is asked for, or resume() to try again"
+    return "change the request, or resume() to try again"
 
 
 class Listener:

@@ -45,7 +45,7 @@ class SavedPosition(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = _VERSION
     session: ListenedQuery
-    resume_point: ResumePoint
+    stands_at: ResumePoint
     check: int = 0
     """Checksum of the rest."""
 
@@ -80,9 +80,9 @@ class ListenerDirectory:
             raise
         self._process, self._closed = os.getpid(), False
 
-    def save(self, resume_point: ResumePoint) -> None:
+    def save(self, stands_at: ResumePoint) -> None:
         """Replaces the position; durable when it returns. Raises StoreUnavailable."""
-        if resume_point == self.saved:
+        if stands_at == self.saved:
             return
         if self._closed:
             raise StoreUnavailable("the listener is closed", code="listener.closed")
@@ -93,10 +93,10 @@ class ListenerDirectory:
                 hint="open a listener with a directory of its own in each process",
             )
         try:
-            _write_position(self._files, self.directory, self._session, resume_point)
+            _write_position(self._files, self.directory, self._session, stands_at)
         except OSError as error:
-            raise disk_refused(f"cannot keep the place in {self.directory}", error) from error
-        self.saved = resume_point
+            raise disk_refused(f"cannot save the position in {self.directory}", error) from error
+        self.saved = stands_at
 
     def keep_failed(self, failed: FailedEvent) -> None:
         """Keeps an event aside; durable when it returns. Raises StoreUnavailable."""
@@ -137,25 +137,25 @@ def _read_position(files: Files, directory: Path, session: ListenedQuery) -> Res
         raise _bad_position_error(path, str(error)) from None
     if place.version != _VERSION:
         raise _bad_position_error(path, f"it has version {place.version}, this is for {_VERSION}")
-    if place.check != _checksum(place.session, place.resume_point):
+    if place.check != _checksum(place.session, place.stands_at):
         raise _bad_position_error(path, "its checksum does not agree")
     if place.session != session:
         raise _other_query_error(path, place.session, session)
-    return place.resume_point
+    return place.stands_at
 
 
 def _write_position(
-    files: Files, directory: Path, session: ListenedQuery, resume_point: ResumePoint
+    files: Files, directory: Path, session: ListenedQuery, stands_at: ResumePoint
 ) -> None:
     place = SavedPosition(
-        session=session, resume_point=resume_point, check=_checksum(session, resume_point)
+        session=session, stands_at=stands_at, check=_checksum(session, stands_at)
     )
     text = msgspec.json.format(msgspec.json.encode(place)) + b"\n"
     replace_whole(files, directory / PLACE_NAME, text)
 
 
-def _checksum(session: ListenedQuery, resume_point: ResumePoint) -> int:
-    return zlib.crc32(msgspec.json.encode((session, resume_point)))
+def _checksum(session: ListenedQuery, stands_at: ResumePoint) -> int:
+    return zlib.crc32(msgspec.json.encode((session, stands_at)))
 
 
 def _bad_position_error(path: Path, why: str) -> Corrupt:
@@ -175,7 +175,7 @@ def _other_query_error(path: Path, there: ListenedQuery, wanted: ListenedQuery) 
     ]
     told = ", ".join(f"{name} {getattr(there, name)!r}" for name in differs)
     return Conflict(
-        f"{path} is the place of another listener: it has {told}",
+        f"{path} is the position of another listener: it has {told}",
         code="listener.other_place",
         hint="use another directory, or listen to the same as before",
     )

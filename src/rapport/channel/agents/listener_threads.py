@@ -167,7 +167,7 @@ class ListenerCore:
         try:
             self.save()
         except RapportError as error:
-            _log.warning("place not kept", code=error.code, why=error.message)
+            _log.warning("position not saved", code=error.code, why=error.message)
 
     def keep_failed(self, received: ReceivedEvent, error: BaseException) -> None:
         """Keeps a failed event with its error; durable with a directory. Raises
@@ -206,7 +206,7 @@ class ListenerCore:
         try:
             self._write(place, resume_point)
         except RapportError as error:
-            _log.warning("place not kept", code=error.code, why=error.message)
+            _log.warning("position not saved", code=error.code, why=error.message)
 
 
 class ListenerSource(Protocol):

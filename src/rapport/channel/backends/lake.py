@@ -285,7 +285,7 @@ def damaged(path: str, error: object) -> Corrupt:
     return Corrupt(
         f"{path} cannot be read: {error}",
         code="lake.bad_file",
-        hint="put a sound copy in its place, or move it aside: then what it held is missing",
+        hint="replace it by a sound copy, or remove it: then its events are missing",
     )
 
 

@@ -316,7 +316,7 @@ def store_address(name: str, declared: ChannelsConfig, site: Path) -> str:
     named = str(getattr(declared, name, ""))
     if not named:
         raise InvalidInput(
-            f"channels are kept in {name}, but the site does not say where that is",
+            f"channels are kept in {name}, but the site names no address for it",
             code="channel.no_address",
             hint=f'add {name} = "env:RAPPORT_{name.upper()}" to [channels]',
         )

@@ -241,7 +241,7 @@ def make_forward(settings: Mapping[str, Any], workshop: InterceptorContext) -> I
         raise InvalidInput(
             "forward needs a channel or an address",
             code="interceptor.bad_settings",
-            hint='say to="CHANNEL" or url="https://..."',
+            hint='set to="CHANNEL" or url="https://..."',
         )
     if "to" in settings:
         target = workshop.channels.channel(_text("forward", settings, "to"))

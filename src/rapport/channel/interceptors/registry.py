@@ -257,7 +257,7 @@ class Interceptors:
         """
         if isinstance(interceptor, FollowingInterceptor):
             raise InvalidInput(
-                "an interceptor that follows the log needs a durable place",
+                "an interceptor that follows the log needs a durable cursor",
                 code="interceptor.not_declared",
                 hint="register its kind as a plug-in and use declare",
             )
@@ -301,7 +301,7 @@ class Interceptors:
         follows = isinstance(standing.interceptor, FollowingInterceptor)
         if follows and at != "append":
             raise InvalidInput(
-                f"{kind} follows what is appended, not what is delivered",
+                f"{kind} follows appended events, not delivered ones",
                 code="interceptor.bad_place",
             )
         with self._roster.alone(name):
@@ -561,5 +561,5 @@ def _make_interceptors(declared: InterceptorSpec, workshop: InterceptorContext) 
         raise Unsupported(
             f"reading past the interceptor {declared.name!r}",
             "this program",
-            hint=f"ask the running node, at GET /channels/NAME/events ({error.message})",
+            hint=f"use the running node, GET /channels/NAME/events ({error.message})",
         ) from error

@@ -318,7 +318,7 @@ class FieldFinder:
                     return self._read_some(log, positions, read, edge, decided=decided)
             return self._read(log, positions, through)
         except (StoreUnavailable, Corrupt) as error:
-            _log.warning("field index not asked", log=log, why=error.message)
+            _log.warning("field index unavailable", log=log, why=error.message)
             return None
 
     def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:

@@ -495,7 +495,7 @@ class LoggedChannel:
         try:
             places = self._parts.history.find(event.id)
         except (StoreUnavailable, Corrupt) as error:
-            _log.warning("history index not asked", channel=self.name, why=error.message)
+            _log.warning("history index unavailable", channel=self.name, why=error.message)
             return 0
         for name, position in places:
             stored = self.event_at(position) if name == self.name else None

@@ -58,9 +58,9 @@ _HINTS = {
     "query.not_a_value": "a value is a field, 'text', a number, TRUE or FALSE",
     "query.not_a_number": "calculate with numbers and fields of the payload",
     "query.not_a_literal": "write the values themselves: IN ('a', 'b')",
-    "query.too_deep": "ask with a simpler condition, or in several requests",
+    "query.too_deep": "use a simpler condition, or several requests",
     "query.too_many_wildcards": "use '%' instead of most '_', or compare with shorter pieces",
-    "query.too_many": "ask in several requests",
+    "query.too_many": "use several requests",
 }
 """Hints for faults without a hint of their own."""
 TokenKind = OneOf["word", "keyword", "name", "number", "text", "operator", "mark", "end"]
@@ -140,7 +140,7 @@ def tokenize(text: str) -> list[Token]:
             MAX_TEXT,
             "query.too_long",
             f"the condition has {len(text)} characters; {MAX_TEXT} are allowed",
-            "ask in several requests, or use IN for long lists of choices",
+            "use several requests, or IN for long lists of choices",
         )
     tokens: list[Token] = []
     offset = 0

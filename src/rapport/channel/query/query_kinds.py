@@ -153,7 +153,7 @@ class OwnTermsMatcher:
             raise Unsupported(
                 f"asking for {', '.join(self.untranslatable)}",
                 "an interpretation that calls functions of the site",
-                hint="ask for what root can tell, and look at the rest when it has come",
+                hint="query translatable fields only, and filter the rest after receiving",
             )
         self._see = view.see
         self._accepts = view.accepts
@@ -255,7 +255,7 @@ def _everything(asked: OwnTermsRequest, views: InterpretationViews) -> PreparedO
 def explain_own_terms(condition: Condition, view: InterpretationView) -> str:
     """One sentence for people: which part is decided on canonical events, and which afterwards."""
     own = OwnTermsMatcher(condition, view)
-    shown = f"in root: {print_condition(own.in_root)}"
+    shown = f"canonical: {print_condition(own.in_root)}"
     if not own.untranslatable:
         return shown
     return f"{shown}; decided after the transformation: {', '.join(own.untranslatable)}"

@@ -254,7 +254,7 @@ class Untranslatable(InvalidInput):
         self.paths = tuple(reasons)
         shown = "; ".join(f"{path}: {reason}" for path, reason in reasons.items())
         super().__init__(
-            f"this cannot be said in root: {shown}",
+            f"this cannot be translated to canonical terms: {shown}",
             code="query.untranslatable",
             hint="it can be decided after the transformation",
         )

@@ -343,7 +343,7 @@ def with_interpretation(name: str, request: Request) -> Request:
         raise Unsupported(
             "a condition in own terms",
             f"channel {name!r}, whose messages have no meaning yet",
-            hint="ask for all of them, or ask a channel of root such as 'events'",
+            hint="request all of them, or use a canonical channel such as 'events'",
         )
     return msgspec.structs.replace(plain, kind=OWN, query=_members(asked))
 
@@ -362,9 +362,9 @@ def _own_query(request: Request) -> OwnTermsRequest:
     if isinstance(query, dict) and kind in ("", TEMPLATE):
         return OwnTermsRequest(request.interpretation, template=query or None)
     raise InvalidInput(
-        f"a query of the kind {kind!r} cannot be asked in an interpretation",
+        f"a query of the kind {kind!r} cannot be used with an interpretation",
         code="request.bad_field",
-        hint="ask by a condition (text) or a template (object)",
+        hint="use a condition (text) or a template (object)",
     )
 
 

@@ -290,7 +290,7 @@ class MessageSource:
         check_request(request)
         request = with_interpretation(name, request)
         if request.push_address:
-            raise Unsupported("a push address", "this door", hint="ask at a node's request doors")
+            raise Unsupported("a push address", "this door", hint="use a node's request endpoints")
         channel = self._channels.channel(name)
         if request.lease_ms:
             return await self._lease(name, request, identity, closing)
@@ -389,8 +389,8 @@ class MessageSource:
         request = with_interpretation(name, request)
         if request.take or request.push_address or (request.token and after):
             raise InvalidInput(
-                "a subscription neither takes messages nor has an address, and a token has its "
-                "place in itself",
+                "a subscription neither takes messages nor has an address, and a token contains "
+                "its position",
                 code="request.bad_field",
             )
         tokens, channel = await self.sessions.signer(self.taker), self._channels.channel(name)

@@ -99,7 +99,7 @@ class TokenSigner:
                 code="token.other_channel",
             )
         if not hmac.compare_digest(place.identity, identity_digest(identity)):
-            raise NotAllowed("this token was given to somebody else", code="token.not_yours")
+            raise NotAllowed("this token was issued to another identity", code="token.not_yours")
         return place
 
     def _signature(self, body: bytes) -> bytes:
@@ -179,7 +179,7 @@ class SessionLeases:
         if session not in self._until:
             raise LeaseExpired(
                 "the lease of this session has run out, and this channel keeps nothing longer",
-                hint="begin again with a query and ask for a longer lease",
+                hint="start over with a query and request a longer lease",
             )
 
     def end(self, session: bytes) -> None:

@@ -182,7 +182,7 @@ def read_call(body: bytes) -> SoapCall:
             "the envelope has no body with one element",
             version=version,
             code="soap.not_an_envelope",
-            hint="the WSDL says what to send: GET this address with ?wsdl",
+            hint="the WSDL describes the operations: GET this address with ?wsdl",
         )
     return _call(soap_body.children[0], version)
 
@@ -198,7 +198,7 @@ def _version(root: XmlNode) -> str:
             f"the document is {root.name!r}, not a SOAP envelope",
             version=SOAP_11,
             code="soap.not_an_envelope",
-            hint="the WSDL says what to send: GET this address with ?wsdl",
+            hint="the WSDL describes the operations: GET this address with ?wsdl",
         )
     if root.namespace not in (SOAP_11, SOAP_12):
         raise SoapError(
