@@ -147,9 +147,7 @@ def _read_position(files: Files, directory: Path, session: ListenedQuery) -> Res
 def _write_position(
     files: Files, directory: Path, session: ListenedQuery, stands_at: ResumePoint
 ) -> None:
-    place = SavedPosition(
-        session=session, stands_at=stands_at, check=_checksum(session, stands_at)
-    )
+    place = SavedPosition(session=session, stands_at=stands_at, check=_checksum(session, stands_at))
     text = msgspec.json.format(msgspec.json.encode(place)) + b"\n"
     replace_whole(files, directory / PLACE_NAME, text)
 
