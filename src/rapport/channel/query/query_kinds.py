@@ -46,7 +46,7 @@ from rapport.kernel.plugins import Plugins
 
 MAX_FIELDS = 200
 See = Callable[[StoredEvent], Sequence[StoredEvent]]
-"""An event of root as the consumer sees it; none when it is rejected, several when it is split."""
+"""A canonical event as the consumer sees it; none when rejected, several when split."""
 SQL, TEMPLATE, SCRIPT, OWN = "sql", "template", "script", "own"
 MAX_QUERY = 8_192
 """Longest canonical text of a query, in characters: it travels in every token."""

@@ -336,7 +336,7 @@ class _Translator:
         self._terms = terms
 
     def condition(self, node: Condition) -> Condition:
-        """The condition in root."""
+        """The condition in canonical terms."""
         match node:
             case And(parts):
                 return all_of([self.condition(part) for part in parts])
@@ -412,7 +412,7 @@ class _Translator:
         return Compare(operator, first, second)
 
     def value(self, node: Value) -> Value:
-        """A value in root; numbers are calculated as the transformer does it."""
+        """A canonical value; numbers are calculated as the transformer does."""
         match node:
             case Literal():
                 return node

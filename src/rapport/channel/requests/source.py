@@ -262,8 +262,8 @@ class MessageSource:
         self.sessions = Sessions(channels, chance=chance)
         self._leased = LeasedTakes(channels, self.taker, chance)
         self.views = VIEWS
-        self.scripts = Scripts()
         """The meaning of interpretations in queries."""
+        self.scripts = Scripts()
         self.present: Present | None = None
         """Translates messages into an interpretation; set by mediation."""
 
@@ -290,7 +290,9 @@ class MessageSource:
         check_request(request)
         request = with_interpretation(name, request)
         if request.push_address:
-            raise Unsupported("a push address", "this door", hint="use a node's request endpoints")
+            raise Unsupported(
+                "a push address", "this endpoint", hint="use a node's request endpoints"
+            )
         channel = self._channels.channel(name)
         if request.lease_ms:
             return await self._lease(name, request, identity, closing)
