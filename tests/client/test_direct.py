@@ -127,7 +127,7 @@ def test_strangers_and_nonsense_are_turned_away(tmp_path):
 def test_a_sink_open_to_others_needs_a_token_and_a_directory_of_its_own(tmp_path):
     with pytest.raises(InvalidInput) as caught:
         DirectSink(tmp_path / "sink", print, channel="c", host="0.0.0.0")
-    assert caught.value.code == "settings.open_endpoint"
+    assert caught.value.code == "settings.open_door"
     with DirectSink(tmp_path / "sink", print, channel="c") as first:
         with pytest.raises(StoreUnavailable):
             DirectSink(tmp_path / "sink", print, channel="c")

@@ -219,7 +219,7 @@ def test_what_is_gone_from_the_log_does_not_hold_up_what_follows(
         channels = open_memory(clock)
         for first in (1, 4, 7):
             await channels.channel("c").append(some_events(first, 3))
-        channels.channel("c").let_go(7)
+        channels.channel("c").trim(7)
         clock.set_ms(clock.now_ms() + HOUR)
         await Exporting(channels, EXPORTED, tmp_path, clock).export_due()
         assert positions_in(tmp_path) == [7, 8, 9]

@@ -59,7 +59,7 @@ async def export_and_let_go(node: Node, names: list[str]) -> Path:
         last = channel.last_position()
         node.channels.parts.log.close_piece(name)  # type: ignore[attr-defined]
         await channel.append([make_event(source="later", id=f"last.{name}", type="other", time=0)])
-        channel.let_go(last + 1)
+        channel.trim(last + 1)
         assert channel.first_position() == last + 1
     return lake
 

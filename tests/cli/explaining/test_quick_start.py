@@ -120,7 +120,7 @@ async def let_go(log: Path, names: list[str]) -> None:
         await channels.channel(name).append(
             [make_event(source="later", id="last", type="other", time=0)]
         )
-        channels.channel(name).let_go(last + 1)
+        channels.channel(name).trim(last + 1)
     await channels.close()
 
 

@@ -240,7 +240,7 @@ class RequestSuite:
         async def scenario(channels: LoggedChannels) -> None:
             await channels.channel("c").append(numbered(1, 3))
             token = (await ask(channels, Request(query={}))).current_token
-            with pytest.raises(NotAllowed, match="somebody else"):
+            with pytest.raises(NotAllowed, match="another identity"):
                 await go_on(channels, token, identity=YOU)
             with pytest.raises(InvalidInput, match="another channel"):
                 await ask(channels, Request(token=token), name="d")
