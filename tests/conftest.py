@@ -83,10 +83,10 @@ def _no_database_on_the_event_loop() -> Iterator[None]:
 _MAY_BLOCK = {
     "rapport/node/wiring.py": {"make_node"},
     "rapport/web/app.py": {"make_app"},
-    "rapport/channel/backends/choosing.py": {"open_channels", "open_reading", "read_interceptors"},
+    "rapport/channel/backends/stores.py": {"open_channels", "open_reading", "read_interceptors"},
     "rapport/communication/api/opening.py": {"assembly"},
-    "rapport/channel/logged/shared.py": {"off_loop"},
-    "rapport/channel/logged/writer.py": {"_write_lone", "write"},
+    "rapport/channel/log/runtime.py": {"off_loop"},
+    "rapport/channel/log/writer.py": {"_write_lone", "write"},
     "rapport/mediation/holding/scratch.py": {"get", "apply", "page", "_move_to_file"},
 }
 """Opening and closing: nothing else runs on the loop then. Memory channels have no thread, and

@@ -20,10 +20,10 @@ import uvloop
 
 from benchmarks.peers.peer import make_events
 from benchmarks.results import Result, limit, rate, share
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.logged.channel import LoggedChannel
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.requesting.batch import Request
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.logged_channel import LoggedChannel
+from rapport.channel.requests.request import Request
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 from rapport.store.files import DiskFiles

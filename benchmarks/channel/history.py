@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Result, limit, rate, share
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.requesting.batch import Request
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.config import ChannelRules, ChannelsConfig
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.requests.request import Request
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
@@ -64,7 +64,7 @@ async def _at(directory: Path, size: int, rounds: int) -> list[Result]:
     channels = open_embedded(directory, _CLOCK)
     try:
         plain = await _publish(channels, "plain", min(size, 300_000))
-        channels.use_rules(ChannelsDeclared(rules=(ChannelRules(pattern="c", index=_INDEX),)))
+        channels.use_rules(ChannelsConfig(rules=(ChannelRules(pattern="c", index=_INDEX),)))
         indexed = await _publish(channels, "c", size)
         waited_ms = await _fed(channels, size)
         results = [

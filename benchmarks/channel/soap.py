@@ -13,9 +13,8 @@ from typing import Any
 from benchmarks.channel.door_clients import post_all, post_request
 from benchmarks.fresh_node import Address, fresh_node
 from benchmarks.results import Result, rate
-from rapport.channel.xmessages.envelope import write_envelope
-from rapport.channel.xmessages.events import write_event
-from rapport.channel.xmessages.names import HANDLE, REQUEST, SOAP_11
+from rapport.channel.xmessages.envelope import HANDLE, REQUEST, SOAP_11, write_envelope
+from rapport.channel.xmessages.messages import write_event
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 

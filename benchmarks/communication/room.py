@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from benchmarks.communication.places import Places, one_place
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.incoming.input_base import Intake
 from rapport.communication.adapters.incoming.inputs import Inputs

@@ -21,7 +21,7 @@ from benchmarks.mediation.ways import (
     Way,
 )
 from benchmarks.results import Result, rate
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.kernel.clock import SystemClock
 
 Makers = dict[str, Callable[[], Way]]

@@ -20,7 +20,7 @@ import uvloop
 
 from benchmarks.mediation.throughput import BATCH
 from benchmarks.mediation.ways import Baseline, ByReflection, ContentBased, Mediated, Way
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.log.channels import LoggedChannels
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings
 from rapport.node.wiring import make_node

@@ -11,7 +11,7 @@ import uvloop
 
 from benchmarks.mediation.events import ROOT_TYPE, interpretations, values
 from benchmarks.results import Result, rate
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.concepts import ConceptAttribute, unit_type

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from benchmarks.mediation.ways import Way
-from rapport.channel.logged.channel import LoggedChannel
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.logged_channel import LoggedChannel
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 

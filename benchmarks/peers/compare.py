@@ -14,7 +14,7 @@ from benchmarks.peers.peer import BATCH, CLOCK, Figures, measure
 from benchmarks.peers.postgres import postgres_peer
 from benchmarks.peers.redis import redis_peer
 from benchmarks.results import Result, absent, rate
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.event import Event
 
 MOST_AHEAD = 1.5

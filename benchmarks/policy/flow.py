@@ -12,7 +12,7 @@ import pyarrow as pa
 from benchmarks.policy.building import ONTOLOGY, Building, as_events, policy
 from benchmarks.policy.parts import BATCH, CLOCK, Scene, say
 from benchmarks.results import Result, limit, rate
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.codec import encode_block
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.readings import split_blocks

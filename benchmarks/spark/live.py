@@ -16,7 +16,7 @@ from benchmarks.results import Result
 from benchmarks.spark.parts import CORES, Goals, Took, cpu_seconds, require
 from benchmarks.spark.site_files import detections_in, expected_in, log_of, write_site
 from benchmarks.spark.workload import building
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.pipeline.live.query import usual_buckets
 from rapport.pipeline.live.run import LiveRun, LiveSettings
 from rapport.site.site import load_site

@@ -17,21 +17,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.channel.backends.readonly import open_readonly
 from rapport.channel.channel import gaps_between
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.export.channels import export_channels
-from rapport.channel.export.manifest import read_manifest
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.requesting.batch import Batch, Request
+from rapport.channel.config import ChannelRules, ChannelsConfig
+from rapport.channel.export.lake_export import export_channels, read_manifest
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.requests.request import Batch, Request
 from rapport.core.event import Event, Gap
 from rapport.kernel.clock import ManualClock
 
 EVENTS = 24
 SEGMENT_BYTES = 500
 NOW_MS = 1_772_442_845_210
-KEEPS_LITTLE = ChannelsDeclared(rules=(ChannelRules(keep_bytes=600, keep_hard=True),))
+KEEPS_LITTLE = ChannelsConfig(rules=(ChannelRules(keep_bytes=600, keep_hard=True),))
 Damage = Callable[[Path], object]
 
 
@@ -251,13 +250,13 @@ def test_each_gap_of_the_range_stands_in_one_batch(tmp_path: Path, indexed: bool
         rules = ChannelRules(index=("type",) if indexed else ())
         if indexed:
             async with opened(tmp_path) as channels:
-                channels.use_rules(ChannelsDeclared(rules=(rules,)))
+                channels.use_rules(ChannelsConfig(rules=(rules,)))
                 channels.wake_index()
                 await batches(channels, "type = 'even'", 5)
         for number in lost:
             flip(tmp_path, number)
         async with opened(tmp_path) as channels:
-            channels.use_rules(ChannelsDeclared(rules=(rules,)))
+            channels.use_rules(ChannelsConfig(rules=(rules,)))
             found = await batches(channels, "type = 'even'", 4)
             given = [one.position for batch in found for one in batch.events]
             assert given == [n for n in range(2, EVENTS + 1, 2) if n not in lost]

@@ -11,19 +11,21 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.channel import Appended
-from rapport.channel.dead.office import DeadLetterOffice, Wanted
-from rapport.channel.dead.replay import open_again
-from rapport.channel.guarantees import GUARANTEES, NOTHING, serve_with
-from rapport.channel.intercept.chain import MOST_FAULTS
-from rapport.channel.intercept.interceptor import Declared
-from rapport.channel.intercept.keeping import DROPPED, INTERCEPTED, INTERCEPTORS, SWITCHED_OFF
-from rapport.channel.intercept.kinds import KINDS
-from rapport.channel.reading import serve
-from rapport.channel.requesting.batch import Request
-from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
+from rapport.channel.backends.local import open_embedded, open_memory
+from rapport.channel.channel import AppendResult
+from rapport.channel.consumers import GUARANTEES, NOTHING, serve, serve_with
+from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter, open_again
+from rapport.channel.interceptors.builtin import KINDS
+from rapport.channel.interceptors.chain import (
+    DROPPED,
+    INTERCEPTED,
+    INTERCEPTORS,
+    MOST_FAULTS,
+    SWITCHED_OFF,
+    InterceptorSpec,
+)
+from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
+from rapport.channel.requests.request import Request
 from rapport.channel.subscriptions import reader_positions
 from rapport.core.errors import (
     ChannelUnavailable,
@@ -518,7 +520,9 @@ def test_a_kept_one_that_cannot_be_made_is_shown_and_can_be_removed(tmp_path):
         await channels.interceptors.declare("copy", "c", "forward", {"to": "d"})
         await channels.interceptors.stop()
         kept = channels.records.get(INTERCEPTORS, "copy")
-        unknown = msgspec.structs.replace(msgspec.msgpack.decode(kept, type=Declared), kind="gone")
+        unknown = msgspec.structs.replace(
+            msgspec.msgpack.decode(kept, type=InterceptorSpec), kind="gone"
+        )
         channels.records.put(INTERCEPTORS, "copy", msgspec.msgpack.encode(unknown))
         await channels.close()
 
@@ -552,7 +556,9 @@ async def with_a_rule_that_cannot_be_made(tmp_path) -> None:
     )
     await channels.interceptors.stop()
     kept = channels.records.get(INTERCEPTORS, "hide")
-    unknown = msgspec.structs.replace(msgspec.msgpack.decode(kept, type=Declared), kind="gone")
+    unknown = msgspec.structs.replace(
+        msgspec.msgpack.decode(kept, type=InterceptorSpec), kind="gone"
+    )
     channels.records.put(INTERCEPTORS, "hide", msgspec.msgpack.encode(unknown))
     await channels.close()
 
@@ -639,7 +645,7 @@ def test_a_plug_in_that_raises_while_it_is_made_does_not_keep_channels_from_open
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_readers_wait_while_a_rule_is_missing_and_lose_nothing(tmp_path, guarantee, monkeypatch):
-    monkeypatch.setattr("rapport.channel.intercept.interceptors._HELD_BACK_SECONDS", 0.001)
+    monkeypatch.setattr("rapport.channel.interceptors.registry._HELD_BACK_SECONDS", 0.001)
     got: list[str] = []
 
     async def handle(stored, _state):
@@ -682,15 +688,15 @@ def test_a_dead_letter_comes_back_as_its_reader_is_given_it(channels_of):
         await channels.channel("c").append(events(1, 1))
         serving = asyncio.create_task(serve(channels, "c", "r", handle, clock))
         await until_last(channels, "dead_letters", 1)
-        office = DeadLetterOffice(channels, clock)
-        await office.replay(Wanted(reader="r"))
+        office = DeadLetterAdmin(channels, clock)
+        await office.replay(LetterFilter(reader="r"))
         while len(got) < 4:
             await clock.sleep(1)
         assert got == [b'{"n":1}<r'] * 4
-        while (await office.letters(Wanted(reader="r", state="")))[0].state != "replayed":
+        while (await office.letters(LetterFilter(reader="r", state="")))[0].state != "replayed":
             await clock.sleep(1)
-        await channels.apply([open_again((await office.letters(Wanted(state="")))[0].id)])
-        await office.replay(Wanted(reader="r"), republish=True)
+        await channels.apply([open_again((await office.letters(LetterFilter(state="")))[0].id)])
+        await office.replay(LetterFilter(reader="r"), republish=True)
         stored = await channels.channel("c").read_after(0)
         assert [one.event.data for one in stored] == [b'{"n":1}'] * 2
         serving.cancel()
@@ -705,12 +711,12 @@ def test_what_is_made_of_a_numbered_event_is_stored_whole_and_once(channels_of):
         channels = channels_of()
         channels.interceptors.add("c", Doubles())
         numbered = [
-            msgspec.structs.replace(one, headers=stamped({}, Stamp("p", 1, one.time)))
+            msgspec.structs.replace(one, headers=stamped({}, SequenceStamp("p", 1, one.time)))
             for one in events(1, 3)
         ]
         for duplicates in (0, 6):  # a publisher whose answer got lost sends them again
             appended = await channels.channel("c").append(counted_in("c", numbered))
-            assert appended == Appended((1, 3, 5), duplicates)
+            assert appended == AppendResult((1, 3, 5), duplicates)
         both = [channels.channel("c").append(counted_in("c", numbered)) for _ in range(2)]
         assert {one.duplicates for one in await asyncio.gather(*both)} == {6}
         assert await ids_in(channels, "c") == ["1", "1b", "2", "2b", "3", "3b"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.agents.listener_cache import ReceivedEvent
+from rapport.channel.agents.listener_state import ReceivedEvent
 from rapport.cli.channels.listen import _line
 from rapport.cli.main import run
 from rapport.cli.terminal import show_table, stderr, stdout

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.agents import direct_marks
-from rapport.channel.agents.direct_sink import MOST_BODY_BYTES
+from rapport.channel.agents import direct
+from rapport.channel.agents.direct import MOST_BODY_BYTES
 from rapport.client import DirectSink, Event, Publisher, PublisherSettings
 from rapport.core.errors import InvalidInput, StoreUnavailable
 
@@ -79,7 +79,7 @@ def test_an_event_that_the_program_refuses_is_kept_by_the_publisher(tmp_path):
 
 
 def test_what_was_handled_before_a_restart_is_not_handled_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(direct_marks, "_SEGMENT_BYTES", 300)
+    monkeypatch.setattr(direct, "_SEGMENT_BYTES", 300)
     program = Program()
     for run in range(4):
         with DirectSink(tmp_path / "sink", program.handle, channel="c") as sink:

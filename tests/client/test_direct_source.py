@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.requesting.batch import Request
+from rapport.channel.requests.request import Request
 from rapport.client import DirectSink, DirectSource, Listener, ListenerSettings, Publisher
 from rapport.core.errors import (
     ChannelUnavailable,
@@ -102,7 +102,7 @@ def test_the_same_token_gives_the_same_set_and_others_are_refused():
         again = source.request("c", Request(token=batch.current_token))
         assert (again.events, again.handback) == (batch.events, "h")
         assert again.next_token is not None
-        with pytest.raises(NotAllowed, match="given to somebody else"):
+        with pytest.raises(NotAllowed, match="issued to another identity"):
             source.request("c", Request(token=batch.current_token), identity="x")
         with pytest.raises(NotAllowed, match="not given out"):
             other.request("c", Request(token=batch.current_token))

@@ -26,7 +26,7 @@ SERVER = {
     "rapport.communication",
     "rapport.tables",
     "rapport.channel.backends",
-    "rapport.channel.logged.channels",
+    "rapport.channel.log.channels",
 }
 
 

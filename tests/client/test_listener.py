@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.agents.listener_state import Answer
-from rapport.channel.agents.window import Barred, Failed, Reason
+from rapport.channel.agents.connection import CallBarred, CallFailed, Reason
+from rapport.channel.agents.listener_state import SourceAnswer
 from rapport.client import AsyncListener, Listener, ListenerSettings, ReceivedEvent
 from rapport.core.errors import InvalidInput, LeaseExpired, StoreUnavailable, Unavailable
 from rapport.testing.judge.model_source import ModelSource
@@ -182,9 +182,9 @@ def test_a_slow_application_stops_the_asking_and_memory_is_bounded():
 
 
 def test_a_source_that_cannot_be_reached_is_asked_again_and_raises_nothing():
-    source, failures = source_with(3), [Failed(Reason("node.unreachable", "down"))] * 5
+    source, failures = source_with(3), [CallFailed(Reason("node.unreachable", "down"))] * 5
 
-    def fail(_request: Any, truth: Callable[[], Answer]) -> Answer:
+    def fail(_request: Any, truth: Callable[[], SourceAnswer]) -> SourceAnswer:
         return failures.pop() if failures else truth()
 
     source.fail = fail
@@ -195,7 +195,7 @@ def test_a_source_that_cannot_be_reached_is_asked_again_and_raises_nothing():
 
 def test_a_source_that_refuses_stops_the_listener_which_says_why_until_it_is_resumed():
     source = source_with(3)
-    source.fail = lambda _request, _truth: Barred(Reason("access.not_authenticated", "who?"))
+    source.fail = lambda _request, _truth: CallBarred(Reason("access.not_authenticated", "who?"))
     with make(source) as listener:
         wait_until(lambda: listener.status().activity == "stopped")
         with pytest.raises(Unavailable, match="who\\?") as told:
@@ -284,7 +284,7 @@ def test_sets_that_are_gone_are_told():
     source = source_with(9)
     held = threading.Event()
 
-    def fail(request: Any, truth: Callable[[], Answer]) -> Answer:
+    def fail(request: Any, truth: Callable[[], SourceAnswer]) -> SourceAnswer:
         if request.token and not held.is_set():
             source.let_go.update((4, 5))
             held.set()
@@ -297,10 +297,10 @@ def test_sets_that_are_gone_are_told():
 
 
 def test_a_fault_of_the_source_itself_is_survived(monkeypatch):
-    monkeypatch.setattr("rapport.channel.agents.listener_fetcher._STUMBLE_MS", 1)
+    monkeypatch.setattr("rapport.channel.agents.listener_threads._STUMBLE_MS", 1)
     source, faults = source_with(3), [ZeroDivisionError("oops")] * 3
 
-    def fail(_request: Any, truth: Callable[[], Answer]) -> Answer:
+    def fail(_request: Any, truth: Callable[[], SourceAnswer]) -> SourceAnswer:
         if faults:
             raise faults.pop()
         return truth()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.actions import Action, EscalationStep, OwnAction, nothing_said
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch

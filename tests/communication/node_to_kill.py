@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch

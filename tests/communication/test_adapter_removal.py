@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
 from rapport.communication.adapters.outgoing.outputs import RETRIES_WITHIN_MS, Outputs
 from rapport.communication.engine import CommunicationEngine

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.arriving.answers import answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.arriving.limits import ArrivalSettings

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Failed
 from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Sent, adapter
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly

@@ -12,8 +12,7 @@ import pytest
 import structlog
 from blockbuster import blockbuster_ctx
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.communication.arriving.answers import answer_secret
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.sessions.authenticating import Authenticating

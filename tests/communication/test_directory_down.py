@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.dead.office import DeadLetterOffice, Wanted
+from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Failed
 from rapport.communication.delivering.receiving import Receiving
@@ -247,20 +247,20 @@ def test_the_time_to_live_of_an_action_counts_from_its_detection(room):
 
 def test_a_dead_letter_to_somebody_unknown_stays_a_letter_until_they_are_known(room):
     async def scenario(roster: Roster) -> None:
-        office = DeadLetterOffice(room.channels, room.clock)
+        office = DeadLetterAdmin(room.channels, room.clock)
         with pytest.MonkeyPatch.context() as broken:
             broken.setattr(Receiving, "take", _broken)
             await send(room, Identifier("collective", "guards"))
             await room.settle()
-        await office.replay(Wanted(reader="communication"))
+        await office.replay(LetterFilter(reader="communication"))
         await room.settle()
-        assert [one.state for one in await office.letters(Wanted(state=""))] == ["open"]
+        assert [one.state for one in await office.letters(LetterFilter(state=""))] == ["open"]
         roster.down.clear()
         room.clock.set_ms(room.clock.now_ms() + 1)
-        await office.replay(Wanted(reader="communication"))
+        await office.replay(LetterFilter(reader="communication"))
         await room.settle()
         await room.settle()
-        assert [one.state for one in await office.letters(Wanted(state=""))] == ["replayed"]
+        assert [one.state for one in await office.letters(LetterFilter(state=""))] == ["replayed"]
         assert await handed(room, "ana") == 1
 
     play(room, scenario, "guards")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.directory.cache import CachedDirectory
 from rapport.communication.directory.changes import DirectoryChanges
 from rapport.communication.directory.stored import StoredDirectory

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.arriving.ended_links import EndedLinks
 from rapport.communication.arriving.inbox_links import LONGEST_DAYS, inbox_token, is_inbox_token
 from rapport.communication.sessions.authenticating import Authenticating

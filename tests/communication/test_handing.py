@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.delivering.transaction import OUTBOX, TABLE, Outgoing
 from rapport.communication.sharing import handing as handing_file

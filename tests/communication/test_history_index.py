@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.history.index import LedgerIndex
 from rapport.communication.history.ledger import Ledger, Question
 from rapport.communication.history.rows import LedgerRow, read_said

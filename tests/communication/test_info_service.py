@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.communication.services.info import MessageInformation
 from rapport.communication.services.info_records import CHANGED, MessageInfoService
 from rapport.communication.services.info_service import COMPONENT, InfoAnswers, read_request

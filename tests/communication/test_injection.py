@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.mqtt.topics import is_topic
+from rapport.channel.mqtt.bridge import is_topic
 from rapport.cli.people import ledger_text
 from rapport.cli.terminal import visible
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent

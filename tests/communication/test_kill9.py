@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.detection import Detection
 from rapport.core.message import MESSAGE
 from rapport.kernel.chance import Chance

@@ -8,10 +8,9 @@ import tracemalloc
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.logged.decoded import DecodedBlocks
-from rapport.channel.stretches import pages_of
+from rapport.channel.backends.local import open_embedded, open_memory
+from rapport.channel.channel import pages_of
+from rapport.channel.log.block_cache import DecodedBlocks
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.delivering.chores import SLICE
 from rapport.communication.delivering.tracking import NextReceiver

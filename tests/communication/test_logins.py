@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.logins import Logins
 from rapport.communication.sessions.passwords import Passwords, PasswordSettings

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.channel import PackedStretch
+from rapport.channel.channel import PackedRange
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.arriving.usual import usual_events
 from rapport.communication.carried import NothingTold, QueuedDeliveries, ToldMessages
@@ -33,14 +33,14 @@ def ids(count: int, first: int = 0) -> list[str]:
 
 def stretch(
     messages: Sequence[Message], first: int, proof: str = "application"
-) -> tuple[list[StoredEvent], PackedStretch]:
+) -> tuple[list[StoredEvent], PackedRange]:
     """Messages as events of `input`, and what is carried for these."""
     headers = {"proof": proof, "adapter": "x"}
     made = usual_events(messages, ids(len(messages), first), "application", headers, NOON - 5)
     assert isinstance(made, EncodedBatch)
     stored = [StoredEvent(place, NOON, event) for place, event in enumerate(made, first + 1)]
     last = first + len(messages)
-    return stored, PackedStretch(first + 1, last, NOON, made.largest, made.carried)
+    return stored, PackedRange(first + 1, last, NOON, made.largest, made.carried)
 
 
 def said_by(taken: Taking) -> list[dict[str, Sequence[Event]]]:

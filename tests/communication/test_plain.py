@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
 from rapport.communication.adapters.outgoing.outcomes import (

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Failed
 from rapport.communication.assembly import Assembly

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
+from rapport.channel.backends.local import open_embedded, open_memory
+from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.communication.services import query as query_module
 from rapport.communication.services.query import MessageQueries
 from rapport.communication.services.query_criteria import (
@@ -359,7 +358,7 @@ def test_an_index_finds_what_a_scan_finds(
     async def scenario() -> None:
         clock = ManualClock(NOON)
         channels = open_embedded(tmp_path_factory.mktemp("log"), clock)
-        channels.use_rules(with_log_index(ChannelsDeclared()))
+        channels.use_rules(with_log_index(ChannelsConfig()))
         events = events_of(several)
         if events:
             await channels.channel("log").append(events)
@@ -379,7 +378,7 @@ def test_conversation_sender_and_receiver_are_looked_up_not_read(
 ) -> None:
     async def scenario() -> None:
         channels = open_embedded(tmp_path, clock)
-        channels.use_rules(with_log_index(ChannelsDeclared()))
+        channels.use_rules(with_log_index(ChannelsConfig()))
         for criteria, path in (
             (Criteria(conversation="c"), 'data."conversation-id"'),
             (Criteria(sender="peer:ana"), "data.sender"),
@@ -393,8 +392,8 @@ def test_conversation_sender_and_receiver_are_looked_up_not_read(
 
 
 def test_a_site_that_says_how_log_is_indexed_has_the_last_word() -> None:
-    own = ChannelsDeclared(rules=(ChannelRules(pattern="log", index=("type",)),))
+    own = ChannelsConfig(rules=(ChannelRules(pattern="log", index=("type",)),))
     assert with_log_index(own).rules_for("log").index == ("type",)
-    kept = ChannelsDeclared(rules=(ChannelRules(pattern="log", keep_for_ms=5),))
+    kept = ChannelsConfig(rules=(ChannelRules(pattern="log", keep_for_ms=5),))
     assert with_log_index(kept).rules_for("log").index == LOG_INDEX
     assert with_log_index(kept).rules_for("log").keep_for_ms == 5

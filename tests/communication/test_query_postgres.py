@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rapport.channel.backends.postgres import open_postgres
-from rapport.channel.declared import ChannelsDeclared
+from rapport.channel.config import ChannelsConfig
 from rapport.communication.services.query import MessageQueries
 from rapport.communication.services.query_criteria import with_log_index
 from rapport.communication.services.routing import RoutingRule
@@ -27,7 +27,7 @@ def test_queries_and_rules_work_on_postgres(
 ) -> None:
     async def scenario() -> None:
         channels = open_postgres(postgres.dsn, clock, schema=postgres.schema)
-        channels.use_rules(with_log_index(ChannelsDeclared()))
+        channels.use_rules(with_log_index(ChannelsConfig()))
         events = []
         for number in range(40):
             message = Message(

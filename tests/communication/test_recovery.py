@@ -14,8 +14,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.adapters.contained import Contained
 from rapport.communication.delivering.wishes import Wishes, with_wishes

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rapport.channel.backends.readonly import open_readonly
-from rapport.channel.reserved import is_of_the_node
+from rapport.channel.validation import is_node_channel
 from rapport.communication.api import (
     Communication,
     Delivery,
@@ -85,7 +85,7 @@ def test_each_reserved_channel_holds_what_is_its_own(tmp_path: Path) -> None:
         found = [(event.type, event.payload()) for event in events[channel]]
         return sorted(said["type"] if kind == MESSAGE else kind for kind, said in found)
 
-    assert all(is_of_the_node(name) for name in events)
+    assert all(is_node_channel(name) for name in events)
     assert types("input") == ["MESSAGEINFO", "TASK"]
     assert types("auth") == ["rapport.auth.failed", "rapport.auth.request"]
     assert types("info") == ["MESSAGEINFO"]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rapport.channel.dead.office import DeadLetterOffice, Wanted
+from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.delivering.acting import Acting
 from rapport.core.errors import InvalidInput
@@ -20,27 +20,27 @@ def failing(what: str):
     return fail
 
 
-async def states_of(office: DeadLetterOffice) -> list[str]:
-    return [letter.state for letter in await office.letters(Wanted(state=""))]
+async def states_of(office: DeadLetterAdmin) -> list[str]:
+    return [letter.state for letter in await office.letters(LetterFilter(state=""))]
 
 
 def test_a_detection_that_failed_is_handled_again_once_it_was_mended(room) -> None:
     async def scenario() -> None:
         await room.start()
-        office = DeadLetterOffice(room.channels, room.clock)
+        office = DeadLetterAdmin(room.channels, room.clock)
         with pytest.MonkeyPatch.context() as broken:
             broken.setattr(Acting, "take", failing("not yet"))
             await room.detect()
             await room.settle()
-            (letter,) = await office.letters(Wanted())
+            (letter,) = await office.letters(LetterFilter())
             assert (letter.channel, letter.reader) == ("detections", "communication")
-            await office.replay(Wanted(reader="communication"))
+            await office.replay(LetterFilter(reader="communication"))
             await room.settle()
             assert await states_of(office) == ["open"], "it failed again"
         detections = room.channels.channel("detections").last_position()
         assert (await room.ledger()).messages() == []
         room.clock.set_ms(room.clock.now_ms() + 1)
-        await office.replay(Wanted(reader="communication"))
+        await office.replay(LetterFilter(reader="communication"))
         await room.start()  # as after a kill: what was asked for is durable
         await room.settle()
         await room.settle()
@@ -55,15 +55,15 @@ def test_a_detection_that_failed_is_handled_again_once_it_was_mended(room) -> No
 def test_a_delivery_that_could_not_be_read_goes_back_to_its_adapter_alone(room) -> None:
     async def scenario() -> None:
         await room.start()
-        office = DeadLetterOffice(room.channels, room.clock)
+        office = DeadLetterAdmin(room.channels, room.clock)
         with pytest.MonkeyPatch.context() as broken:
             broken.setattr(Delivery, "from_event", failing("unknown form"))
             await room.detect()
             await room.settle()
-        letters = await office.letters(Wanted())
+        letters = await office.letters(LetterFilter())
         assert {(one.channel, one.reader) for one in letters} == {("output.inbox", "adapter.inbox")}
         queued = room.channels.channel("output.inbox").last_position()
-        await office.replay(Wanted(reader="adapter.inbox"))
+        await office.replay(LetterFilter(reader="adapter.inbox"))
         dispatch = room.dispatches[0]
         assert await dispatch.take_back() == len(letters)
         assert await dispatch.take_back() == 0
@@ -79,11 +79,11 @@ def test_a_delivery_that_could_not_be_read_goes_back_to_its_adapter_alone(room) 
 def test_what_is_no_delivery_stays_a_dead_letter(room) -> None:
     async def scenario() -> None:
         await room.start()
-        office = DeadLetterOffice(room.channels, room.clock)
+        office = DeadLetterAdmin(room.channels, room.clock)
         nonsense = make_event(source="z", id="z", type="t", time=1, data=[])
         await room.channels.channel("output.inbox").append([nonsense])
         await room.settle()
-        await office.replay(Wanted(reader="adapter.inbox"))
+        await office.replay(LetterFilter(reader="adapter.inbox"))
         assert await room.dispatches[0].take_back() == 1
         assert await states_of(office) == ["open"]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.communication.services.routing import RoutingRule
 from rapport.communication.services.routing_records import CHANGED, RoutingRecords
 from rapport.communication.services.routing_site import routing_from_site

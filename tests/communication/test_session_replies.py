@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
 from rapport.communication.arriving.arrivals import Arrivals

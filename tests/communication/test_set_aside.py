@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.channel.dead.office import DeadLetterOffice, Wanted
+from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
+from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.communication.adapters.base import Delivery, Failed
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData, outcome_data
 from rapport.communication.arriving.limits import LARGEST_EVENT
@@ -134,7 +134,7 @@ def test_a_message_that_leaves_no_room_for_what_the_log_adds_stops_nobody(room, 
         await room.settle()
         await room.restart()
         await room.settle()
-        (letter,) = await DeadLetterOffice(room.channels, room.clock).letters(Wanted())
+        (letter,) = await DeadLetterAdmin(room.channels, room.clock).letters(LetterFilter())
         assert (letter.code, letter.channel) == ("message.too_long", "input")
         assert await handed_of(room) == ["after", "before"]
 
@@ -154,7 +154,7 @@ def test_a_message_with_more_receivers_than_the_log_can_name_stops_nobody(
         for id, size in (("before", 4), ("bad", LARGEST_EVENT - 300), ("after", 4)):
             await room.channels.channel("input").append([task_of(room, id, size, ttl)])
         await room.settle()
-        (letter,) = await DeadLetterOffice(room.channels, room.clock).letters(Wanted())
+        (letter,) = await DeadLetterAdmin(room.channels, room.clock).letters(LetterFilter())
         assert (letter.code, letter.channel) == ("message.too_long", "input")
         assert await handed_of(room) == ["after", "before"]
 
@@ -196,7 +196,7 @@ def test_an_outcome_whose_case_cannot_be_read_holds_up_no_other(room) -> None:
         broken, other = await broken_and_other(room)
         await room.settle()
         assert await handed_of(room) == [other, other], "both guards of the other alarm"
-        letters = await DeadLetterOffice(room.channels, room.clock).letters(Wanted())
+        letters = await DeadLetterAdmin(room.channels, room.clock).letters(LetterFilter())
         assert [(one.channel, one.reader, one.code) for one in letters] == [
             ("control", "communication", "communication.bad_record")
         ] * 2
@@ -220,7 +220,7 @@ def test_an_outcome_is_taken_once_the_record_of_its_case_was_mended(room) -> Non
         await room.settle()
         assert await handed_of(room) == []
         room.channels.records.put(CASES, row.message, kept)
-        await DeadLetterOffice(room.channels, room.clock).replay(Wanted(channel="control"))
+        await DeadLetterAdmin(room.channels, room.clock).replay(LetterFilter(channel="control"))
         await room.settle()
         assert await handed_of(room) == [row.message] * 2
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.sharing.reloads import Reloads, people_digest

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.channel.subscriptions import reader_positions
 from rapport.communication.adapters.base import Delivery, Sent
 from rapport.communication.adapters.mail.care import bounce_event

@@ -12,7 +12,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Sent, adapter
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.channel.backends.choosing import open_channels
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.backends.postgres import open_postgres
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
+from rapport.channel.backends.stores import open_channels
+from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.kernel.clock import ManualClock
 from support.servers.nats import nats_address, nats_prefix, nats_server  # noqa: F401
 from support.servers.postgres import postgres, postgres_server  # noqa: F401
@@ -46,7 +45,7 @@ class NatsPlace:
         (directory / "nats-address").write_text(address)
 
     def open(self):
-        declared = ChannelsDeclared(nats="file:nats-address", common=ChannelRules(log="nats"))
+        declared = ChannelsConfig(nats="file:nats-address", common=ChannelRules(log="nats"))
         data, site = self._directory / "data" / "log", self._directory
         return open_channels(data, self.clock, declared, site=site, segment_bytes=20_000)
 

@@ -9,14 +9,13 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from rapport.channel.backends.choosing import open_channels
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.backends.postgres import open_postgres
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.export import due as export_due
-from rapport.channel.export.channels import export_channels
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.stores import open_channels
+from rapport.channel.config import ChannelRules, ChannelsConfig
+from rapport.channel.export import export_schedule as export_due
+from rapport.channel.export.lake_export import export_channels
+from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.subscriptions import reader_positions
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
@@ -25,7 +24,7 @@ from rapport.node.exporting import Exporting
 HOUR = 3_600_000
 DAY = 24 * HOUR
 KEEP = ChannelRules(pattern="c", export=True, keep_for_ms=2 * HOUR)
-DECLARED = ChannelsDeclared(rules=(KEEP,))
+DECLARED = ChannelsConfig(rules=(KEEP,))
 Open = Callable[[], LoggedChannels]
 
 
@@ -40,7 +39,7 @@ def open_place(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Pat
 
     def nats() -> LoggedChannels:
         (tmp_path / "nats-address").write_text(request.getfixturevalue("nats_address"))
-        declared = ChannelsDeclared(nats="file:nats-address", common=ChannelRules(log="nats"))
+        declared = ChannelsConfig(nats="file:nats-address", common=ChannelRules(log="nats"))
         return open_channels(tmp_path / "log", clock, declared, site=tmp_path, segment_bytes=2_000)
 
     places = {

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.requesting.batch import Request
+from rapport.channel.config import ChannelRules, ChannelsConfig
+from rapport.channel.requests.request import Request
 from rapport.testing.suites.channel import numbered, play
 
 DAY = 86_400_000
 
 
-def rules(**chosen) -> ChannelsDeclared:
-    return ChannelsDeclared(common=ChannelRules(**chosen))
+def rules(**chosen) -> ChannelsConfig:
+    return ChannelsConfig(common=ChannelRules(**chosen))
 
 
 async def fill(channels, clock, days: int) -> None:

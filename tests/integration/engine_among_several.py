@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from rapport.channel.backends.choosing import open_channels, split_schema
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
+from rapport.channel.backends.stores import open_channels, split_schema
+from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.communication.adapters.base import Sent
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import Collective, Peer, SiteDirectory
@@ -48,7 +48,7 @@ class FileMedium:
 def open_room(directory, name, clock):
     """The channels of the site in `directory`; each process has a directory of its own as well."""
     log = (directory / "log-store").read_text()
-    declared = ChannelsDeclared(
+    declared = ChannelsConfig(
         records="postgres",
         postgres="file:postgres",
         nats="file:nats" if log == "nats" else "",

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.federation.declare import links_from_site
+from rapport.channel.federation import links_from_site
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.toml import TomlFile

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.context import messages as m
 from rapport.context.api import (
     ContextBroker,

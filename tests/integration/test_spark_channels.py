@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.errors import Conflict, InvalidInput
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import SystemClock

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.export.channels import export_channels
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.export.lake_export import export_channels
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.lake.silver import update_silver

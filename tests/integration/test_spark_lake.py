@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.export.channels import export_channels
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.config import ChannelRules, ChannelsConfig
+from rapport.channel.export.lake_export import export_channels
 from rapport.core.event import make_event
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 ROUNDS = 5
 DAY_MS = 86_400_000
-EXPORTED = ChannelsDeclared(common=ChannelRules(export=True))
+EXPORTED = ChannelsConfig(common=ChannelRules(export=True))
 
 # Appends and exports small files without end; says a line when the first export is through.
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.export.channels import export_channels
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.export.lake_export import export_channels
 from rapport.core.event import make_event
 from rapport.kernel.clock import SystemClock
 

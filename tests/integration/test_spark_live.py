@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.channel.backends.readonly import open_readonly
 from rapport.core.detection import DETECTED, Detection, detection_lines
 from rapport.core.errors import Conflict, InvalidInput

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rapport.channel.export.channels import export_channels
+from rapport.channel.export.lake_export import export_channels
 from rapport.cli.backtesting.run import Asked, prepare
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.backtest.run import Found, run_here, run_on_spark

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.local import open_memory
+from rapport.channel.log.channels import LoggedChannels
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.changing import checkpoint
 from rapport.mediation.changing.checkpoint import EVERY, KEY, TABLE

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.channel.channel import Channels
 from rapport.core.errors import InvalidInput
 from rapport.core.event import make_event

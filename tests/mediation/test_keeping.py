@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.errors import Corrupt, UnknownName
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import ManualClock

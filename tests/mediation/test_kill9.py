@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.kernel.clock import ManualClock
 
 ROUNDS, EVENTS = 5, 8_000
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.reader import MediationReader

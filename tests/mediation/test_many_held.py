@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.core.event import Event, make_event
 from rapport.core.release import BATCH_RELEASED, ReleasedBatch
 from rapport.kernel.clock import ManualClock, SystemClock

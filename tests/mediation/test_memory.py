@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.mqtt.mapping import TOPIC
+from rapport.channel.backends.local import open_memory
+from rapport.channel.mqtt.bridge import TOPIC
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY

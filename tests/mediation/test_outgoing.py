@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from rapport.channel.access.rights import Grant, Rights
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.local import open_memory
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InterpretationError, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.errors import UnknownName
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.core.errors import ChannelUnavailable, TooLarge
 from rapport.core.event import check_envelope
 from rapport.kernel.clock import ManualClock, SystemClock

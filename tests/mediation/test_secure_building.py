@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.declare import interpretations_from_site

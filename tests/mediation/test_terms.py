@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.query.compiler import compile_condition
-from rapport.channel.query.own_terms import OwnTerms
 from rapport.channel.query.parser import parse_condition
-from rapport.channel.query.printer import print_condition
-from rapport.channel.query.translating import (
+from rapport.channel.query.query_kinds import OwnTermsMatcher
+from rapport.channel.query.translation import (
     Untranslatable,
     translate,
     translate_needed,
@@ -32,6 +31,7 @@ from rapport.channel.query.tree import (
     Negative,
     Not,
     Or,
+    print_condition,
 )
 from rapport.core.errors import UnknownName
 from rapport.core.event import Event, StoredEvent
@@ -217,7 +217,7 @@ def test_readings_are_asked_for_by_what_the_consumer_calls_them(desk: Any) -> No
 def test_a_view_answers_queries_over_readings_in_the_words_of_the_desk(desk: Any) -> None:
     view = view_of(desk, "us-desk", CONCEPTS)
     assert sorted(view.forms) == [f"station.{name}" for name in sorted(CONCEPTS["station"])]
-    own = OwnTerms(parse_condition("data.temp > 86 AND data.country = 'US'"), view)
+    own = OwnTermsMatcher(parse_condition("data.temp > 86 AND data.country = 'US'"), view)
     hot, mild = {"key": "K", "value": [31.0]}, {"key": "K", "value": [30.0]}
     assert own(event("station.temperature", hot))
     assert not own(event("station.temperature", mild))

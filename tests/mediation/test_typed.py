@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.codec import DATA_TYPE
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock

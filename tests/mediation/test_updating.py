@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.channel import Channels
-from rapport.channel.federation.intake import Receiver
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.federation import LinkReceiver
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import StaleVersion, StoreUnavailable, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
@@ -412,7 +411,7 @@ async def hand_over(giver: Node, taker: Node) -> None:
     async def bury(*_: Any) -> None:
         raise AssertionError("refused")
 
-    receiver = Receiver(taker.updating._kept.node, taker.channels, append, bury)  # type: ignore[arg-type]
+    receiver = LinkReceiver(taker.updating._kept.node, taker.channels, append, bury)  # type: ignore[arg-type]
     stored = await giver.channels.channel(CHANNEL).read_after(0)
     await receiver.take_in(CHANNEL, giver.updating._kept.node, [one.event for one in stored])
     await taker.updating.step()

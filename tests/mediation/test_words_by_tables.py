@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.in_force import take_in

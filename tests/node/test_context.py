@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.channel.export.channels import export_channels
-from rapport.channel.finding.causes import cause_tree
+from rapport.channel.event_lookup import cause_tree
+from rapport.channel.export.lake_export import export_channels
 from rapport.context.faults import ContextNotFound
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.detection import DETECTED

@@ -14,8 +14,8 @@ import httpx2
 import msgspec
 import pytest
 
-from rapport.channel.export.channels import export_channels
-from rapport.channel.finding.causes import cause_tree
+from rapport.channel.event_lookup import cause_tree
+from rapport.channel.export.lake_export import export_channels
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.detection import DETECTED
 from rapport.core.errors import UnknownName

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event
 from rapport.core.knowledge import Knowledge

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.channel import Appended
+from rapport.channel.backends.local import open_memory
+from rapport.channel.channel import AppendResult
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import Event, make_event
 from rapport.core.knowledge import Knowledge
@@ -89,9 +89,9 @@ def test_knowledge_that_no_channel_takes_keeps_the_rest_from_nothing() -> None:
         channels = open_memory(clock)
         raw: list[Event] = []
 
-        async def append(_channel: str, events: Sequence[Event]) -> Appended:
+        async def append(_channel: str, events: Sequence[Event]) -> AppendResult:
             raw.extend(events)
-            return Appended((), 0)
+            return AppendResult((), 0)
 
         tie = ReadingsTie(of=Chosen(role="Car"), source="cars")
         record = KnowledgeRecord(channels, append, clock, source="s", readings=[tie])
@@ -113,10 +113,10 @@ def test_what_cannot_be_written_waits_and_is_written_later() -> None:
         channels = open_memory(clock)
         is_up = False
 
-        async def append(_channel: str, _events: Sequence[Event]) -> Appended:
+        async def append(_channel: str, _events: Sequence[Event]) -> AppendResult:
             if not is_up:
                 raise RuntimeError("the disk is full")
-            return Appended((), 0)
+            return AppendResult((), 0)
 
         tie = ReadingsTie(of=Chosen(), source="cars")
         record = KnowledgeRecord(channels, append, clock, source="s", readings=[tie])
@@ -199,7 +199,7 @@ class Carrying:
             [tie], self.channels, self.append, collector="hall", confirm=self.confirmed.update
         )
 
-    async def append(self, channel: str, events: Sequence[Event]) -> Appended:
+    async def append(self, channel: str, events: Sequence[Event]) -> AppendResult:
         if self._refuses and any(b"bad" in one.data for one in events):
             raise InvalidInput("no", code="signature.missing")
         return await self.channels.channel(channel).append(events)

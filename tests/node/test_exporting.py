@@ -13,15 +13,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.declared import ChannelRules, ChannelsDeclared, channels_from_site
-from rapport.channel.export import channels as export_module
-from rapport.channel.export import files as export_files
-from rapport.channel.export import manifest as export_manifest
-from rapport.channel.export.due import Due, Waiting, what_is_due
-from rapport.channel.export.manifest import read_manifest, take_lock
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.local import open_embedded, open_memory
+from rapport.channel.config import ChannelRules, ChannelsConfig, channels_from_site
+from rapport.channel.export import lake_export as export_manifest
+from rapport.channel.export import lake_export as export_module
+from rapport.channel.export import parquet_files as export_files
+from rapport.channel.export.export_schedule import ExportBacklog, ExportDecision, decide_export
+from rapport.channel.export.lake_export import read_manifest, take_lock
+from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.subscriptions import reader_positions
 from rapport.cli.pipeline import commands as pipeline
 from rapport.cli.pipeline.commands import export_site
@@ -36,7 +35,7 @@ from rapport.node.wiring import make_node
 from rapport.site.site import load_site
 
 HOUR = 3_600_000
-EXPORTED = ChannelsDeclared(common=ChannelRules(export=True))
+EXPORTED = ChannelsConfig(common=ChannelRules(export=True))
 
 
 class Crash(BaseException):
@@ -203,10 +202,10 @@ def test_where_nothing_is_exported_any_more_retention_waits_no_longer(
         await channels.channel("c").append(some_events(1, 3))
         await channels.channel("mine").append(some_events(1, 3))
         await channels.subscribe("mine", "export")  # a reader that happens to have this name
-        only_c = ChannelsDeclared(rules=(ChannelRules(pattern="c", export=True),))
+        only_c = ChannelsConfig(rules=(ChannelRules(pattern="c", export=True),))
         await Exporting(channels, only_c, tmp_path, clock).export_due()
         assert await readers(channels) == {"export": 0}
-        await Exporting(channels, ChannelsDeclared(), tmp_path, clock).run()
+        await Exporting(channels, ChannelsConfig(), tmp_path, clock).run()
         assert await readers(channels) == {}
         assert await readers(channels, "mine") == {"export": 0}
 
@@ -220,7 +219,7 @@ def test_what_is_gone_from_the_log_does_not_hold_up_what_follows(
         channels = open_memory(clock)
         for first in (1, 4, 7):
             await channels.channel("c").append(some_events(first, 3))
-        channels.channel("c").let_go(7)
+        channels.channel("c").trim(7)
         clock.set_ms(clock.now_ms() + HOUR)
         await Exporting(channels, EXPORTED, tmp_path, clock).export_due()
         assert positions_in(tmp_path) == [7, 8, 9]
@@ -230,19 +229,19 @@ def test_what_is_gone_from_the_log_does_not_hold_up_what_follows(
 
 
 def test_what_is_due() -> None:
-    def waiting(**other) -> Waiting:
+    def waiting(**other) -> ExportBacklog:
         known = {"exported": 10, "last": 50, "closed": 30, "is_fluid": False, "oldest_ms": 0}
-        return Waiting(**(known | other))
+        return ExportBacklog(**(known | other))
 
-    assert what_is_due(waiting(last=10), HOUR) == Due(10)
-    assert what_is_due(waiting(), 1) == Due(30)
-    assert what_is_due(waiting(closed=5), 1) == Due(10)
-    assert what_is_due(waiting(), HOUR) == Due(50, close=True)
-    assert what_is_due(waiting(closed=50), HOUR) == Due(50)
-    assert what_is_due(waiting(is_fluid=True), 1) == Due(10)
-    assert what_is_due(waiting(is_fluid=True, last=60_000), 1) == Due(60_000)
-    assert what_is_due(waiting(is_fluid=True), HOUR) == Due(50)
-    assert what_is_due(waiting(oldest_ms=9 * HOUR), HOUR) == Due(50, close=True)
+    assert decide_export(waiting(last=10), HOUR) == ExportDecision(10)
+    assert decide_export(waiting(), 1) == ExportDecision(30)
+    assert decide_export(waiting(closed=5), 1) == ExportDecision(10)
+    assert decide_export(waiting(), HOUR) == ExportDecision(50, close=True)
+    assert decide_export(waiting(closed=50), HOUR) == ExportDecision(50)
+    assert decide_export(waiting(is_fluid=True), 1) == ExportDecision(10)
+    assert decide_export(waiting(is_fluid=True, last=60_000), 1) == ExportDecision(60_000)
+    assert decide_export(waiting(is_fluid=True), HOUR) == ExportDecision(50)
+    assert decide_export(waiting(oldest_ms=9 * HOUR), HOUR) == ExportDecision(50, close=True)
 
 
 def test_the_site_says_which_channels_are_exported() -> None:
@@ -335,7 +334,7 @@ def test_an_export_by_hand_waits_for_one_that_runs(
 def test_what_is_past_its_time_to_live_goes_to_nobody_not_even_the_lake(
     clock: ManualClock, tmp_path: Path
 ) -> None:
-    declared = ChannelsDeclared(common=ChannelRules(export=True, ttl_ms=2 * HOUR))
+    declared = ChannelsConfig(common=ChannelRules(export=True, ttl_ms=2 * HOUR))
 
     async def scenario() -> None:
         channels = open_memory(clock)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.channel.backends.postgres import open_postgres
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.channel import Appended
-from rapport.channel.federation.declare import Link
-from rapport.channel.federation.intake import Receiver
+from rapport.channel.backends.local import open_memory
+from rapport.channel.channel import AppendResult
+from rapport.channel.federation import Link, LinkReceiver
 from rapport.core.errors import Unavailable
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance
@@ -91,7 +90,7 @@ def test_a_link_that_failed_unexpectedly_serves_its_channels_again() -> None:
         clock = ManualClock(1_000)
         channels = open_memory(clock)
 
-        async def append(name: str, events: Sequence[Event]) -> Appended:
+        async def append(name: str, events: Sequence[Event]) -> AppendResult:
             return await channels.channel(name).append(list(events))
 
         async def bury(*_what: object) -> None:
@@ -102,7 +101,7 @@ def test_a_link_that_failed_unexpectedly_serves_its_channels_again() -> None:
             clock=clock,
             chance=Chance(1),
             channels=channels,
-            receiver=Receiver("here", channels, append, bury),
+            receiver=LinkReceiver("here", channels, append, bury),
         )
         link = RunningLink(Link(name="there", url="http://there", send=("alarms",)), "", parts)
         met, given = 0, list[str]()

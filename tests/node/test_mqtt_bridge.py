@@ -6,10 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.mqtt.client import Arrived
-from rapport.channel.mqtt.declare import Bridge, Incoming
-from rapport.channel.mqtt.mapping import Packet
+from rapport.channel.backends.local import open_memory
+from rapport.channel.mqtt.bridge import Bridge, Incoming, Packet
+from rapport.channel.mqtt.client import ReceivedPacket
 from rapport.core.errors import ChannelUnavailable, InvalidInput
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
@@ -36,7 +35,7 @@ def test_a_retained_state_is_stored_when_it_is_not_what_the_topic_said_last():
         recent = {"raw.lamps": deque(maxlen=100)}
 
         async def hear(*packets: Packet) -> None:
-            await bridge._store([Arrived(one, 1) for one in packets], recent)
+            await bridge._store([ReceivedPacket(one, 1) for one in packets], recent)
 
         on = Packet(topic="lamps/1", payload=b'"ON"', number=1, retained=True)
         off = Packet(topic="lamps/1", payload=b'"OFF"', number=2)
@@ -97,7 +96,9 @@ def test_a_message_that_can_never_be_stored_waits_until_it_can_be_buried():
             for number, text in enumerate((b'"bad"', b'"ON"'), start=1)
         ]
         recent = {"raw.lamps": deque(maxlen=100)}
-        storing = asyncio.create_task(bridge._store([Arrived(one, 1) for one in packets], recent))
+        storing = asyncio.create_task(
+            bridge._store([ReceivedPacket(one, 1) for one in packets], recent)
+        )
         await clock.advance(5_000)
         await storing
         stored = await channels.channel("raw.lamps").read_after(0, limit=100)
@@ -141,7 +142,7 @@ def test_a_packet_that_comes_again_is_stored_once_also_within_one_batch():
             Packet(topic="zigbee2mqtt/k", payload=b'{"n":7}', number=1, again=True),
             Packet(topic="zigbee2mqtt/k", payload=b'{"n":7}', number=2),
         ]
-        await bridge._store([Arrived(one, 1) for one in packets], recent)
+        await bridge._store([ReceivedPacket(one, 1) for one in packets], recent)
         stored = {name: await channels.channel(name).read_after(0) for name in recent}
         assert [len(found) for found in stored.values()] == [2, 1, 0]
         assert stored["raw.warm"][0].event.headers["addedfields"] == '{"device":"k"}'

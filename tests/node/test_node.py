@@ -14,8 +14,8 @@ from urllib.error import HTTPError
 import pytest
 from structlog.testing import capture_logs
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.detection import DETECTED
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event, make_event
@@ -377,7 +377,7 @@ def test_who_waits_at_a_door_when_it_closes_is_answered_at_once(site: Path) -> N
             async with serving(node) as url:
                 waiting = asyncio.create_task(asyncio.to_thread(ask, url))
                 mine = node.channels.channel("mine")
-                await until(lambda: _is(bool(mine.bell._waiters)))
+                await until(lambda: _is(bool(mine.notifier._waiters)))
                 began_ns = node.clock.steady_ns()
             assert node.clock.steady_ns() - began_ns < 3_000_000_000
             assert await waiting == {"channel": "mine", "events": [], "next": 0}

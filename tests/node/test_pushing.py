@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from rapport.channel.access.rights import EVERYTHING, Grant, Rights
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.push.signing import SENT_AT, SIGNATURE, is_signed
-from rapport.channel.requesting.batch import Batch, Request
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.push import SENT_AT, SIGNATURE, is_signed
+from rapport.channel.requests.request import Batch, Request
 from rapport.core.errors import InvalidInput, NotAllowed, RapportError
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.access.keys import find_node_key
-from rapport.channel.access.signatures import proofs_of
-from rapport.channel.federation.intake import Receiver
-from rapport.channel.reserved import is_reserved
+from rapport.channel.access.signatures import find_node_key, proofs_of
+from rapport.channel.federation import LinkReceiver
+from rapport.channel.validation import is_reserved
 from rapport.core.detection import DETECTED
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, make_event
@@ -161,7 +160,7 @@ async def check_at_neighbour(site: Path, events: list[Event]) -> None:
         buried.append(error.code)
 
     try:
-        receiver = Receiver("bbbbbbbb", node.channels, node.append, bury)
+        receiver = LinkReceiver("bbbbbbbb", node.channels, node.append, bury)
         forged = [make_event(source="x", id="f", type=DETECTED, time=1, data={})]
         taken = await receiver.take_in("other.detections", "aaaaaaaa", [*events, *forged])
         assert (taken.stored, taken.refused) == (len(events), 1)

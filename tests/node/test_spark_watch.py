@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.errors import RapportError, SiteError, Unsupported
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.channel import Appended
-from rapport.channel.reserved import SUMMARIES, is_of_the_node
+from rapport.channel.backends.local import open_memory
+from rapport.channel.channel import AppendResult
+from rapport.channel.validation import SUMMARIES, is_node_channel
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
@@ -72,7 +72,7 @@ def test_what_the_disk_refused_is_told_with_the_next_and_closing_goes_on() -> No
         channel = summaries._channel
         append = channel.append
 
-        async def refuse(events: Sequence[Event]) -> Appended:
+        async def refuse(events: Sequence[Event]) -> AppendResult:
             raise StoreUnavailable("the disk is full")
 
         channel.append = refuse  # type: ignore[method-assign]
@@ -86,4 +86,4 @@ def test_what_the_disk_refused_is_told_with_the_next_and_closing_goes_on() -> No
 
 
 def test_nobody_else_appends_to_it() -> None:
-    assert is_of_the_node(SUMMARIES)
+    assert is_node_channel(SUMMARIES)

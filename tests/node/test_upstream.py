@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.binding import SourceBinding

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.channel.channel import Channels
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import ManualClock

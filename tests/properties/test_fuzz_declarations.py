@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.access.declared import access_from_site
-from rapport.channel.declared import channels_from_site
-from rapport.channel.federation.declare import links_from_site
-from rapport.channel.mqtt.declare import bridges_from_site
+from rapport.channel.access.rights import access_from_site
+from rapport.channel.config import channels_from_site
+from rapport.channel.federation import links_from_site
+from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.core.errors import Problem
 from rapport.kernel.toml import TomlFile
 

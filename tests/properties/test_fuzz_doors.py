@@ -13,10 +13,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rapport.channel.agents.batch_json import read_batch, read_request, write_batch, write_request
-from rapport.channel.checking import check_events
-from rapport.channel.query.kinds import make_query
-from rapport.channel.requesting.batch import Batch, check_request
+from rapport.channel.query.query_kinds import make_query
+from rapport.channel.requests.request import (
+    Batch,
+    check_request,
+    read_batch,
+    read_request,
+    write_batch,
+    write_request,
+)
+from rapport.channel.validation import check_events
 from rapport.core.codec import decode_block, encode_block, encode_cloudevent
 from rapport.core.errors import RapportError
 from rapport.core.event import Event, StoredEvent

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.requesting.batch import Request
-from rapport.channel.requesting.tokens import Tokens, identity_digest
+from rapport.channel.backends.local import open_memory
+from rapport.channel.requests.request import Request
+from rapport.channel.requests.tokens import TokenSigner, identity_digest
 from rapport.core.errors import InvalidInput, NotAllowed, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
@@ -34,7 +34,7 @@ async def two_tokens() -> tuple[str, str, bytes]:
 
 
 FIRST, SECOND, SECRET = asyncio.run(two_tokens())
-TOKENS = Tokens(SECRET)
+TOKENS = TokenSigner(SECRET)
 
 
 def raw_of(token: str) -> bytes:
@@ -101,7 +101,7 @@ def test_a_token_serves_one_node_one_channel_and_one_identity(
 ) -> None:
     is_right = (channel, identity, secret) == ("c", "me", SECRET)
     try:
-        place = Tokens(secret).read(FIRST, channel=channel, identity=identity)
+        place = TokenSigner(secret).read(FIRST, channel=channel, identity=identity)
     except RapportError as error:
         assert not is_right
         assert error.code in ("token.forged", "token.other_channel", "token.not_yours")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED, Detection, detection_lines
 from rapport.core.event import Event, make_event

@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.kernel.clock import ManualClock
 from rapport.store.segment_store import SegmentLogStore
 from rapport.store.sqlite import SqliteRecordStore

@@ -10,13 +10,13 @@ import os
 import sys
 from pathlib import Path
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 from rapport.node.exporting import Exporting
 
-DECLARED = ChannelsDeclared(common=ChannelRules(export=True, keep_bytes=20_000))
+DECLARED = ChannelsConfig(common=ChannelRules(export=True, keep_bytes=20_000))
 
 
 def open_small(directory: Path):

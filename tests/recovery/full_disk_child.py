@@ -11,7 +11,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock

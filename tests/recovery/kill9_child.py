@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 

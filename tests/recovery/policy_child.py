@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy

@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from rapport.channel.guarantees import Effect, Emit, serve_with
+from rapport.channel.consumers import Effect, Emit, serve_with
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings

@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 
@@ -21,7 +21,7 @@ READER = "adder"
 
 def open_small(directory: Path):
     channels = open_embedded(directory, SystemClock(), segment_bytes=4_000)
-    channels.use_rules(ChannelsDeclared(common=ChannelRules(keep_bytes=20_000)))
+    channels.use_rules(ChannelsConfig(common=ChannelRules(keep_bytes=20_000)))
     return channels
 
 

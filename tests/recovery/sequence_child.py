@@ -10,9 +10,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.sequences import keeping as sequence_keeping
-from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.log import logged_channel as sequence_keeping
+from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 
@@ -20,7 +20,7 @@ sequence_keeping.SAVE_EVERY = 25
 
 
 def numbered(sequence: int) -> Event:
-    headers = stamped({}, Stamp("p", 1, sequence))
+    headers = stamped({}, SequenceStamp("p", 1, sequence))
     return Event("s", f"{sequence}", "t", "", 0, b"{}", headers)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.agents.listener_place import ListenerPlace, Session
-from rapport.channel.agents.listener_state import StandsAt
+from rapport.channel.agents.listener_directory import ListenedQuery, ListenerDirectory
+from rapport.channel.agents.listener_state import ResumePoint
 from rapport.channel.agents.outbox import Outbox
-from rapport.channel.sequences.numbers import EPOCH, PUBLISHER
+from rapport.channel.log.sequences import EPOCH, PUBLISHER
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance
@@ -21,7 +21,7 @@ from support.faults.disk import ForgetfulDisk
 from support.faults.rounds import few_or_many
 
 DIRECTORY = Path("/home/program/outbox")
-SESSION = Session(channel="c", query="{}")
+SESSION = ListenedQuery(channel="c", query="{}")
 EVERYTHING = 10**9
 
 
@@ -137,26 +137,26 @@ def test_without_the_sync_of_its_events_an_outbox_would_lose_some() -> None:
 @pytest.mark.parametrize("rounds", few_or_many(40))
 def test_a_listeners_place_is_whole_after_power_cuts_at_any_step(rounds: int) -> None:
     disk, chance = ForgetfulDisk(), Chance(11 + rounds)
-    kept = trying = StandsAt()
+    kept = trying = ResumePoint()
     for _round in range(rounds):
         disk.steps_left = chance.randint(0, 60)
         try:
-            place = ListenerPlace(DIRECTORY, SESSION, files=disk)
+            place = ListenerDirectory(DIRECTORY, SESSION, files=disk)
         except StoreUnavailable:
             disk.cut_power(chance)
             continue
-        assert (place.saved or StandsAt()) in (kept, trying)
-        kept = trying = place.saved or StandsAt()
+        assert (place.saved or ResumePoint()) in (kept, trying)
+        kept = trying = place.saved or ResumePoint()
         try:
             while True:
-                trying = StandsAt(f"token-{kept.position + 1}", False, kept.position + 1)
+                trying = ResumePoint(f"token-{kept.position + 1}", False, kept.position + 1)
                 place.save(trying)
                 kept = trying
         except StoreUnavailable as error:
             assert error.code == "store.disk_failed"
         disk.cut_power(chance)
-    place = ListenerPlace(DIRECTORY, SESSION, files=disk)
-    assert (place.saved or StandsAt()) in (kept, trying)
+    place = ListenerDirectory(DIRECTORY, SESSION, files=disk)
+    assert (place.saved or ResumePoint()) in (kept, trying)
     assert kept.position > rounds
     place.close()
 
@@ -165,18 +165,18 @@ def test_a_listeners_place_is_whole_after_power_cuts_at_any_step(rounds: int) ->
 def test_without_either_sync_a_listeners_place_would_be_lost(lost: str) -> None:
     for seed in range(20):
         disk = ForgetfulDisk()
-        place = ListenerPlace(DIRECTORY, SESSION, files=disk)
-        place.save(StandsAt("first", False, 1))
+        place = ListenerDirectory(DIRECTORY, SESSION, files=disk)
+        place.save(ResumePoint("first", False, 1))
         if lost == "content":
             disk.skip_sync = lambda path: path.suffix.startswith(".json")
         else:
             disk.skip_directory_sync = lambda path: path == DIRECTORY
-        place.save(StandsAt("second", False, 2))
+        place.save(ResumePoint("second", False, 2))
         disk.cut_power(Chance(seed))
         try:
-            found = ListenerPlace(DIRECTORY, SESSION, files=disk).saved
+            found = ListenerDirectory(DIRECTORY, SESSION, files=disk).saved
         except Corrupt:
             return
-        if found != StandsAt("second", False, 2):
+        if found != ResumePoint("second", False, 2):
             return
     pytest.fail("the power cuts did not show that the sync is missing")

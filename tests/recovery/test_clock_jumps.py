@@ -8,15 +8,21 @@ import asyncio
 
 import pytest
 
-from rapport.channel.access.rates import Rates
+from rapport.channel.access.admission import Rates
 from rapport.channel.agents.outbox import Outbox
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.push.delivery import Delivery, Failed, Pause, Send, after_failure, next_step
-from rapport.channel.push.records import Push
-from rapport.channel.requesting.batch import Request
-from rapport.channel.retention.rules import Keep, newest_of, what_to_trim
+from rapport.channel.backends.local import open_embedded, open_memory
+from rapport.channel.config import ChannelRules, ChannelsConfig
+from rapport.channel.push import (
+    PausePush,
+    PushDelivery,
+    PushFailure,
+    PushSubscription,
+    SendMessages,
+    after_failure,
+    next_step,
+)
+from rapport.channel.requests.request import Request
+from rapport.channel.retention.limits import RetentionLimits, decide_trim, newest_arrivals
 from rapport.core.errors import LeaseExpired, TooFast
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance, Ids
@@ -38,8 +44,8 @@ def events(first: int, last: int, **headers: str) -> list[Event]:
     ]
 
 
-def rules(**chosen) -> ChannelsDeclared:
-    return ChannelsDeclared(common=ChannelRules(**chosen))
+def rules(**chosen) -> ChannelsConfig:
+    return ChannelsConfig(common=ChannelRules(**chosen))
 
 
 @pytest.fixture
@@ -157,9 +163,9 @@ def test_ages_of_pieces_are_told_by_their_neighbours_when_the_clock_was_wrong():
     now = START
     times = [now - 9 * DAY, now + 73 * YEAR, now - 50 * YEAR, now - 5 * DAY, now + YEAR]
     pieces = [piece(number, newest) for number, newest in enumerate(times)]
-    told = newest_of(pieces, now)
+    told = newest_arrivals(pieces, now)
     assert told == [now - 9 * DAY, now - 9 * DAY, now - 9 * DAY, now - 5 * DAY, now]
-    verdict = what_to_trim(pieces, 500, now, Keep(for_ms=7 * DAY), {})
+    verdict = decide_trim(pieces, 500, now, RetentionLimits(for_ms=7 * DAY), {})
     assert verdict.trim_before == 31
 
 
@@ -295,7 +301,7 @@ def test_an_outbox_never_begins_an_epoch_again_and_ids_stay_unique(tmp_path, clo
 
 
 def test_a_push_that_failed_is_tried_again_soon_though_the_clock_went_back():
-    push = Push(
+    push = PushSubscription(
         session="s",
         channel="c",
         identity="i",
@@ -305,8 +311,10 @@ def test_a_push_that_failed_is_tried_again_soon_though_the_clock_went_back():
         sent=False,
         until_ms=START + DAY,
     )
-    failed = after_failure(Delivery(push=push), Failed("unreachable", "no"), START, chance=0.5)
+    failed = after_failure(
+        PushDelivery(push=push), PushFailure("unreachable", "no"), START, chance=0.5
+    )
     soon = next_step(failed, START, longest_wait_ms=MINUTE)
-    assert isinstance(soon, Pause)
+    assert isinstance(soon, PausePush)
     assert soon.wait_ms <= MINUTE
-    assert isinstance(next_step(failed, START - YEAR, longest_wait_ms=MINUTE), Send)
+    assert isinstance(next_step(failed, START - YEAR, longest_wait_ms=MINUTE), SendMessages)

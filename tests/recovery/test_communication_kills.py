@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.logged.shared import Parts
-from rapport.channel.logged.writer import InlineWriter
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.writer import InlineWriter
 from rapport.communication.history.ledger import Ledger
 from rapport.core.message import MESSAGE
 from rapport.kernel.clock import ManualClock
@@ -185,7 +185,7 @@ class Node:
         self._log, self._records = MemoryLogStore(), MemoryRecordStore()
 
     def channels(self):
-        parts = Parts(
+        parts = LogParts(
             clock=self.clock,
             log=self._log,
             records=self._records,

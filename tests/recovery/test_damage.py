@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.requesting.batch import Request
-from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.config import ChannelRules, ChannelsConfig
+from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
+from rapport.channel.requests.request import Request
 from rapport.channel.subscriptions import CURSORS, cursor_key
 from rapport.core.errors import Corrupt, NotAllowed, StoreUnavailable
 from rapport.core.event import Event
@@ -28,7 +28,7 @@ def numbered(first: int, last: int) -> list[Event]:
     return counted_in(
         "c",
         [
-            Event("s", f"e{n}", "t", "", 0, b'{"n": %d}' % n, stamped({}, Stamp("p", 1, n)))
+            Event("s", f"e{n}", "t", "", 0, b'{"n": %d}' % n, stamped({}, SequenceStamp("p", 1, n)))
             for n in range(first, last + 1)
         ],
     )
@@ -48,7 +48,7 @@ def opened(tmp_path, clock):
 
     def open_them():
         channels = open_embedded(tmp_path, clock, segment_bytes=20_000, dedupe_window=50)
-        channels.use_rules(ChannelsDeclared(common=ChannelRules(index=("data.n",))))
+        channels.use_rules(ChannelsConfig(common=ChannelRules(index=("data.n",))))
         return channels
 
     return open_them
@@ -159,7 +159,7 @@ def test_an_index_damaged_inside_never_stops_appends_reads_or_sweeps(tmp_path, o
         found = await channels.source.request("c", Request(query="data.n = 123"), identity="r")
         assert [one.event.id for one in found.events] == ["e123"]
         await channels.channel("other").append(numbered(1, 1))
-        channels.use_rules(ChannelsDeclared(common=ChannelRules(keep_bytes=100_000)))
+        channels.use_rules(ChannelsConfig(common=ChannelRules(keep_bytes=100_000)))
         await channels.sweeper.sweep_all()
         stored = await channels.channel("c").read_after(0, limit=10_000)
         assert stored[-1].event.id == "e3100"
@@ -178,7 +178,7 @@ def test_an_index_damaged_inside_never_stops_appends_reads_or_sweeps(tmp_path, o
 def test_a_cursor_that_cannot_be_read_is_told_and_keeps_no_other_channel_from_being_swept(opened):
     async def scenario():
         channels = opened()
-        channels.use_rules(ChannelsDeclared(common=ChannelRules(keep_bytes=10_000)))
+        channels.use_rules(ChannelsConfig(common=ChannelRules(keep_bytes=10_000)))
         await fill(channels)
         for start in range(0, 600, 100):
             events = [Event("s", f"z{start + n}", "t", "", 0, b'"x"') for n in range(100)]

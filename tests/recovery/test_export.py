@@ -13,8 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.channel.export.channels import export_channels
-from rapport.channel.export.manifest import read_manifest
+from rapport.channel.export.lake_export import export_channels, read_manifest
 from rapport.kernel.chance import Chance
 
 CHILD = Path(__file__).with_name("export_child.py")

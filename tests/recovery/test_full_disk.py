@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.agents.listener_place import ListenerPlace, Session
-from rapport.channel.agents.listener_state import StandsAt
+from rapport.channel.agents.listener_directory import ListenedQuery, ListenerDirectory
+from rapport.channel.agents.listener_state import ResumePoint
 from rapport.channel.agents.outbox import Outbox
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.logged.shared import Parts
-from rapport.channel.logged.writer import ThreadWriter
+from rapport.channel.config import ChannelRules, ChannelsConfig
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.writer import ThreadWriter
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 
 STORE = Path("/data/store")
 CHILD = Path(__file__).with_name("full_disk_child.py")
-SESSION = Session(channel="c", query="{}")
+SESSION = ListenedQuery(channel="c", query="{}")
 SITE = '[site]\nname = "lab"\n\n[concepts.sample.attributes]\nmass = "number"\n'
 BATCHES = [
     [
@@ -52,7 +52,7 @@ BATCHES = [
 
 def open_on(disk: FullDisk) -> LoggedChannels:
     channels = LoggedChannels(
-        Parts(
+        LogParts(
             clock=ManualClock(),
             log=SegmentLogStore(STORE, files=disk, segment_bytes=1_500),
             records=MemoryRecordStore(),
@@ -61,7 +61,7 @@ def open_on(disk: FullDisk) -> LoggedChannels:
             pool=ThreadPoolExecutor(1),
         )
     )
-    channels.use_rules(ChannelsDeclared(rules=(ChannelRules(pattern="c", keep_bytes=6_000),)))
+    channels.use_rules(ChannelsConfig(rules=(ChannelRules(pattern="c", keep_bytes=6_000),)))
     return channels
 
 
@@ -168,20 +168,20 @@ def test_a_listeners_place_on_a_full_disk_stays_the_last_one_that_was_kept() -> 
     room, refused = 0, 1
     while refused:
         disk = FullDisk(ForgetfulDisk())
-        place = ListenerPlace(STORE, SESSION, files=disk)
-        place.save(StandsAt("first", False, 1))
+        place = ListenerDirectory(STORE, SESSION, files=disk)
+        place.save(ResumePoint("first", False, 1))
         disk.fill(after=room)
         try:
-            place.save(StandsAt("second", False, 2))
+            place.save(ResumePoint("second", False, 2))
         except StoreUnavailable as error:
             assert error.code == "store.disk_full"
         disk.free()
         kept = place.saved
         place.close()
-        again = ListenerPlace(STORE, SESSION, files=disk)
+        again = ListenerDirectory(STORE, SESSION, files=disk)
         # The name may be new and its sync refused: then the newer place stands there.
-        assert again.saved in (kept, StandsAt("second", False, 2))
-        again.save(StandsAt("third", False, 3))
+        assert again.saved in (kept, ResumePoint("second", False, 2))
+        again.save(ResumePoint("third", False, 3))
         again.close()
         room, refused = room + 1, disk.refused
     assert room > 3

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.backends.choosing import open_channels, open_reading
-from rapport.channel.declared import ChannelsDeclared, channels_from_site
+from rapport.channel.backends.stores import open_channels, open_reading
+from rapport.channel.config import ChannelsConfig, channels_from_site
 from rapport.core.event import StoredEvent
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
@@ -92,7 +92,7 @@ def written_in(site: Path, channel: str) -> list[StoredEvent]:
     return asyncio.run(read())
 
 
-def declared_in(site: Path) -> ChannelsDeclared:
+def declared_in(site: Path) -> ChannelsConfig:
     declared, _problems = channels_from_site(TomlFile.load(site / "site.toml"))
     return declared
 

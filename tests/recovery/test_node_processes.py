@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.errors import Unavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock

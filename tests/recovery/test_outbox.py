@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.agents.outbox_reading import inspect_outbox
+from rapport.channel.agents.outbox import inspect_outbox
 from rapport.client import Publisher, PublisherSettings
 from rapport.kernel.chance import Chance
 from support.faults.network import Network

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.logged.shared import Parts
-from rapport.channel.logged.writer import ThreadWriter
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.writer import ThreadWriter
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance
@@ -32,7 +32,7 @@ PUBLISHERS = 6
 def open_on(disk: ForgetfulDisk) -> LoggedChannels:
     """The embedded channels with their log on a disk that forgets."""
     return LoggedChannels(
-        Parts(
+        LogParts(
             clock=ManualClock(),
             log=SegmentLogStore(STORE, files=disk, segment_bytes=3000),
             records=MemoryRecordStore(),

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.guarantees import Effect, Emit, serve_with
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.logged.shared import Parts
-from rapport.channel.logged.writer import ThreadWriter
-from rapport.channel.requesting.batch import Request
-from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
+from rapport.channel.config import ChannelRules, ChannelsConfig
+from rapport.channel.consumers import Effect, Emit, serve_with
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.runtime import LogParts
+from rapport.channel.log.sequences import SequenceStamp, counted_in, stamped
+from rapport.channel.log.writer import ThreadWriter
+from rapport.channel.requests.request import Request
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance
@@ -33,7 +33,7 @@ from support.faults.rounds import check_once, few_or_many
 STORE = Path("/data/store")
 KEPT, SWEPT, RESULTS = "kept", "swept", "results"
 READER = "adder"
-RULES = ChannelsDeclared(rules=(ChannelRules(pattern=SWEPT, keep_bytes=8_000),))
+RULES = ChannelsConfig(rules=(ChannelRules(pattern=SWEPT, keep_bytes=8_000),))
 ALL = 1_000_000
 
 
@@ -64,7 +64,7 @@ class Device:
             number += size
 
     def _event(self, number: int) -> Event:
-        headers = stamped({}, Stamp(self.name, 1, number + 1)) if self._counts else {}
+        headers = stamped({}, SequenceStamp(self.name, 1, number + 1)) if self._counts else {}
         data = b'"' + b"x" * (number * 37 % 700) + b'"'
         return Event(self.name, f"{self.name}-{number}", "t", "", 0, data, headers)
 
@@ -85,7 +85,7 @@ class World:
 
     def open(self) -> LoggedChannels:
         channels = LoggedChannels(
-            Parts(
+            LogParts(
                 clock=ManualClock(),
                 log=SegmentLogStore(STORE, files=self.disk, segment_bytes=3_000),
                 records=self.records,

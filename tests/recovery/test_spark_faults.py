@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.channel.backends.readonly import open_readonly
 from rapport.core.detection import DETECTED, Detection, detection_lines
 from rapport.core.event import Event, StoredEvent, make_event

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.channel.channel import Channels
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.event import make_event

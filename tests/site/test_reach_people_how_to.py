@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.arriving.answers import AnswerData, answer_token, record_answer
 from rapport.communication.assembly import Assembly

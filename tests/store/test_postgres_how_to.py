@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psycopg
 
-from rapport.channel.backends.choosing import open_channels
-from rapport.channel.declared import channels_from_site
+from rapport.channel.backends.stores import open_channels
+from rapport.channel.config import channels_from_site
 from rapport.core.event import Event
 from rapport.kernel.toml import TomlFile
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends import postgres_finder
-from rapport.channel.backends.postgres_finder import PostgresFinder
-from rapport.channel.finding.planning import index_path, plan_lookup
-from rapport.channel.query.kinds import make_query
+from rapport.channel.backends import postgres as postgres_finder
+from rapport.channel.backends.postgres import PostgresFinder
+from rapport.channel.query.index_plan import index_path, plan_lookup
+from rapport.channel.query.query_kinds import make_query
 from rapport.core.codec import encode_block
 from rapport.core.event import Event, StoredEvent
 from rapport.store import postgres_search

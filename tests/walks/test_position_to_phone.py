@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.channel.backends.choosing import open_reading
 from rapport.channel.backends.readonly import ReadOnlyChannels
-from rapport.channel.declared import channels_from_site
-from rapport.channel.export.channels import export_channels
-from rapport.channel.finding.causes import CauseNode, cause_tree
+from rapport.channel.backends.stores import open_reading
+from rapport.channel.config import channels_from_site
+from rapport.channel.event_lookup import CauseNode, cause_tree
+from rapport.channel.export.lake_export import export_channels
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile

@@ -18,9 +18,8 @@ from urllib.error import HTTPError
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.local import open_embedded, open_memory
+from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.ledger import DELIVERY_PREFIX
 from rapport.core.detection import DETECTED
 from rapport.core.errors import StoreUnavailable

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.access.declared import Access
-from rapport.channel.access.keys import find_node_key, open_keys
+from rapport.channel.access.rights import Access
+from rapport.channel.access.signatures import find_node_key, open_keys
 from rapport.cli.main import run
 from rapport.client import Publisher
 from rapport.core.codec import to_cloudevent

@@ -10,8 +10,8 @@ from io import BytesIO, TextIOWrapper
 
 import pytest
 
-from rapport.channel.dead.letters import bury
-from rapport.channel.reading import serve
+from rapport.channel.consumers import serve
+from rapport.channel.dead_letters import append_dead_letter
 from rapport.cli.main import run
 from rapport.kernel.clock import SystemClock
 
@@ -149,7 +149,7 @@ def test_dead_letters_are_looked_after_by_door_and_command(with_doors, tmp_path)
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
             (stored, *_) = await channels.channel("job").read_after(0)
-            await bury(channels, "job", "gone", stored, ValueError("no"), 3)
+            await append_dead_letter(channels, "job", "gone", stored, ValueError("no"), 3)
             code, said = await command("dead-letters", "list", "--reader", "gone", "--json", *at)
             assert (code, said.count('"id"')) == (0, 1)
             code, _said = await command("dead-letters", "forget", "--reader", "gone", *at)

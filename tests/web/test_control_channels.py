@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import connect
 
-from rapport.channel.reserved import CHANGING, OF_THE_NODE
-from rapport.channel.xmessages.envelope import write_envelope
-from rapport.channel.xmessages.names import SOAP_12
+from rapport.channel.validation import NODE_CHANGING_CHANNELS, NODE_CHANNELS
+from rapport.channel.xmessages.envelope import SOAP_12, write_envelope
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +26,7 @@ token = "env:CHIEF_TOKEN"
 publish = ["*"]
 admin = true
 """
-CONTROL = (*CHANGING, *OF_THE_NODE, "output.mail", "request.mail")
+CONTROL = (*NODE_CHANGING_CHANNELS, *NODE_CHANNELS, "output.mail", "request.mail")
 EVENT = {"id": "1", "source": "stranger", "type": "t", "data": {"a": 1}}
 HANDED = {"node": "0123456789abcdef", "events": [EVENT]}
 SOAP = write_envelope(

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
-from rapport.channel.intercept.interceptor import Declared
+from rapport.channel.interceptors.chain import InterceptorSpec
 from rapport.cli.main import run
 from rapport.core.event import StoredEvent, make_event
 
@@ -260,7 +260,7 @@ def test_where_a_rule_cannot_be_made_every_door_says_so_and_shows_nothing(
             await fill(doors, 1, 2, 3)
             chain = doors.node.channels.interceptors
             await chain._make_again(
-                Declared(name="hide", channels="mine", kind="no-such-kind", at="delivery")
+                InterceptorSpec(name="hide", channels="mine", kind="no-such-kind", at="delivery")
             )
             assert [one.state for one in chain.listed()] == ["holds back"]
             requests = "/channels/mine/requests"

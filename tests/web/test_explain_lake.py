@@ -13,8 +13,8 @@ import pytest
 
 from rapport.channel.access.rights import LOCAL
 from rapport.channel.channel import Channels
-from rapport.channel.export.channels import export_channels
-from rapport.channel.finding.causes import CauseNode
+from rapport.channel.event_lookup import CauseNode
+from rapport.channel.export.lake_export import export_channels
 from rapport.cli.main import run as command
 from rapport.core.detection import DETECTED
 from rapport.core.errors import InvalidInput, Unavailable
@@ -59,7 +59,7 @@ async def export_and_let_go(node: Node, names: list[str]) -> Path:
         last = channel.last_position()
         node.channels.parts.log.close_piece(name)  # type: ignore[attr-defined]
         await channel.append([make_event(source="later", id=f"last.{name}", type="other", time=0)])
-        channel.let_go(last + 1)
+        channel.trim(last + 1)
         assert channel.first_position() == last + 1
     return lake
 

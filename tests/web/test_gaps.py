@@ -18,7 +18,7 @@ from lxml import etree
 from websockets.asyncio.client import ClientConnection, connect
 
 from rapport.channel.agents.listener import Listener
-from rapport.channel.requesting.batch import Batch
+from rapport.channel.requests.request import Batch
 from rapport.channel.xmessages.envelope import read_call
 from rapport.cli.main import run
 from rapport.core.event import Event, Gap

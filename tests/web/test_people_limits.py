@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from rapport.channel.push.signing import signed_headers
+from rapport.channel.push import signed_headers
 from rapport.communication.adapters.incoming.input_base import AdapterState, never
 from rapport.communication.adapters.web.settings import WebhookInputSettings
 from rapport.communication.adapters.web.webhook_in import WebhookInput

@@ -16,7 +16,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import status_code_conformance
 
-from rapport.channel.push.signing import signed_headers
+from rapport.channel.push import signed_headers
 from rapport.communication.adapters.incoming.input_base import AdapterState, never
 from rapport.communication.adapters.web.settings import WebhookInputSettings
 from rapport.communication.adapters.web.webhook_in import WebhookInput

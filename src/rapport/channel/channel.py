@@ -4,7 +4,7 @@ CH-6]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -13,9 +13,9 @@ from rapport.core.encoded_batch import BatchPayload
 from rapport.core.event import BareStoredEvent, Event, Gap, StoredEvent
 
 
-class Appended(msgspec.Struct, frozen=True):
-    """What append did: `positions[i]` of the i-th event (that of the first copy when it was a
-    duplicate; 0 when a publisher's own count told so and the first copy is no longer known).
+class AppendResult(msgspec.Struct, frozen=True):
+    """The result of an append: `positions[i]` of the i-th event (of the first copy for a duplicate;
+    0 when its sequence number marks it as old and the first copy is no longer known).
     """
 
     positions: tuple[int, ...]
@@ -27,7 +27,7 @@ class Channel(Protocol):
 
     name: str
 
-    async def append(self, events: Sequence[Event]) -> Appended:
+    async def append(self, events: Sequence[Event]) -> AppendResult:
         """Makes the events durable, all or none, and returns; concurrent calls share one disk sync.
 
         Events whose (source, id) the channel has seen are dropped and counted.
@@ -49,34 +49,34 @@ class Channel(Protocol):
 
 
 @runtime_checkable
-class BareReading(Protocol):
+class HeaderlessReader(Protocol):
     """A channel that can leave headers out where they are not needed."""
 
     async def read_bare_after(
         self, position: int, *, limit: int = 1000
     ) -> Sequence[BareStoredEvent]:
-        """Like `read_after`, without headers; empty when they matter, or are in memory anyway:
-        then read whole ones.
+        """Like `read_after`, without headers; empty when headers matter, or the events are cached:
+        then use `read_after`.
         """
 
 
 @runtime_checkable
-class GapReading(Protocol):
-    """A channel that tells what of a stretch it could not read."""
+class GapReader(Protocol):
+    """A channel that knows which positions of a range it could not read."""
 
     def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
-        """The positions after `after` and up to `through` that should be there and could not be
-        read, in order. To be asked after reading them.
+        """Unreadable positions after `after` and up to `through`, in order. Call it after reading
+        them.
         """
 
 
 def gaps_between(channel: Channel, after: int, through: int) -> Sequence[Gap]:
-    """The gaps of a stretch that was read from a channel; none from one that cannot tell."""
-    return channel.gaps_between(after, through) if isinstance(channel, GapReading) else ()
+    """The unreadable positions of a range that was read; none from a channel without GapReader."""
+    return channel.gaps_between(after, through) if isinstance(channel, GapReader) else ()
 
 
-class PackedStretch(msgspec.Struct, frozen=True, gc=False):
-    """What is carried for packed events at consecutive positions that came in together."""
+class PackedRange(msgspec.Struct, frozen=True, gc=False):
+    """Carried payloads of packed events at consecutive positions that were appended together."""
 
     first: int
     last: int
@@ -89,16 +89,16 @@ class PackedStretch(msgspec.Struct, frozen=True, gc=False):
         return self.last - self.first + 1
 
 
-class PackedReading(Protocol):
-    """A channel that knows for a moment what the makers of packed events carry along."""
+class PackedReader(Protocol):
+    """A channel that keeps the carried payloads of packed events for a moment."""
 
-    def read_packed_after(self, position: int, *, limit: int) -> PackedStretch | None:
-        """What is carried for packed events right after a position, up to `limit` of them; None
-        when they are others, or it is known no more: then `read_after` has them.
+    def read_packed_after(self, position: int, *, limit: int) -> PackedRange | None:
+        """The carried payloads of packed events right after a position, up to `limit` of them; None
+        when there are none: then use `read_after`.
         """
 
-    def let_packed_go(self, stretch: PackedStretch) -> None:
-        """Nobody else will ask for what is carried: it need not stay in memory."""
+    def let_packed_go(self, stretch: PackedRange) -> None:
+        """Releases carried payloads: no other reader needs them."""
 
     def unpacked_after(self, position: int, *, limit: int) -> int:
         """How many events to read after a position: up to the next for which something is carried,
@@ -107,22 +107,22 @@ class PackedReading(Protocol):
 
 
 class Subscription(Protocol):
-    """A named reader's durable place in a channel, with a state that moves together with it."""
+    """A named reader's durable cursor in a channel, with a state that moves together with it."""
 
     channel: str
     reader: str
     position: int
     """The last committed position; 0 before the first commit."""
     state: bytes
-    """What the reader saved with its last commit; empty before."""
+    """The state of the last commit; empty before."""
 
     async def next_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None
     ) -> list[StoredEvent]:
-        """Events after the last batch handed out; waits until there is one or the time-out passed
+        """Events after the last batch returned; waits until there is one or the time-out passed
         (then empty).
 
-        Goes on in memory without a commit; a new subscription starts again after the committed
+        Continues in memory without a commit; a new subscription starts again after the committed
         position.
         """
 
@@ -149,7 +149,7 @@ class Channels(Protocol):
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> Subscription:
-        """The reader's place in the channel, kept under its name; new ones start at the first or
+        """The reader's cursor in the channel, stored under its name; new ones start at the first or
         the next event.
         """
 
@@ -157,4 +157,31 @@ class Channels(Protocol):
         """Every (channel, event) with this id, by index; for explaining, not for hot paths."""
 
     async def close(self) -> None:
-        """Waits for appends under way, then closes the stores."""
+        """Waits for pending appends, then closes the stores."""
+
+
+async def pages_of(
+    channel: Channel, after: int, *, limit: int, last: int | None = None
+) -> AsyncIterator[list[StoredEvent]]:
+    """The events after a position, at most `limit` of them and none beyond `last`, in portions of
+    bounded size; missing events are skipped.
+    """
+    left = limit
+    while last is None or after < last:
+        page = await channel.read_after(after, limit=left)
+        if not page:
+            return
+        found = page if last is None else [stored for stored in page if stored.position <= last]
+        if found:
+            yield found
+        after, left = page[-1].position, left - len(page)
+        if left <= 0:
+            return
+
+
+async def events_between(channel: Channel, first: int, last: int) -> list[StoredEvent]:
+    """The events at positions `first` to `last` that are still there; costs their memory."""
+    found: list[StoredEvent] = []
+    async for page in pages_of(channel, first - 1, limit=last - first + 1, last=last):
+        found += page
+    return found

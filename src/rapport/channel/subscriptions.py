@@ -1,4 +1,4 @@
-"""A reader's durable place in a channel: cursor and state move in one transaction. [CH-9]"""
+"""A reader's durable cursor in a channel; cursor and state move in one transaction. [CH-9]"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
-from rapport.channel.channel import BareReading, Channel
+from rapport.channel.channel import Channel, HeaderlessReader
 from rapport.core.errors import ChannelUnavailable, Corrupt, InvalidInput
 from rapport.core.event import BareStoredEvent, StoredEvent
 from rapport.store.base import Change, Put, RecordStore
@@ -18,13 +18,13 @@ CURSORS = "cursors"
 
 Apply = Callable[[Sequence[Change]], Awaitable[None]]
 Deliver = Callable[[list[StoredEvent]], list[StoredEvent]]
-"""What interceptors leave of a batch."""
+"""Applies delivery interceptors to a batch."""
 TellSkipped = Callable[[int, int, int], None]
-"""(position before, position reached, how many): what a reader passed over."""
+"""(position before, position reached, how many): events that a reader skipped."""
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept for a reader; new fields go at the end with a default."""
+    """The stored cursor of a reader; new fields go at the end with a default."""
 
     position: int
     state: bytes = b""
@@ -56,7 +56,7 @@ def cursor_change(channel: str, reader: str, cursor: Cursor) -> Put:
 
 
 def reader_positions(records: RecordStore, channel: str) -> dict[str, int]:
-    """Where every named reader of a channel stands, by its last commit; raises Corrupt."""
+    """The committed position of every named reader of a channel; raises Corrupt."""
     prefix, after = cursor_key(channel, ""), ""
     found: dict[str, int] = {}
     while page := records.find(CURSORS, prefix=prefix, after=after):
@@ -91,14 +91,13 @@ class LoggedSubscription:
         self._committing = asyncio.Lock()
         self._tell_skipped, self._deliver = tell_skipped, deliver
         self.skipped = 0
-        """Events passed over since it was opened: let go before they were read, past their time to
+        """Events skipped since it was opened: trimmed before they were read, past their time to
         live, or damaged.
         """
 
     async def next_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None
     ) -> list[StoredEvent]:
-        """See Subscription."""
         while await self._source.wait_after(self._handed_out, timeout_ms=timeout_ms):
             batch = await self._source.read_after(self._handed_out, limit=limit)
             if batch:
@@ -115,9 +114,8 @@ class LoggedSubscription:
     async def next_bare_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None
     ) -> Sequence[StoredEvent | BareStoredEvent]:
-        """See Subscription."""
         source = self._source
-        if isinstance(source, BareReading) and source.last_position() > self._handed_out:
+        if isinstance(source, HeaderlessReader) and source.last_position() > self._handed_out:
             bare = await source.read_bare_after(self._handed_out, limit=limit)
             if bare:
                 self._note_skipped(bare)
@@ -126,8 +124,8 @@ class LoggedSubscription:
         return await self.next_batch(limit=limit, timeout_ms=timeout_ms)
 
     async def _pass_over(self, position: int) -> None:
-        """Interceptors hid everything up to here. Nobody will commit it, so it is done here, else
-        retention would wait for this reader for ever; not before what was given is committed.
+        """Interceptors hid everything up to here. The cursor is committed here, else retention
+        would wait for this reader for ever; not before delivered events are committed.
         """
         if self._given <= self.position < position:
             with suppress(ChannelUnavailable):  # then with the next ones
@@ -153,7 +151,7 @@ class LoggedSubscription:
                 code="channel.bad_position",
                 hint=f"the last one is {self._source.last_position()}",
             )
-        async with self._committing:  # the state of a commit under way is not to be undone
+        async with self._committing:  # the state of a pending commit must not be undone
             cursor = Cursor(position, self.state if state is None else state)
             await self._apply((*changes, cursor_change(self.channel, self.reader, cursor)))
             self.position, self.state = cursor.position, cursor.state

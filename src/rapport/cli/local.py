@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from rapport.channel.access.rights import LOCAL
-from rapport.channel.backends.choosing import open_reading, read_interceptors
 from rapport.channel.backends.readonly import ReadOnlyChannels
-from rapport.channel.declared import channels_from_site
-from rapport.channel.intercept.at_rest import delivered_at_rest
+from rapport.channel.backends.stores import open_reading, read_interceptors
+from rapport.channel.config import channels_from_site
+from rapport.channel.interceptors.registry import delivered_at_rest
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock

@@ -5,18 +5,15 @@ Spark; numpy only with the first `Mediator`. [CH-5, CH-7, CH-8, ME-9]
 from importlib import import_module
 from typing import Any
 
-from rapport.channel.agents.async_listener import AsyncLeasedListener, AsyncListener
-from rapport.channel.agents.async_publisher import AsyncPublisher
-from rapport.channel.agents.direct_sink import DirectSink
-from rapport.channel.agents.direct_source import DirectSource
+from rapport.channel.agents.async_agents import AsyncLeasedListener, AsyncListener, AsyncPublisher
+from rapport.channel.agents.connection import Reason
+from rapport.channel.agents.direct import DirectSink, DirectSource
 from rapport.channel.agents.leased_listener import LeasedEvent, LeasedListener
 from rapport.channel.agents.listener import Listener
-from rapport.channel.agents.listener_cache import ReceivedEvent
-from rapport.channel.agents.listener_place import FailedEvent
-from rapport.channel.agents.listener_settings import ListenerSettings, ListenerStatus
-from rapport.channel.agents.outbox_reading import RejectedEvent
+from rapport.channel.agents.listener_directory import FailedEvent
+from rapport.channel.agents.listener_state import ListenerSettings, ListenerStatus, ReceivedEvent
+from rapport.channel.agents.outbox import RejectedEvent
 from rapport.channel.agents.publisher import Publisher, PublisherSettings, Status
-from rapport.channel.agents.window import Reason
 from rapport.core.event import Event, Gap
 
 __all__ = [

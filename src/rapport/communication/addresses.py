@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from rapport.channel.mqtt.topics import is_topic
+from rapport.channel.mqtt.bridge import is_topic
 from rapport.communication.adapters.files.settings import is_place_name
 from rapport.communication.adapters.notify.settings import LONGEST_TARGET, is_service_address
 from rapport.communication.peers import adapter_of

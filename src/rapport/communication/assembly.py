@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.channel import Appended, Channels
+from rapport.channel.channel import AppendResult, Channels
 from rapport.communication.actions import Action, OwnAction, Phrases, nothing_said
 from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.base import Delivery, OutputAdapter
@@ -428,5 +428,5 @@ class Assembly:
         )
 
 
-async def _append(channels: Channels, name: str, events: Sequence[Event]) -> Appended:
+async def _append(channels: Channels, name: str, events: Sequence[Event]) -> AppendResult:
     return await channels.channel(name).append(events)

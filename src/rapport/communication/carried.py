@@ -10,7 +10,7 @@ from typing import Self, cast
 
 import msgspec
 
-from rapport.channel.channel import Channel, PackedReading, PackedStretch
+from rapport.channel.channel import Channel, PackedRange, PackedReader
 from rapport.communication.adapters.base import Delivery
 from rapport.core.encoded_batch import BatchPayload, encode_value
 from rapport.core.event import CAUSE
@@ -130,11 +130,11 @@ class NothingTold(msgspec.Struct, frozen=True, gc=False):
         return type(self)(end - first)
 
 
-def packed_after(channel: Channel, position: int, *, limit: int) -> list[PackedStretch]:
+def packed_after(channel: Channel, position: int, *, limit: int) -> list[PackedRange]:
     """The stretches right after a position, `limit` events at the most; empty when what stands
     there is to be read.
     """
-    found: list[PackedStretch] = []
+    found: list[PackedRange] = []
     reading = _as_packed(channel)
     while reading is not None and limit > 0:
         stretch = reading.read_packed_after(position, limit=limit)
@@ -145,7 +145,7 @@ def packed_after(channel: Channel, position: int, *, limit: int) -> list[PackedS
     return found
 
 
-def let_go(channel: Channel, stretches: Sequence[PackedStretch]) -> None:
+def let_go(channel: Channel, stretches: Sequence[PackedRange]) -> None:
     """What is carried for these was read by the only one who reads it."""
     reading = _as_packed(channel)
     if reading is not None:
@@ -159,13 +159,13 @@ def unpacked_after(channel: Channel, position: int, *, limit: int) -> int:
     return limit if reading is None else reading.unpacked_after(position, limit=limit)
 
 
-def _as_packed(channel: Channel) -> PackedReading | None:
+def _as_packed(channel: Channel) -> PackedReader | None:
     # A look at one name: to ask whether all of a protocol is there takes ten microseconds.
     has_it = hasattr(channel, "read_packed_after")
-    return cast(PackedReading, channel) if has_it else None
+    return cast(PackedReader, channel) if has_it else None
 
 
-def remember(stretch: PackedStretch) -> None:
+def remember(stretch: PackedRange) -> None:
     """For who is about to read these as events: their messages need not be decoded."""
     for piece in stretch.carried:
         if isinstance(piece, SaidMessages) and stretch.largest <= MESSAGE_CACHE.longest:

@@ -15,9 +15,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
-from rapport.channel.channel import Channels, PackedStretch, Subscription
-from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.channel.dead.replay import Replay
+from rapport.channel.channel import Channels, PackedRange, Subscription
+from rapport.channel.dead_letters import Replay
+from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.communication.actions import (
     Action,
     OwnAction,
@@ -306,7 +306,7 @@ class CommunicationEngine:
             limit = unpacked_after(channel, position, limit=limit)
         return await self._read_events(name, limit)
 
-    async def _take_stretches(self, stretches: Sequence[PackedStretch]) -> bool:
+    async def _take_stretches(self, stretches: Sequence[PackedRange]) -> bool:
         """Takes messages of `input` as they came; False when they are to be read as events."""
         now_ms, until = self._clock.now_ms(), self._channels.channel("input").last_position()
         taken = await self._do(partial(self._taking.take_packed, stretches))

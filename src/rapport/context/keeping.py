@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.sequences.numbers import HOPS
+from rapport.channel.log.sequences import HOPS
 from rapport.context.audit import AUDIT_CHANNEL, AuditLine
 from rapport.context.ownership import RecordKey
 from rapport.context.still_needed import LowWater, StillNeeded

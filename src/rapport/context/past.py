@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.channel.finding.by_time import BACKWARDS_MS, position_before
+from rapport.channel.event_lookup import BACKWARDS_MS, position_before
 from rapport.context.keeping import CHANNEL, IDENTITY
 from rapport.core.context_record import CONTEXT_RECORD, ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput

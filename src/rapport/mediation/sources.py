@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from rapport.channel.reserved import is_reserved
+from rapport.channel.validation import is_reserved
 from rapport.core.errors import Problem
 from rapport.kernel.config_fields import Fields, read_zone
 from rapport.kernel.toml import TomlFile

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.channel.dead.office import DeadLetterOffice
-from rapport.channel.declared import ChannelsDeclared
-from rapport.channel.intercept.kinds import Mediate, Workshop
-from rapport.channel.intercept.site import site_interceptors
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.config import ChannelsConfig
+from rapport.channel.dead_letters import DeadLetterAdmin
+from rapport.channel.interceptors.builtin import InterceptorContext, Mediate, site_interceptors
+from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.subscriptions import CURSORS, cursor_key, reader_positions
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
@@ -49,14 +48,14 @@ class ChannelCare:
     def __init__(
         self,
         channels: LoggedChannels,
-        declared: ChannelsDeclared,
+        declared: ChannelsConfig,
         mediation: MediationReader,
         clock: Clock,
         *,
         exporting: Exporting | None = None,
     ) -> None:
         channels.use_rules(declared)
-        channels.interceptors.workshop = Workshop(
+        channels.interceptors.workshop = InterceptorContext(
             channels=channels,
             clock=clock,
             addresses=declared.push_to,
@@ -65,7 +64,7 @@ class ChannelCare:
         self._channels, self._declared = channels, declared
         self._exporting = exporting
         self._tasks = Tasks(clock)
-        self.dead_letters = DeadLetterOffice(channels, clock)
+        self.dead_letters = DeadLetterAdmin(channels, clock)
 
     async def start(self) -> None:
         """Begins; raises InvalidInput when the site declares an interceptor that cannot be made."""

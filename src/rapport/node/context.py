@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.log.channels import LoggedChannels
 from rapport.context.serving import ContextBroker
 from rapport.context.status import BrokerStatus
 from rapport.context.v0_door import V0Door

@@ -8,7 +8,7 @@ once: after a crash nothing is set twice, and nothing is forgotten.
 from __future__ import annotations
 
 from rapport.channel.channel import Channels
-from rapport.channel.guarantees import NOTHING, Effect, serve_with
+from rapport.channel.consumers import NOTHING, Effect, serve_with
 from rapport.context.serving import ContextBroker
 from rapport.core.context_record import CONTEXT_UPDATES, ContextUpdate
 from rapport.core.event import CAUSE, StoredEvent, cause_text

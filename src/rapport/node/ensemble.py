@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.federation.intake import Append
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.federation import Append
+from rapport.channel.log.channels import LoggedChannels
 from rapport.context.serving import ContextBroker
 from rapport.core.errors import RapportError, Unavailable, UnknownName
 from rapport.core.event import Event

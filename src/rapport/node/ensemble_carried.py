@@ -12,9 +12,9 @@ from itertools import islice
 
 import msgspec
 
-from rapport.channel.dead.letters import bury
-from rapport.channel.federation.intake import Append
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.dead_letters import append_dead_letter
+from rapport.channel.federation import Append
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.knowledge import Knowledge
@@ -148,7 +148,7 @@ class CarriedReadings:
                     await self._publish(source, [event])
                 return
             self.counts.refused += 1
-            await bury(
+            await append_dead_letter(
                 self._channels, channel, "ensemble", StoredEvent(0, 0, events[0]), error, attempts=1
             )
             return

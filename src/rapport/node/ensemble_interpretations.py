@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InvalidInput, Problem, RapportError
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.sharing import (

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.channel.federation.intake import Append
+from rapport.channel.federation import Append
 from rapport.core.errors import InvalidInput
 from rapport.core.event import CAUSE, Event, cause_text
 from rapport.core.ids import content_id

@@ -8,7 +8,7 @@ import asyncio
 
 import msgspec
 
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import RapportError
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger

@@ -10,13 +10,24 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from rapport.channel.declared import ChannelsDeclared
-from rapport.channel.export.channels import export_channels, other_log
-from rapport.channel.export.due import LAKE_MARK, READER, Due, Waiting, place_change, what_is_due
-from rapport.channel.export.manifest import EXPORT_RUNNING, read_manifest
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.logged.chores import between_appends
-from rapport.channel.retention.pieces import pieces_of
+from rapport.channel.config import ChannelsConfig
+from rapport.channel.export.export_schedule import (
+    LAKE_MARK,
+    READER,
+    ExportBacklog,
+    ExportDecision,
+    decide_export,
+    position_change,
+)
+from rapport.channel.export.lake_export import (
+    EXPORT_RUNNING,
+    export_channels,
+    other_log,
+    read_manifest,
+)
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.log.writer import between_appends
+from rapport.channel.retention.limits import pieces_of
 from rapport.channel.subscriptions import CURSORS, Cursor, cursor_key, load_cursor
 from rapport.core.errors import RapportError
 from rapport.kernel.clock import Clock
@@ -35,7 +46,7 @@ class Exporting:
     """
 
     def __init__(
-        self, channels: LoggedChannels, declared: ChannelsDeclared, lake: Path, clock: Clock
+        self, channels: LoggedChannels, declared: ChannelsConfig, lake: Path, clock: Clock
     ) -> None:
         self._channels, self._declared, self._lake, self._clock = channels, declared, lake, clock
         self._is_wanted = any(rule.export for rule in (declared.common, *declared.rules))
@@ -87,28 +98,28 @@ class Exporting:
             done = await export_channels(self._channels, self._lake, until={name: due.until})
             await self._follow(name, done.positions[name])
 
-    async def _look(self, name: str, exported: int) -> Due:
+    async def _look(self, name: str, exported: int) -> ExportDecision:
         """What is due now; a piece that is to be closed is closed by then."""
         log, now_ms = self._channels.parts.log, self._clock.now_ms()
         pieced = pieces_of(log)
 
-        def look() -> Due:
+        def look() -> ExportDecision:
             last = log.last_position(name)
             following = log.read_after(name, exported, max_records=1) if last > exported else []
-            waiting = Waiting(
+            waiting = ExportBacklog(
                 exported=exported,
                 last=last,
                 closed=pieced.closed_end(name),
                 is_fluid=pieced.trims_blocks(name),
                 oldest_ms=following[0].received if following else now_ms,
             )
-            due = what_is_due(waiting, now_ms)
+            due = decide_export(waiting, now_ms)
             if due.close:
                 pieced.close_piece(name)
             return due
 
         if self._channels.channel(name).last_position() <= exported:
-            return Due(exported)
+            return ExportDecision(exported)
         return await between_appends(self._channels.parts.writer, name, look)
 
     async def _follow(self, name: str, exported: int) -> None:
@@ -119,7 +130,7 @@ class Exporting:
         if exported > self._channels.channel(name).last_position():
             raise other_log(name)
         if self._places[name] != exported:
-            await self._channels.apply([place_change(name, exported)])
+            await self._channels.apply([position_change(name, exported)])
             self._places[name] = exported
 
     async def _place(self, name: str) -> Cursor | None:

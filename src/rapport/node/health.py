@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Clock
 from rapport.kernel.files import sync_path, temporary_path

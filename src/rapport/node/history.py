@@ -18,10 +18,10 @@ from typing import TypeVar
 import msgspec
 
 from rapport.channel.backends.lake import LakeChannels, open_lake
-from rapport.channel.backends.lake_behind import Found, LogAndLake, told
+from rapport.channel.backends.log_and_lake import LakeRange, LogAndLake, lake_ranges_text
 from rapport.channel.channel import Channels
-from rapport.channel.finding.causes import CauseNode, cause_tree
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.event_lookup import CauseNode, cause_tree
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import Corrupt, InvalidInput, Unavailable, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_duration
@@ -41,7 +41,7 @@ _NS_PER_MS = 1_000_000
 class Looked(msgspec.Struct, frozen=True):
     """Where an answer comes from."""
 
-    found: list[Found]
+    found: list[LakeRange]
     notes: list[str]
     """What people should know about it: what came from the lake, what could not be read."""
 
@@ -201,7 +201,7 @@ def _say_where(tree: CauseNode, in_lake: set[tuple[str, int]]) -> None:
 
 def _looked(both: LogAndLake, notes: list[str]) -> Looked:
     found = both.found()
-    if from_lake := told(found):
+    if from_lake := lake_ranges_text(found):
         notes = [*notes, f"no longer in the log and read from the lake: {from_lake}"]
     return Looked(found, [*notes, *map(_told, both.lake.damaged())])
 

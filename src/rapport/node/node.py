@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rapport.channel.access.admission import OPEN_TO_ALL, Admission
-from rapport.channel.access.quotas import CHANNELS_PER_IDENTITY, ChannelQuota
-from rapport.channel.access.rights import Rights
+from rapport.channel.access.rights import CHANNELS_PER_IDENTITY, ChannelQuota, Rights
 from rapport.channel.access.signatures import SignatureCheck
-from rapport.channel.channel import Appended
-from rapport.channel.federation.intake import Intake
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.channel import AppendResult
+from rapport.channel.federation import IntakeResult
+from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.adapters.web.webhook_in import WebhookInput
 from rapport.communication.api.communication import Communication
 from rapport.communication.arriving.answers import AnswerData, is_answer_token, record_answer
@@ -239,7 +238,7 @@ class Node:
 
     async def append(
         self, channel: str, events: Sequence[Event], *, identity: str = ""
-    ) -> Appended:
+    ) -> AppendResult:
         """Appends for a door; durable when it returns. A raw channel is mediated from then on.
 
         Raises TooFast when `identity` sends more than it may, NotAllowed when it begins too many
@@ -259,7 +258,7 @@ class Node:
 
     async def take_in(
         self, channel: str, sender: str, events: Sequence[Event], *, identity: str
-    ) -> Intake:
+    ) -> IntakeResult:
         """Takes in another node's events, each once; durable when it returns. Raises as `append`
         does.
         """

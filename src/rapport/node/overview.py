@@ -8,8 +8,8 @@ import asyncio
 
 import msgspec
 
-from rapport.channel.finding.causes import stage_of
-from rapport.channel.stretches import events_between
+from rapport.channel.channel import events_between
+from rapport.channel.event_lookup import stage_of
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent

@@ -13,17 +13,20 @@ from typing import TypeVar
 
 import httpx2
 
-from rapport.channel.agents.batch_json import write_batch as write_json_batch
-from rapport.channel.push.delivery import Failed, Trouble
-from rapport.channel.push.records import Form
-from rapport.channel.push.signing import signed_headers
-from rapport.channel.push.subscriber import LONGEST_WSDL
-from rapport.channel.requesting.batch import Batch
-from rapport.channel.requesting.tokens import token_digest
-from rapport.channel.xmessages.batches import write_batch as write_xml_batch
-from rapport.channel.xmessages.batches import write_gaps
-from rapport.channel.xmessages.envelope import MEDIA_TYPES, write_envelope
-from rapport.channel.xmessages.names import HANDLE, SOAP_11, SOAP_12, XMESSAGES
+from rapport.channel.push import LONGEST_WSDL, PushFailure, PushForm, PushTrouble, signed_headers
+from rapport.channel.requests.request import Batch
+from rapport.channel.requests.request import write_batch as write_json_batch
+from rapport.channel.requests.tokens import token_digest
+from rapport.channel.xmessages.envelope import (
+    HANDLE,
+    MEDIA_TYPES,
+    SOAP_11,
+    SOAP_12,
+    XMESSAGES,
+    write_envelope,
+)
+from rapport.channel.xmessages.messages import write_batch as write_xml_batch
+from rapport.channel.xmessages.messages import write_gaps
 from rapport.core.errors import InvalidInput, RapportError, SourceUnavailable
 from rapport.core.xml import XmlNode, parse_xml
 from rapport.kernel.clock import Clock
@@ -41,7 +44,7 @@ class PushSender:
     """Kept connections to the receivers. Calls may run side by side."""
 
     def __init__(self, clock: Clock, *, secret: str = "", deadline_ms: int = DEADLINE_MS) -> None:
-        """With a `secret` every body is signed; see channel/push/signing.py."""
+        """With a `secret` every body is signed; see channel/push.py."""
         self._clock, self._deadline_ms, self._secret = clock, deadline_ms, secret
         self._client = httpx2.AsyncClient(
             timeout=deadline_ms / 1_000,
@@ -50,7 +53,9 @@ class PushSender:
             limits=httpx2.Limits(max_connections=64, max_keepalive_connections=32),
         )
 
-    async def send(self, address: str, form: Form, channel: str, batch: Batch) -> Failed | None:
+    async def send(
+        self, address: str, form: PushForm, channel: str, batch: Batch
+    ) -> PushFailure | None:
         """Posts a batch; None when the receiver has it."""
         body, headers = write_push(form, channel, batch)
         if self._secret:
@@ -60,13 +65,13 @@ class PushSender:
                 self._ask("POST", address, _LONGEST_ANSWER, content=body, headers=headers)
             )
         except SourceUnavailable as error:
-            return Failed("unreachable", error.message)
+            return PushFailure("unreachable", error.message)
         if 200 <= status < 300 or (status == 500 and form != "json"):
             return None if form == "json" else _fault_in(status, answer)
         if status == 410:
-            return Failed("gone", "the receiver answered HTTP 410: it wants nothing more")
-        kind: Trouble = "refused" if status in _REFUSALS else "unreachable"
-        return Failed(kind, f"the receiver answered HTTP {status}")
+            return PushFailure("gone", "the receiver answered HTTP 410: it wants nothing more")
+        kind: PushTrouble = "refused" if status in _REFUSALS else "unreachable"
+        return PushFailure(kind, f"the receiver answered HTTP {status}")
 
     async def fetch(self, address: str) -> bytes:
         """A small document; raises SourceUnavailable or InvalidInput (too long, not there)."""
@@ -112,7 +117,7 @@ class PushSender:
             await cancel_until_done(working, deadline)
 
 
-def write_push(form: Form, channel: str, batch: Batch) -> tuple[bytes, dict[str, str]]:
+def write_push(form: PushForm, channel: str, batch: Batch) -> tuple[bytes, dict[str, str]]:
     """Body and HTTP headers of one pushed batch."""
     key = {"Idempotency-Key": token_digest(batch.current_token)}
     if form == "json":
@@ -126,7 +131,7 @@ def write_push(form: Form, channel: str, batch: Batch) -> tuple[bytes, dict[str,
     return body, key | {"Content-Type": MEDIA_TYPES[version], "SOAPAction": f'"{action}"'}
 
 
-def _fault_in(status: int, answer: bytes) -> Failed | None:
+def _fault_in(status: int, answer: bytes) -> PushFailure | None:
     """What a SOAP receiver answered: nothing and anything but a fault are fine with 2xx."""
     try:
         root = parse_xml(answer) if answer.strip() else None
@@ -135,13 +140,15 @@ def _fault_in(status: int, answer: bytes) -> Failed | None:
     body = next((one for one in root.children if one.name == "Body"), None) if root else None
     fault = body.child("Fault") if body is not None else None
     if fault is None:
-        return None if status < 300 else Failed("unreachable", f"HTTP {status} without a fault")
+        return (
+            None if status < 300 else PushFailure("unreachable", f"HTTP {status} without a fault")
+        )
     code, reason = fault.child("faultcode"), fault.child("faultstring")
     told = code.text if code is not None else _value_of(fault.child("Code"))
     blamed = told.rpartition(":")[2] in ("Client", "Sender")
     text = reason.text if reason is not None else told
     shown = "".join(c if c.isprintable() else " " for c in text[:200])
-    return Failed("refused" if blamed else "unreachable", f"the receiver's fault: {shown}")
+    return PushFailure("refused" if blamed else "unreachable", f"the receiver's fault: {shown}")
 
 
 def _value_of(code: XmlNode | None) -> str:

@@ -16,29 +16,35 @@ from typing import Protocol
 import msgspec
 
 from rapport.channel.access.rights import Rights
-from rapport.channel.dead.letters import bury
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.push.addresses import check_address
-from rapport.channel.push.delivery import (
-    Delivery,
-    End,
-    Failed,
-    Look,
-    Pause,
-    Send,
-    Step,
+from rapport.channel.dead_letters import append_dead_letter
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.push import (
+    AwaitMessages,
+    EndPush,
+    PausePush,
+    PushDelivery,
+    PushFailure,
+    PushForm,
+    PushStep,
+    PushSubscription,
+    SendMessages,
+    SubscriberSink,
+    after_empty,
     after_failure,
-    after_look,
-    after_nothing,
     after_sent,
-    is_hopeless,
+    after_waiting,
+    check_address,
+    find_sink,
+    forget_push,
+    is_document,
+    is_refused_for_good,
     lease_minutes_left,
+    load_pushes,
     next_step,
     renewed,
+    save_push,
 )
-from rapport.channel.push.records import Form, Push, forget_push, load_pushes, save_push
-from rapport.channel.push.subscriber import Sink, find_sink, is_document
-from rapport.channel.requesting.batch import LONGEST_WAIT_MS, Batch, Request
+from rapport.channel.requests.request import LONGEST_WAIT_MS, Batch, Request
 from rapport.communication.aside import run_aside
 from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError
 from rapport.kernel.chance import Chance
@@ -56,7 +62,9 @@ _log = get_logger(__name__)
 class Sender(Protocol):
     """See push_sender.PushSender."""
 
-    async def send(self, address: str, form: Form, channel: str, batch: Batch) -> Failed | None:
+    async def send(
+        self, address: str, form: PushForm, channel: str, batch: Batch
+    ) -> PushFailure | None:
         """Posts a batch; None when the receiver has it."""
 
     async def fetch(self, address: str) -> bytes:
@@ -69,7 +77,7 @@ class Sender(Protocol):
 class _Running(msgspec.Struct):
     """A subscription and the task that serves it."""
 
-    delivery: Delivery
+    delivery: PushDelivery
     task: asyncio.Task[None] | None = None
     wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     saving: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
@@ -107,7 +115,7 @@ class Pushing:
     async def start(self) -> None:
         """Takes up the subscriptions there are; what waits is sent at once."""
         for push in await run_aside(partial(load_pushes, self._channels.records)):
-            self._running.setdefault(push.session, _Running(Delivery(push=push)))
+            self._running.setdefault(push.session, _Running(PushDelivery(push=push)))
         self._started = True
         for session in self._running:
             self._serve(session)
@@ -156,7 +164,7 @@ class Pushing:
         sink = await self._sink(request.push_address, subscriber_wsdl)
         return await self._begin(name, request, sink, identity)
 
-    def pushes(self) -> list[Delivery]:
+    def pushes(self) -> list[PushDelivery]:
         """The subscriptions there are, by channel and session."""
         found = [one.delivery for one in self._running.values()]
         return sorted(found, key=lambda one: (one.push.channel, one.push.session))
@@ -177,10 +185,10 @@ class Pushing:
 
     # --- beginning --------------------------------------------------------------------------------
 
-    async def _sink(self, address: str, subscriber_wsdl: str) -> Sink:
+    async def _sink(self, address: str, subscriber_wsdl: str) -> SubscriberSink:
         if not subscriber_wsdl:
             check_address(address, self._allowed)
-            return Sink(address, "json")
+            return SubscriberSink(address, "json")
         document: bytes | str = subscriber_wsdl
         if not is_document(subscriber_wsdl):
             check_address(subscriber_wsdl, self._allowed)
@@ -189,7 +197,9 @@ class Pushing:
         check_address(sink.address, self._allowed)
         return sink
 
-    async def _begin(self, name: str, request: Request, sink: Sink, identity: str) -> Batch:
+    async def _begin(
+        self, name: str, request: Request, sink: SubscriberSink, identity: str
+    ) -> Batch:
         self._sender()  # refuses now rather than later when the driver is missing
         source = self._channels.source
         known = request.token and await source.session_of(name, request.token, identity=identity)
@@ -205,7 +215,7 @@ class Pushing:
             change = partial(renewed, until_ms=until_ms, address=sink.address, form=sink.form)
             await self._change(running, change)
         else:
-            push = Push(
+            push = PushSubscription(
                 session=opened.session,
                 channel=name,
                 identity=identity,
@@ -224,9 +234,9 @@ class Pushing:
             handback=opened.handback,
         )
 
-    async def _add(self, push: Push) -> None:
+    async def _add(self, push: PushSubscription) -> None:
         await run_aside(partial(save_push, self._channels.records, push))
-        self._running[push.session] = _Running(Delivery(push=push))
+        self._running[push.session] = _Running(PushDelivery(push=push))
         _log.info("push begun", session=push.session, channel=push.channel)
         if self._started:
             self._serve(push.session)
@@ -246,10 +256,10 @@ class Pushing:
             push = running.delivery.push
             step = next_step(running.delivery, self._time.now_ms(), longest_wait_ms=LONGEST_WAIT_MS)
             if not self._rights.allows(push.identity, "subscribe", push.channel):
-                step = End("its subscriber may no longer read the channel")
+                step = EndPush("its subscriber may no longer read the channel")
             elif push.take and not self._rights.allows(push.identity, "take", push.channel):
-                step = End("its subscriber may no longer take from the channel")
-            if isinstance(step, End):
+                step = EndPush("its subscriber may no longer take from the channel")
+            if isinstance(step, EndPush):
                 await self.cancel(push.session, step.why)
                 return
             try:
@@ -257,23 +267,23 @@ class Pushing:
             except Exception as error:  # a fault here must not end what others rely on
                 why = error.message if isinstance(error, RapportError) else repr(error)
                 _log.warning("push delayed", session=push.session, why=why)
-                self._note_failure(running, Failed("unreachable", why))
+                self._note_failure(running, PushFailure("unreachable", why))
 
-    async def _carry_out(self, running: _Running, step: Step) -> None:
-        if isinstance(step, Pause):
+    async def _carry_out(self, running: _Running, step: PushStep) -> None:
+        if isinstance(step, PausePush):
             running.wake.clear()
             await first_of(self._clock.sleep(step.wait_ms), running.wake.wait())
-        elif isinstance(step, Look):
+        elif isinstance(step, AwaitMessages):
             batch = await self._ask(running, seen=True, wait_ms=step.wait_ms)
-            await self._change(running, partial(after_look, batch=batch))
-        elif isinstance(step, Send):
+            await self._change(running, partial(after_waiting, batch=batch))
+        elif isinstance(step, SendMessages):
             async with self._doubtful if running.delivery.failures else self._good:
                 await self._send(running)
 
     async def _send(self, running: _Running) -> None:
         batch = await self._ask(running)
         if not batch.events and not batch.gaps:
-            await self._change(running, partial(after_nothing, batch=batch))
+            await self._change(running, partial(after_empty, batch=batch))
             return
         push = running.delivery.push
         failure = await self._sender().send(push.address, push.form, push.channel, batch)
@@ -283,7 +293,7 @@ class Pushing:
             await self.cancel(push.session, failure.why)
         else:
             self._note_failure(running, failure)
-            if is_hopeless(running.delivery):
+            if is_refused_for_good(running.delivery):
                 await self._set_aside(running, batch, failure.why)
 
     async def _settle(self, running: _Running, batch: Batch) -> None:
@@ -296,7 +306,7 @@ class Pushing:
         error = InvalidInput(why, code="push.refused")
         for stored in batch.events:
             reader = f"push.{push.session}"
-            await bury(self._channels, push.channel, reader, stored, error, refusals)
+            await append_dead_letter(self._channels, push.channel, reader, stored, error, refusals)
         await self._settle(running, batch)
 
     async def _ask(
@@ -312,11 +322,13 @@ class Pushing:
         )
         return await self._channels.source.request(push.channel, request, identity=push.identity)
 
-    def _note_failure(self, running: _Running, failed: Failed) -> None:
+    def _note_failure(self, running: _Running, failed: PushFailure) -> None:
         chance, now_ms = self._chance.uniform(0, 1), self._time.now_ms()
         running.delivery = after_failure(running.delivery, failed, now_ms, chance=chance)
 
-    async def _change(self, running: _Running, change: Callable[[Delivery], Delivery]) -> None:
+    async def _change(
+        self, running: _Running, change: Callable[[PushDelivery], PushDelivery]
+    ) -> None:
         """Applies a change to what is known now and makes it durable before anything follows."""
         async with running.saving:
             changed = change(running.delivery)

@@ -9,8 +9,8 @@ from functools import partial
 
 from rapport.channel.access.rights import Rights
 from rapport.channel.channel import Channels
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.query.own_terms import Views
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.query.query_kinds import InterpretationViews
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.mediation.changing.updating import Updating
@@ -70,7 +70,7 @@ def serve_own_terms(channels: LoggedChannels, outgoing: Outgoing) -> None:
 
     outgoing.hides = channels.may_hide
     channels.source.present = present
-    channels.source.views = Views()
+    channels.source.views = InterpretationViews()
     channels.source.views.use(outgoing.query_view)
 
 

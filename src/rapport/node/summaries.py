@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rapport.channel.channel import Channels
-from rapport.channel.reserved import SUMMARIES
+from rapport.channel.validation import SUMMARIES
 from rapport.core.errors import RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock

@@ -11,18 +11,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rapport.channel.access.admission import Admission, load_access, open_admission
-from rapport.channel.access.keys import open_keys, open_node_key
-from rapport.channel.access.signatures import SignatureCheck
-from rapport.channel.access.signing import OwnSigner
-from rapport.channel.backends.choosing import open_channels
-from rapport.channel.channel import Appended
-from rapport.channel.dead.letters import bury
-from rapport.channel.declared import ChannelsDeclared, channels_from_site
-from rapport.channel.federation.declare import Link, links_from_site
-from rapport.channel.federation.identity import node_identity
-from rapport.channel.federation.intake import Append, Receiver
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.mqtt.declare import bridges_from_site
+from rapport.channel.access.signatures import OwnSigner, SignatureCheck, open_keys, open_node_key
+from rapport.channel.backends.stores import open_channels
+from rapport.channel.channel import AppendResult
+from rapport.channel.config import ChannelsConfig, channels_from_site
+from rapport.channel.dead_letters import append_dead_letter
+from rapport.channel.federation import Append, Link, LinkReceiver, links_from_site, node_identity
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
@@ -279,7 +275,7 @@ def _ensemble(
     )
 
 
-def _channels(site: Site) -> ChannelsDeclared:
+def _channels(site: Site) -> ChannelsConfig:
     declared, problems = channels_from_site(site.file)
     if any(problem.severity == "error" for problem in problems):
         raise SiteError(problems)
@@ -316,7 +312,7 @@ def _links(site: Site, channels: LoggedChannels, clock: Clock, append: Append) -
         clock=clock,
         chance=chance,
         channels=channels,
-        receiver=Receiver(own, channels, append, partial(_bury_refused, channels)),
+        receiver=LinkReceiver(own, channels, append, partial(_bury_refused, channels)),
     )
 
     def shown(link: Link) -> str:
@@ -328,7 +324,9 @@ def _links(site: Site, channels: LoggedChannels, clock: Clock, append: Append) -
 async def _bury_refused(
     channels: LoggedChannels, channel: str, sender: str, event: Event, error: InvalidInput
 ) -> None:
-    await bury(channels, channel, f"link:{sender}", StoredEvent(0, 0, event), error, attempts=1)
+    await append_dead_letter(
+        channels, channel, f"link:{sender}", StoredEvent(0, 0, event), error, attempts=1
+    )
 
 
 def _bridges(
@@ -382,7 +380,7 @@ def _signatures(
 
 async def _append_action(
     node: Node, signer: OwnSigner | None, name: str, events: Sequence[Event]
-) -> Appended:
+) -> AppendResult:
     """What an action appends: made by the node, whatever channel it goes to."""
     return await node.append(name, events if signer is None else await signer.sign_all(events))
 

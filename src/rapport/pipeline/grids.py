@@ -18,8 +18,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rapport.channel.export.files import replaced_file
-from rapport.channel.export.manifest import FORMAT, check_format
+from rapport.channel.export.lake_export import FORMAT, check_format
+from rapport.channel.export.parquet_files import replaced_file
 from rapport.core.errors import Corrupt
 from rapport.core.ids import content_id
 from rapport.pipeline.lake.places import GOLD, MANIFEST, SIDECAR, grid_folder, point_name

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rapport.channel.channel import Channel, Channels
-from rapport.channel.finding.by_time import oldest
+from rapport.channel.event_lookup import oldest
 from rapport.core.errors import SiteError
 from rapport.tables.loaded_table import LoadedTable
 from rapport.tables.row_history import (

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rapport.channel.export.files import replaced_file
+from rapport.channel.export.parquet_files import replaced_file
 from rapport.core.errors import Conflict, InvalidInput, StoreUnavailable
 from rapport.scenarios.year_site import (
     ALONE,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rapport.channel.channel import Channels
-from rapport.channel.finding.by_time import position_before
+from rapport.channel.event_lookup import position_before
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.times import format_time

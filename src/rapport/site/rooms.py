@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from rapport.channel.access.admission import check_access as check_access_table
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.declared import channels_from_site
-from rapport.channel.federation.declare import links_from_site
-from rapport.channel.intercept.kinds import Mediate, Workshop
-from rapport.channel.intercept.site import check_interceptors as check_site_interceptors
-from rapport.channel.mqtt.declare import bridges_from_site
+from rapport.channel.backends.local import open_memory
+from rapport.channel.config import channels_from_site
+from rapport.channel.federation import links_from_site
+from rapport.channel.interceptors.builtin import InterceptorContext, Mediate
+from rapport.channel.interceptors.builtin import check_interceptors as check_site_interceptors
+from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.communication.actions import same_phrase
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.contents.rules import ContentRules
@@ -108,7 +108,7 @@ def check_interceptors(parts: SiteParts) -> list[Problem]:
     if has_errors(problems):
         return []  # told by check_channels
     clock = SystemClock()
-    workshop = Workshop(
+    workshop = InterceptorContext(
         channels=open_memory(clock),
         clock=clock,
         addresses=declared.push_to,

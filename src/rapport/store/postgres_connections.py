@@ -38,8 +38,8 @@ _NAME = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}\Z")
 # the byte. An event whose JSON PostgreSQL does not accept has only its packed form. A block that
 # does not hold events is one row at its last position, with `source` NULL and its bytes in
 # `packed`. `events_undecided` finds the rows whose payload PostgreSQL cannot evaluate.
-# Conditions use the two functions (channel/query/to_sql.py). Here `data` is known to be JSON, so
-# they are plain SQL that the planner can inline.
+# Conditions use the two functions (channel/query/postgres_sql.py). Here `data` is known to be JSON,
+# so they are plain SQL that the planner can inline.
 _TABLES = """
 CREATE TABLE logs (
   number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -13,8 +13,8 @@ from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 
 from rapport import __version__
-from rapport.channel.access.rates import FailedAttempts
-from rapport.channel.mqtt.declare import bridges_from_site
+from rapport.channel.access.admission import FailedAttempts
+from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.core.errors import RapportError
 from rapport.node.node import Node
 from rapport.web.api import (

@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
-from rapport.channel.access.admission import OPEN_TO_ALL, Admission
-from rapport.channel.access.rates import FailedAttempts
+from rapport.channel.access.admission import OPEN_TO_ALL, Admission, FailedAttempts
 from rapport.channel.access.rights import LOCAL, NOBODY
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated
 from rapport.core.urls import is_loopback

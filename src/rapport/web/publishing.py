@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
-from rapport.channel.channel import Appended
-from rapport.channel.reserved import is_reserved
-from rapport.channel.sequences.numbers import counted_in
+from rapport.channel.channel import AppendResult
+from rapport.channel.log.sequences import counted_in
+from rapport.channel.validation import is_reserved
 from rapport.core.codec import (
     DATA_ENCODING,
     DATA_TYPE,
@@ -116,7 +116,7 @@ async def append_events(
     return _answer(await node.append(channel, events, identity=identity))
 
 
-def _answer(appended: Appended) -> bytes:
+def _answer(appended: AppendResult) -> bytes:
     return msgspec.json.encode({"positions": appended.positions, "duplicates": appended.duplicates})
 
 
@@ -151,7 +151,7 @@ def _idempotency_key(headers: Mapping[str, str]) -> str:
 
 
 async def _check_same_request(
-    node: Node, channel: str, events: Sequence[Event], appended: Appended
+    node: Node, channel: str, events: Sequence[Event], appended: AppendResult
 ) -> None:
     """Raises KeyReused when a known key stands for other readings than before."""
     for event, position in zip(events, appended.positions, strict=True):

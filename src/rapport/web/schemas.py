@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from rapport.channel.requesting.batch import LeasedDelivery, Request
-from rapport.channel.requesting.message_leases import Answers, Settled
+from rapport.channel.requests.leases import Answers, Settled
+from rapport.channel.requests.request import LeasedDelivery, Request
 from rapport.core.errors import Problem
 from rapport.core.event import MAX_NAME, Gap
 from rapport.mediation.changing.considering import Done

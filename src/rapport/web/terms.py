@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rapport.channel.following import Followed, Following
-from rapport.channel.requesting.own_terms import interpretation_of
+from rapport.channel.requests.request import interpretation_of
+from rapport.channel.requests.source import ChannelFollower, FollowedSet
 from rapport.core.event import StoredEvent
 from rapport.node.node import Node
 
@@ -16,7 +16,7 @@ INTERCEPTED = "(intercepted)"
 class Wording:
     """In whose words a subscription is served; nothing is done for who reads root."""
 
-    def __init__(self, node: Node, channel: str, identity: str, following: Following) -> None:
+    def __init__(self, node: Node, channel: str, identity: str, following: ChannelFollower) -> None:
         self._node, self._channel, self._identity = node, channel, identity
         self._following = following
         self.interpretation = interpretation_of(following.query)
@@ -37,7 +37,7 @@ class Wording:
             return INTERCEPTED if self._following.is_intercepted else ""
         return self._node.outgoing.speech(self.interpretation).stamp
 
-    async def said(self, followed: Followed) -> Sequence[StoredEvent]:
+    async def said(self, followed: FollowedSet) -> Sequence[StoredEvent]:
         """The events of a set as they are handed over; raises what `Outgoing.view` raises."""
         return await in_words(
             self._node,

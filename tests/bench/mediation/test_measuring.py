@@ -25,7 +25,7 @@ from benchmarks.mediation.ways import (
     Once,
     Way,
 )
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.model.generator import generate

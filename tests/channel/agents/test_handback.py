@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from rapport.channel.agents.listener import Listener
-from rapport.channel.agents.listener_settings import ListenerSettings
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.requesting.batch import LONGEST_HANDBACK_BYTES, Request
-from rapport.channel.requesting.tokens import Place
+from rapport.channel.agents.listener_state import ListenerSettings
+from rapport.channel.backends.local import open_memory
+from rapport.channel.requests.request import LONGEST_HANDBACK_BYTES, Request
+from rapport.channel.requests.tokens import TokenPlace
 from rapport.core.errors import InvalidInput
 from rapport.core.event import make_event
 from rapport.testing.judge.model_source import ModelSource
@@ -84,7 +84,7 @@ def test_a_handback_is_bounded_and_belongs_to_a_query(clock, wrong: Request) -> 
 
 
 def test_a_token_written_before_there_were_handbacks_is_still_read() -> None:
-    place = Place(
+    place = TokenPlace(
         channel="c",
         identity=b"i",
         session=b"s",
@@ -99,11 +99,11 @@ def test_a_token_written_before_there_were_handbacks_is_still_read() -> None:
     )
     # As it was written then: without the last field.
     then = msgspec.msgpack.encode(list(msgspec.structs.astuple(place))[: _fields_before()])
-    assert msgspec.msgpack.decode(then, type=Place) == place
+    assert msgspec.msgpack.decode(then, type=TokenPlace) == place
 
 
 def _fields_before() -> int:
-    return Place.__struct_fields__.index("handback")
+    return TokenPlace.__struct_fields__.index("handback")
 
 
 def test_a_listener_gives_it_with_each_event() -> None:

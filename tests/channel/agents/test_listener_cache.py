@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from rapport.channel.agents import listener_cache
-from rapport.channel.agents.listener_cache import Cache
+from rapport.channel.agents import listener_state
+from rapport.channel.agents.listener_state import ListenerCache
 from rapport.testing.judge.model_source import make_stored
 
 
-def make(acknowledged: int = 0, most_events: int = 10, most_bytes: int = 10**6) -> Cache:
-    return Cache(acknowledged, most_events=most_events, most_bytes=most_bytes)
+def make(acknowledged: int = 0, most_events: int = 10, most_bytes: int = 10**6) -> ListenerCache:
+    return ListenerCache(acknowledged, most_events=most_events, most_bytes=most_bytes)
 
 
-def put(cache: Cache, token: str, *positions: int) -> int:
+def put(cache: ListenerCache, token: str, *positions: int) -> int:
     return cache.put(token, [make_stored(one) for one in positions], "h")
 
 
@@ -80,7 +80,7 @@ def test_what_is_given_back_comes_next_unless_it_was_acknowledged():
 
 
 def test_who_never_acknowledges_loses_marks_but_no_event(monkeypatch):
-    monkeypatch.setattr(listener_cache, "_MOST_MARKS", 5)
+    monkeypatch.setattr(listener_state, "_MOST_MARKS", 5)
     cache = make(most_events=1_000)
     for position in range(1, 100):
         put(cache, f"t{position}", position)

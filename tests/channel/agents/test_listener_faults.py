@@ -12,13 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.agents import listener_fetcher, listener_place
+from rapport.channel.agents import listener_directory, listener_threads
+from rapport.channel.agents.connection import CallFailed, Reason
 from rapport.channel.agents.listener import Listener
-from rapport.channel.agents.listener_cache import ReceivedEvent
-from rapport.channel.agents.listener_settings import ListenerSettings
-from rapport.channel.agents.listener_state import Answer
-from rapport.channel.agents.window import Failed, Reason
-from rapport.channel.requesting.batch import Request
+from rapport.channel.agents.listener_state import ListenerSettings, ReceivedEvent, SourceAnswer
+from rapport.channel.requests.request import Request
 from rapport.core.errors import StoreUnavailable
 from rapport.testing.judge.model_source import ModelSource
 
@@ -26,7 +24,7 @@ EVENTS = 14
 QUICK = ListenerSettings(
     batch_events=3, most_events=6, first_pause_ms=1, longest_pause_ms=2, retry_pause_ms=1
 )
-LOST = Failed(Reason("node.unreachable", "no node answers"))
+LOST = CallFailed(Reason("node.unreachable", "no node answers"))
 
 
 class Killed(StoreUnavailable):
@@ -60,7 +58,7 @@ class World:
             self.changed.notify_all()
         raise Killed("dead")
 
-    def answer(self, _request: Request, truth: Callable[[], Answer]) -> Answer:
+    def answer(self, _request: Request, truth: Callable[[], SourceAnswer]) -> SourceAnswer:
         try:
             if self.step("send"):
                 return LOST
@@ -168,7 +166,7 @@ def make_listener(program: Program, **options) -> Listener:
 @pytest.fixture
 def saving(monkeypatch):
     """Steps around each write of the place."""
-    write = listener_place._write_place
+    write = listener_directory._write_position
     world: list[World] = []
 
     def write_in_steps(*given) -> None:
@@ -176,8 +174,8 @@ def saving(monkeypatch):
         write(*given)
         world[-1].step("after the place is kept")
 
-    monkeypatch.setattr(listener_place, "_write_place", write_in_steps)
-    monkeypatch.setattr(listener_fetcher, "_STUMBLE_MS", 1)
+    monkeypatch.setattr(listener_directory, "_write_position", write_in_steps)
+    monkeypatch.setattr(listener_threads, "_STUMBLE_MS", 1)
     return world
 
 

@@ -11,75 +11,76 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rapport.channel.agents.listener_cache import Cache
+from rapport.channel.agents.connection import CallBarred, CallFailed, Reason
+from rapport.channel.agents.courier import NothingToSend, PauseSending
 from rapport.channel.agents.listener_state import (
-    Ask,
-    Expired,
-    Full,
-    Got,
-    Listening,
-    StandsAt,
+    BatchReceived,
+    CacheFull,
+    LeaseEnded,
+    ListenerCache,
+    ListenerMachine,
+    RequestNow,
+    ResumePoint,
 )
-from rapport.channel.agents.window import Barred, Failed, Idle, Pause, Reason
-from rapport.channel.requesting.batch import Batch, Request
+from rapport.channel.requests.request import Batch, Request
 from rapport.testing.judge.model_source import ModelSource, make_stored
 
 WHY = Reason("a.code", "why")
 NOW = 1_000_000
-NOWHERE = StandsAt()
+NOWHERE = ResumePoint()
 
 
-def make(stands_at: StandsAt = NOWHERE, **more: Any) -> Listening:
+def make(resume_point: ResumePoint = NOWHERE, **more: Any) -> ListenerMachine:
     options = {"batch_events": 3, "wait_ms": 30_000, "first_pause_ms": 100} | more
     events = options.pop("most_events", 6)
-    cache = Cache(stands_at.position, most_events=events, most_bytes=10**6)
-    return Listening(cache, stands_at, **options)
+    cache = ListenerCache(resume_point.position, most_events=events, most_bytes=10**6)
+    return ListenerMachine(cache, resume_point, **options)
 
 
-def batch(token: str, *positions: int, follows: str | None = None, **more: Any) -> Got:
+def batch(token: str, *positions: int, follows: str | None = None, **more: Any) -> BatchReceived:
     events = tuple(make_stored(one) for one in positions)
     given = {"lease_minutes": 10} | more
-    return Got(Batch(events=events, current_token=token, next_token=follows, **given))
+    return BatchReceived(Batch(events=events, current_token=token, next_token=follows, **given))
 
 
-def ask(state: Listening, now_ms: int = NOW) -> int:
+def ask(state: ListenerMachine, now_ms: int = NOW) -> int:
     step = state.next_step(now_ms)
-    assert isinstance(step, Ask), step
+    assert isinstance(step, RequestNow), step
     return state.begin(step, now_ms)
 
 
-def answer(state: Listening, what: Any, now_ms: int = NOW, chance: float = 1.0) -> None:
+def answer(state: ListenerMachine, what: Any, now_ms: int = NOW, chance: float = 1.0) -> None:
     state.answered(ask(state, now_ms), what, now_ms, chance)
 
 
 def test_goes_on_with_the_next_token_and_asks_the_same_again_when_there_is_none():
     state = make()
-    assert state.next_step(NOW) == Ask("", False, 0)
+    assert state.next_step(NOW) == RequestNow("", False, 0)
     answer(state, batch("a", 1, 2, follows="b"))
-    assert state.next_step(NOW) == Ask("b", False, 30_000)
+    assert state.next_step(NOW) == RequestNow("b", False, 30_000)
     answer(state, batch("b", 3))
-    assert state.next_step(NOW) == Ask("b", True, 30_000)
+    assert state.next_step(NOW) == RequestNow("b", True, 30_000)
     answer(state, batch("b", follows="c"))
-    assert state.next_step(NOW) == Ask("c", False, 30_000)
+    assert state.next_step(NOW) == RequestNow("c", False, 30_000)
     assert [one.position for one in state.cache.take(9)] == [1, 2, 3]
 
 
 def test_one_request_at_a_time_and_late_or_second_answers_change_nothing():
     state = make()
     first = ask(state)
-    assert state.next_step(NOW) == Idle()
-    state.answered(first, Failed(WHY), NOW, 0)
+    assert state.next_step(NOW) == NothingToSend()
+    state.answered(first, CallFailed(WHY), NOW, 0)
     state.resume()
     second = ask(state)
     state.answered(first, batch("x", 9), NOW, 0)
-    assert state.is_asking
+    assert state.is_pending
     state.answered(second, batch("a", 1, follows="b"), NOW, 0)
     state.answered(second, batch("a", 1, 2, follows="z"), NOW, 0)
     assert (state.token, len(state.cache)) == ("b", 1)
 
 
 def test_a_set_that_is_gone_is_told_and_passed():
-    state = make(StandsAt("a", False, 2))
+    state = make(ResumePoint("a", False, 2))
     answer(state, batch("a", gone=True, follows="b"))
     assert (state.gone, state.token, state.seen) == (1, "b", False)
     answer(state, batch("b", gone=True))
@@ -87,7 +88,7 @@ def test_a_set_that_is_gone_is_told_and_passed():
 
 
 def test_an_answer_with_another_set_is_a_failure():
-    state = make(StandsAt("a", False, 0))
+    state = make(ResumePoint("a", False, 0))
     answer(state, batch("other", 1, follows="b"))
     assert (len(state.cache), state.token) == (0, "a")
     assert state.trouble.code == "http.strange_answer"
@@ -97,42 +98,42 @@ def test_nothing_is_asked_without_room_but_the_lease_is_kept_alive():
     state = make(most_events=5)
     answer(state, batch("a", 1, 2, 3, follows="b"))
     half = NOW + 5 * 60_000
-    assert state.next_step(NOW) == Full(half)
-    renewal = Ask("b", seen=True, keeps_alive=True)
+    assert state.next_step(NOW) == CacheFull(half)
+    renewal = RequestNow("b", seen=True, keeps_alive=True)
     assert state.next_step(half) == renewal
     state.answered(state.begin(renewal, half), batch("b", follows="c"), half, 0)
     assert state.token == "b", "what follows a set that is not here is nothing to go on with"
-    assert state.next_step(half) == Full(half + 5 * 60_000)
+    assert state.next_step(half) == CacheFull(half + 5 * 60_000)
     state.cache.take(1)
-    assert state.next_step(half) == Ask("b", False, 30_000)
+    assert state.next_step(half) == RequestNow("b", False, 30_000)
 
 
 def test_the_local_lease_bounds_waiting_ends_once_and_is_renewed_where_it_stood():
     state = make(lease_until_ms=NOW + 1_000)
     answer(state, batch("a", 1, follows="b"))
-    assert state.next_step(NOW) == Ask("b", False, 1_000)
+    assert state.next_step(NOW) == RequestNow("b", False, 1_000)
     over = NOW + 1_000
     goodbye = state.next_step(over)
-    assert goodbye == Ask("b", ends=True)
-    state.answered(state.begin(goodbye, over), Failed(WHY), over, 0)
-    assert state.next_step(over + 1) == Idle()
+    assert goodbye == RequestNow("b", ends=True)
+    state.answered(state.begin(goodbye, over), CallFailed(WHY), over, 0)
+    assert state.next_step(over + 1) == NothingToSend()
     assert not state.is_leased(over)
     state.renew(None)
-    assert state.next_step(over + 2) == Ask("b", False, 30_000)
+    assert state.next_step(over + 2) == RequestNow("b", False, 30_000)
 
 
 def test_failures_pause_longer_each_time_and_a_stop_lasts_until_somebody_resumes():
     state = make(longest_pause_ms=250)
     for expected in (100, 200, 250, 250):
-        answer(state, Failed(WHY))
-        assert state.next_step(NOW) == Pause(NOW + expected)
+        answer(state, CallFailed(WHY))
+        assert state.next_step(NOW) == PauseSending(NOW + expected)
         state.resume_at_ms = None
-    answer(state, Failed(WHY, retry_after_ms=7_000))
-    assert state.next_step(NOW) == Pause(NOW + 7_000)
+    answer(state, CallFailed(WHY, retry_after_ms=7_000))
+    assert state.next_step(NOW) == PauseSending(NOW + 7_000)
     assert state.trouble == WHY
     state.resume()
-    answer(state, Barred(WHY))
-    assert state.next_step(NOW + 10**9) == Idle()
+    answer(state, CallBarred(WHY))
+    assert state.next_step(NOW + 10**9) == NothingToSend()
     state.resume()
     answer(state, batch("a", follows="b"))
     assert state.trouble is None
@@ -142,19 +143,19 @@ def test_a_source_that_never_waits_is_not_asked_in_a_circle():
     state = make()
     answer(state, batch("a"))
     answer(state, batch("a"))
-    assert state.next_step(NOW) == Pause(NOW + 100)
+    assert state.next_step(NOW) == PauseSending(NOW + 100)
     answer(state, batch("a"), NOW + 100)
-    assert state.next_step(NOW + 100) == Pause(NOW + 300)
+    assert state.next_step(NOW + 100) == PauseSending(NOW + 300)
     later = NOW + 300
     number = ask(state, later)
     state.answered(number, batch("a"), later + 30_000, 1.0)
-    assert isinstance(state.next_step(later + 30_000), Ask)
+    assert isinstance(state.next_step(later + 30_000), RequestNow)
 
 
 def test_a_session_that_ran_out_is_begun_again_behind_what_was_received():
-    state = make(StandsAt("a", True, 4))
-    answer(state, Expired(WHY))
-    assert state.next_step(NOW) == Ask("", False, 0)
+    state = make(ResumePoint("a", True, 4))
+    answer(state, LeaseEnded(WHY))
+    assert state.next_step(NOW) == RequestNow("", False, 0)
     answer(state, batch("n", 1, 2, 3, 4, 5, follows="m"))
     assert [one.position for one in state.cache.take(9)] == [5]
     assert state.begun_again == 1
@@ -164,22 +165,22 @@ def test_what_was_handed_over_and_not_acknowledged_does_not_come_again_with_a_ne
     state = make()
     answer(state, batch("a", 1, 2, follows="b"))
     assert len(state.cache.take(1)) == 1
-    answer(state, Expired(WHY))
+    answer(state, LeaseEnded(WHY))
     answer(state, batch("n", 1, 2, 3, follows="m"))
     assert [one.position for one in state.cache.take(9)] == [2, 3]
 
 
 def test_the_place_names_everything_that_is_not_acknowledged():
     state = make()
-    assert state.stands_at() == StandsAt()
+    assert state.resume_point() == ResumePoint()
     answer(state, batch("a", 1, 2, follows="b"))
     answer(state, batch("b", 3, follows="c"))
     state.cache.take(3)
-    assert state.stands_at() == StandsAt("a", False, 0)
+    assert state.resume_point() == ResumePoint("a", False, 0)
     state.cache.acknowledge(2)
-    assert state.stands_at() == StandsAt("b", False, 2)
+    assert state.resume_point() == ResumePoint("b", False, 2)
     state.cache.acknowledge(3)
-    assert state.stands_at() == StandsAt("c", False, 3)
+    assert state.resume_point() == ResumePoint("c", False, 3)
 
 
 class Interleavings(RuleBasedStateMachine):
@@ -193,12 +194,12 @@ class Interleavings(RuleBasedStateMachine):
     def start(self, keeps_positions: bool) -> None:
         self.keeps_positions = keeps_positions
         self.source = ModelSource()
-        self.saved = StandsAt()
+        self.saved = ResumePoint()
         self.effect: list[int] = []
         self.in_process: list[int] = []
         self.now = NOW
         self.old_answers: list[tuple[int, Any]] = []
-        self.under_way: tuple[int, Ask] | None = None
+        self.under_way: tuple[int, RequestNow] | None = None
         self.open_listener()
 
     def open_listener(self) -> None:
@@ -208,7 +209,7 @@ class Interleavings(RuleBasedStateMachine):
         if self.keeps_positions and self.effect:
             self.state.cache.acknowledge(self.effect[-1])
 
-    def request_of(self, step: Ask) -> Request:
+    def request_of(self, step: RequestNow) -> Request:
         if not step.token:
             return Request(query={}, max_messages=2)
         return Request(
@@ -230,7 +231,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule()
     def send(self) -> None:
         step = self.state.next_step(self.now)
-        if isinstance(step, Ask):
+        if isinstance(step, RequestNow):
             self.under_way = (self.state.begin(step, self.now), step)
 
     @precondition(lambda self: self.under_way is not None)
@@ -238,9 +239,9 @@ class Interleavings(RuleBasedStateMachine):
     def answer(self, how: str) -> None:
         number, step = self.under_way
         self.under_way = None
-        truth = Failed(WHY) if how == "lost" else self.source.answer(self.request_of(step))
+        truth = CallFailed(WHY) if how == "lost" else self.source.answer(self.request_of(step))
         self.old_answers.append((number, truth))
-        told = Failed(WHY) if how in ("lost on the way back", "much later") else truth
+        told = CallFailed(WHY) if how in ("lost on the way back", "much later") else truth
         for _ in range(2 if how == "twice" else 1):
             self.state.answered(number, told, self.now, 0.5)
 
@@ -283,7 +284,7 @@ class Interleavings(RuleBasedStateMachine):
         if acknowledged:
             self.state.cache.acknowledge(done[-1])
             if saved:
-                self.saved = self.state.stands_at()
+                self.saved = self.state.resume_point()
                 return
         self.open_listener()
 
@@ -294,7 +295,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule()
     def session_ends(self) -> None:
         if self.state.token:
-            self.source.say_goodbye(self.state.token)
+            self.source.end_session(self.state.token)
 
     @rule()
     def cancel_and_renew(self) -> None:

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.agents.identity import IDENTITY_NAME, read_identity
-from rapport.channel.agents.outbox import Outbox
-from rapport.channel.agents.outbox_reading import (
+from rapport.channel.agents.connection import Reason
+from rapport.channel.agents.outbox import (
+    IDENTITY_NAME,
     PROGRESS,
     REJECTED,
+    Outbox,
     RejectedEvent,
     inspect_outbox,
+    read_identity,
 )
-from rapport.channel.agents.window import Reason
 from rapport.core.errors import Corrupt, StoreUnavailable, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.channel.agents.outbox import Outbox
-from rapport.channel.agents.outbox_forgetting import forget_rejected
-from rapport.channel.agents.outbox_reading import RejectedEvent, inspect_outbox
-from rapport.channel.agents.window import Reason
+from rapport.channel.agents.connection import Reason
+from rapport.channel.agents.outbox import Outbox, RejectedEvent, forget_rejected, inspect_outbox
 from rapport.cli.main import run
 from rapport.core.errors import StoreUnavailable, UnknownName
 from rapport.core.event import Event

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.push.addresses import check_address, is_entry
+from rapport.channel.push import check_address, is_entry
 from rapport.core.errors import InvalidInput, NotAllowed
 
 ALLOWED = (

@@ -8,30 +8,33 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.push.delivery import (
+from rapport.channel.push import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
-    Delivery,
-    End,
-    Failed,
-    Look,
-    Pause,
-    Send,
+    AwaitMessages,
+    EndPush,
+    PausePush,
+    PushDelivery,
+    PushFailure,
+    PushSubscription,
+    SendMessages,
+    after_empty,
     after_failure,
-    after_look,
-    after_nothing,
     after_sent,
-    is_hopeless,
+    after_waiting,
+    forget_push,
+    is_refused_for_good,
     lease_minutes_left,
+    load_pushes,
     next_step,
     renewed,
+    save_push,
 )
-from rapport.channel.push.records import Push, forget_push, load_pushes, save_push
-from rapport.channel.requesting.batch import Batch
+from rapport.channel.requests.request import Batch
 from rapport.core.event import Event, StoredEvent
 from rapport.store.memory import MemoryRecordStore
 
-PUSH = Push(
+PUSH = PushSubscription(
     session="s",
     channel="c",
     identity="me",
@@ -41,7 +44,7 @@ PUSH = Push(
     sent=False,
     until_ms=10_000_000,
 )
-DOWN, REFUSED = Failed("unreachable", "down"), Failed("refused", "HTTP 400")
+DOWN, REFUSED = PushFailure("unreachable", "down"), PushFailure("refused", "HTTP 400")
 
 
 def stored(number: int) -> StoredEvent:
@@ -78,28 +81,28 @@ def test_every_message_arrives_in_order_and_repeats_carry_the_same_token(
     moves: list[str], most: int
 ) -> None:
     source, now, kept = Source(most), 0, PUSH
-    delivery = Delivery(push=PUSH)
+    delivery = PushDelivery(push=PUSH)
     received: list[tuple[str, tuple[int, ...]]] = []
     for move in [*moves, *["deliver"] * 200]:
         if move == "append":
             source.last += 1
             continue
         if move == "crash":
-            delivery = Delivery(push=kept)
+            delivery = PushDelivery(push=kept)
             continue
         if move == "renew":
             delivery = renewed(delivery, until_ms=now + 10**9, address="http://b", form="soap")
             kept = delivery.push
             continue
         step = next_step(delivery, now, longest_wait_ms=1_000)
-        if isinstance(step, Pause):
+        if isinstance(step, PausePush):
             now += step.wait_ms
-        elif isinstance(step, Look):
-            delivery = after_look(delivery, source.ask(step.token, seen=True))
-        elif isinstance(step, Send):
+        elif isinstance(step, AwaitMessages):
+            delivery = after_waiting(delivery, source.ask(step.token, seen=True))
+        elif isinstance(step, SendMessages):
             batch = source.ask(step.token, seen=False)
             if not batch.events:
-                delivery = after_nothing(delivery, batch)
+                delivery = after_empty(delivery, batch)
             elif move in ("down", "refuse"):
                 failed = DOWN if move == "down" else REFUSED
                 delivery = after_failure(delivery, failed, now, chance=0.5)
@@ -122,11 +125,11 @@ def test_every_message_arrives_in_order_and_repeats_carry_the_same_token(
 
 
 def test_pauses_grow_and_stay_bounded() -> None:
-    delivery, pauses = Delivery(push=PUSH), []
+    delivery, pauses = PushDelivery(push=PUSH), []
     for _ in range(12):
         delivery = after_failure(delivery, DOWN, 0, chance=0.0)
         step = next_step(delivery, 0, longest_wait_ms=1)
-        assert isinstance(step, Pause)
+        assert isinstance(step, PausePush)
         pauses.append(step.wait_ms)
     assert pauses[0] == FIRST_PAUSE_MS // 2
     assert pauses == sorted(pauses)
@@ -134,23 +137,23 @@ def test_pauses_grow_and_stay_bounded() -> None:
 
 
 def test_a_batch_that_is_refused_again_and_again_is_hopeless_a_dead_receiver_never_is() -> None:
-    refused = down = Delivery(push=PUSH)
+    refused = down = PushDelivery(push=PUSH)
     for _ in range(5):
-        assert not is_hopeless(refused)
+        assert not is_refused_for_good(refused)
         refused = after_failure(refused, REFUSED, 0, chance=0.0)
         down = after_failure(down, DOWN, 0, chance=0.0)
-    assert is_hopeless(refused)
-    assert not is_hopeless(down)
-    assert not is_hopeless(after_failure(refused, DOWN, 0, chance=0.0))
+    assert is_refused_for_good(refused)
+    assert not is_refused_for_good(down)
+    assert not is_refused_for_good(after_failure(refused, DOWN, 0, chance=0.0))
 
 
 def test_the_lease_ends_it_and_renewing_wakes_it() -> None:
-    delivery = Delivery(push=msgspec.structs.replace(PUSH, until_ms=1_000))
-    assert next_step(delivery, 1_000, longest_wait_ms=1) == End("its lease ran out")
+    delivery = PushDelivery(push=msgspec.structs.replace(PUSH, until_ms=1_000))
+    assert next_step(delivery, 1_000, longest_wait_ms=1) == EndPush("its lease ran out")
     paused = after_failure(delivery, DOWN, 990, chance=0.9)
-    assert next_step(paused, 990, longest_wait_ms=1) == Pause(10)
+    assert next_step(paused, 990, longest_wait_ms=1) == PausePush(10)
     again = renewed(paused, until_ms=99_000, address="http://b", form="soap")
-    assert next_step(again, 1_000, longest_wait_ms=1) == Send("t0")
+    assert next_step(again, 1_000, longest_wait_ms=1) == SendMessages("t0")
     assert (again.push.address, again.push.form) == ("http://b", "soap")
 
 

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.channel.declared import channels_from_site
-from rapport.channel.push.signing import (
-    FRESH_MS,
-    SENT_AT,
-    SIGNATURE,
-    is_signed,
-    signature,
-    signed_headers,
-)
+from rapport.channel.config import channels_from_site
+from rapport.channel.push import FRESH_MS, SENT_AT, SIGNATURE, is_signed, signature, signed_headers
 from rapport.kernel.toml import TomlFile
 
 BODY, NOW = b'{"events":[]}', 1_790_000_000_000

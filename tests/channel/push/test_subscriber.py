@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.push.subscriber import Sink, find_sink, is_document
+from rapport.channel.push import SubscriberSink, find_sink, is_document
 from rapport.core.errors import InvalidInput
 from rapport.web.soap.documents import wsdl
 
@@ -26,19 +26,23 @@ def port(location: str, *, binding: str = "x:B", prefix: str = "s") -> str:
 
 
 def test_our_own_wsdl_names_its_sink() -> None:
-    assert find_sink(wsdl("http://a/soap/channels/c")) == Sink("http://a/soap/channels/c", "soap")
+    assert find_sink(wsdl("http://a/soap/channels/c")) == SubscriberSink(
+        "http://a/soap/channels/c", "soap"
+    )
 
 
 def test_the_port_with_the_operation_is_chosen() -> None:
     other = '<w:binding name="O"><w:operation name="requestMessages"/></w:binding>'
     found = find_sink(document(other, SINK, port("http://o", binding="x:O"), port("http://b")))
-    assert found == Sink("http://b", "soap")
+    assert found == SubscriberSink("http://b", "soap")
 
 
 def test_a_port_of_soap_12_serves_when_there_is_no_other() -> None:
     both = document(SINK, port("http://new", prefix="t"), port("http://old"))
-    assert find_sink(both) == Sink("http://old", "soap")
-    assert find_sink(document(SINK, port("http://n", prefix="t"))) == Sink("http://n", "soap12")
+    assert find_sink(both) == SubscriberSink("http://old", "soap")
+    assert find_sink(document(SINK, port("http://n", prefix="t"))) == SubscriberSink(
+        "http://n", "soap12"
+    )
 
 
 def test_a_single_port_serves_when_its_binding_is_imported() -> None:

@@ -10,12 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.query.bounds import position_bounds
 from rapport.channel.query.compiler import compile_condition
-from rapport.channel.query.faults import QueryError
-from rapport.channel.query.parser import parse_condition
-from rapport.channel.query.printer import print_condition
-from rapport.channel.query.tree import Not
+from rapport.channel.query.parser import QueryError, parse_condition
+from rapport.channel.query.tree import Not, position_bounds, print_condition
 from rapport.channel.query.values import like_test, mixed_characters
 from rapport.core.event import Event, StoredEvent
 from rapport.testing.judge.conditions import CONDITIONS, row_of, stored_events, truth

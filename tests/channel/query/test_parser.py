@@ -9,12 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.query.compiler import compile_condition
-from rapport.channel.query.cursor import MAX_DEPTH
-from rapport.channel.query.faults import QueryError
-from rapport.channel.query.parser import parse_condition
-from rapport.channel.query.printer import print_condition
-from rapport.channel.query.tokens import KEYWORDS
-from rapport.channel.query.tree import EVERYTHING, FIELDS
+from rapport.channel.query.parser import MAX_DEPTH, QueryError, parse_condition
+from rapport.channel.query.tree import EVERYTHING, FIELDS, KEYWORDS, print_condition
 from rapport.core.event import Event, StoredEvent
 
 

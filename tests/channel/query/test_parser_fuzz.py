@@ -9,11 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.query.compiler import compile_condition
-from rapport.channel.query.faults import QueryError
-from rapport.channel.query.kinds import make_query
-from rapport.channel.query.parser import parse_condition
-from rapport.channel.query.printer import print_condition
-from rapport.channel.query.to_sql import to_sql
+from rapport.channel.query.parser import QueryError, parse_condition
+from rapport.channel.query.postgres_sql import to_sql
+from rapport.channel.query.query_kinds import make_query
+from rapport.channel.query.tree import print_condition
 from rapport.core.event import Event, StoredEvent
 from rapport.testing.judge.conditions import CONDITIONS
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.query.kinds import make_query
-from rapport.channel.requesting.batch import Batch, Request
+from rapport.channel.query.query_kinds import make_query
+from rapport.channel.requests.request import Batch, Request
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = (ROOT / "docs" / "reference" / "queries.md").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ def test_the_templates_parse(text: str) -> None:
 def test_every_error_code_is_listed_and_no_other() -> None:
     sources = [
         source
-        for room in ("query", "requesting", "finding", "agents")
+        for room in ("query", "requests", "agents")
         for source in (ROOT / "src/rapport/channel" / room).rglob("*.py")
     ]
     used = {code for source in sources for code in CODE.findall(source.read_text())}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 
 from rapport.channel.query.compiler import compile_condition
-from rapport.channel.query.kinds import make_query
+from rapport.channel.query.query_kinds import make_query
 from rapport.channel.query.tree import Not
-from rapport.channel.query.xml_values import as_number, is_xml, xml_steps
+from rapport.channel.query.values import as_number, is_xml, xml_steps
 from rapport.core.event import Event, StoredEvent
 from rapport.testing.judge.conditions import CONDITIONS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.declared import channels_from_site
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.config import channels_from_site
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.toml import TomlFile

@@ -8,10 +8,9 @@ import asyncio
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.requesting.batch import Request
+from rapport.channel.backends.local import open_embedded, open_memory
+from rapport.channel.config import ChannelRules, ChannelsConfig
+from rapport.channel.requests.request import Request
 from rapport.channel.retention.ttl import batch_ttl, ttl_of
 from rapport.core.event import Event, StoredEvent
 
@@ -27,7 +26,7 @@ def open_channels(request, tmp_path, clock):
     def open_them(**chosen):
         kind = request.param
         channels = open_memory(clock) if kind == "memory" else open_embedded(tmp_path, clock)
-        channels.use_rules(ChannelsDeclared(common=ChannelRules(**chosen)))
+        channels.use_rules(ChannelsConfig(common=ChannelRules(**chosen)))
         return channels
 
     return open_them

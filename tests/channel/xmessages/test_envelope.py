@@ -2,8 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.channel.xmessages.envelope import read_call, write_envelope, write_fault
-from rapport.channel.xmessages.names import SOAP_11, SOAP_12, XMESSAGES
+from rapport.channel.xmessages.envelope import (
+    SOAP_11,
+    SOAP_12,
+    XMESSAGES,
+    read_call,
+    write_envelope,
+    write_fault,
+)
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.xml import parse_xml
 

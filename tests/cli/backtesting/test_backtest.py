@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.cli.backtesting import progress as backtest_progress
 from rapport.cli.backtesting.run import Asked, prepare
 from rapport.cli.backtesting.text import Shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.channel.agents.window import Reason
+from rapport.channel.agents.connection import Reason
 from rapport.cli.channels.listen import _tell
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec import convert
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.cli.local import read_channels
 from rapport.cli.main import run
 from rapport.core.detection import DETECTED, Detection
@@ -120,7 +120,7 @@ async def let_go(log: Path, names: list[str]) -> None:
         await channels.channel(name).append(
             [make_event(source="later", id="last", type="other", time=0)]
         )
-        channels.channel(name).let_go(last + 1)
+        channels.channel(name).trim(last + 1)
     await channels.close()
 
 

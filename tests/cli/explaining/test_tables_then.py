@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.export.channels import export_channels
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.export.lake_export import export_channels
 from rapport.cli.main import run
 from rapport.kernel.clock import ManualClock
 from support.varied.changing_tables import NOW, Life, living, make_place, people, seen

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.cli.local import data_directory
 from rapport.cli.main import run
 from rapport.core.event import make_event

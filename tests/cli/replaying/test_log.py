@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.channel import Channels
 from rapport.cli.main import run
 from rapport.core.errors import InvalidInput

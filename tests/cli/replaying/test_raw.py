@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.cli.main import run
 from rapport.core.errors import Problem, SiteError, Unsupported
 from rapport.core.event import Event

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.communication.adapters.base import Delivery, Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
 from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings

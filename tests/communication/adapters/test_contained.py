@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters import contained
 from rapport.communication.adapters.contained import Contained, end_contained
 from rapport.communication.adapters.incoming.inputs import Inputs

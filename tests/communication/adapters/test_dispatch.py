@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
 from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import communication_from_site
 from rapport.communication.history.ledger import Ledger

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.adapters.files import ftp
 from rapport.communication.adapters.files.ftp import FtpAdapter, FtpInput

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.incoming.input_base import AdapterState
 from rapport.communication.adapters.incoming.inputs import Inputs
 from rapport.communication.adapters.mail import imap

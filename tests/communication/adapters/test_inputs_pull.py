@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.incoming.input_base import messages_of
 from rapport.communication.adapters.incoming.inputs import Inputs
 from rapport.communication.adapters.incoming.pull_schedule import PullPlan, PullSchedule

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.dead.office import DeadLetterOffice, Wanted
+from rapport.channel.backends.local import open_memory
+from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
 from rapport.communication.adapters.incoming.inputs import Inputs
 from rapport.communication.adapters.unusable import Unusable, bury_unusable, not_accepted
 from rapport.core.errors import Conflict, InvalidInput, Unavailable, Unsupported
@@ -215,27 +215,28 @@ def test_dead_letters_of_an_input_go_through_it_again_once():
             await bury(not_accepted(message, "message.bad_content: /x is missing"))
         await bury(Unusable(id="u1", code="mail.unreadable", reason="no mail", text="..."))
         await place.inputs.add_push(Bell(), name="door", trusted=lambda _message: True)
-        office = DeadLetterOffice(place.channels, place.clock)
-        letters = await office.letters(Wanted(reader="input.door"))
+        office = DeadLetterAdmin(place.channels, place.clock)
+        letters = await office.letters(LetterFilter(reader="input.door"))
         assert [letter.state for letter in letters] == ["open"] * 3
         shown = str([await office.show(letter.id) for letter in letters])
         assert "secret" not in shown
         with pytest.raises(Unsupported):
-            await office.replay(Wanted(ids=(letters[0].id,)), republish=True)
+            await office.replay(LetterFilter(ids=(letters[0].id,)), republish=True)
 
         async def states():
             return [
-                one.state for one in await office.letters(Wanted(reader="input.door", state=""))
+                one.state
+                for one in await office.letters(LetterFilter(reader="input.door", state=""))
             ]
 
-        await until_taken(place, office, Wanted(reader="input.door"))
+        await until_taken(place, office, LetterFilter(reader="input.door"))
         assert place.arrived == [("door", "h1", True), ("door", "h2", True)]
         assert await states() == ["replayed", "replayed", "open"]
         with pytest.raises(Conflict):
-            await office.replay(Wanted(ids=(letters[0].id,)))
+            await office.replay(LetterFilter(ids=(letters[0].id,)))
         place.refuses = True
         await bury(not_accepted(msgspec.structs.replace(HELLO, id="h3"), "again"))
-        await until_taken(place, office, Wanted(reader="input.door"))
+        await until_taken(place, office, LetterFilter(reader="input.door"))
         assert (await states())[3:] == ["open"], "it was refused once more"
         await place.inputs.close()
 
@@ -249,8 +250,8 @@ def test_what_is_sent_back_while_its_input_is_away_waits_for_it():
         await place.inputs.add_push(Bell(), name="door")
         await SystemClock().sleep(20)  # it has said that it takes letters back
         await place.inputs.remove("door")
-        office = DeadLetterOffice(place.channels, place.clock)
-        (letter,) = await office.replay(Wanted(reader="input.door"))
+        office = DeadLetterAdmin(place.channels, place.clock)
+        (letter,) = await office.replay(LetterFilter(reader="input.door"))
         assert (await office.show(letter.id)).state == "waiting"
         await place.inputs.add_push(Bell(), name="door")
         while not place.arrived:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rapport.channel.mqtt.declare import Broker
+from rapport.channel.mqtt.bridge import Broker
 from rapport.communication.adapters.mqtt.outgoing import MqttAdapter
 from rapport.communication.adapters.mqtt.settings import MqttSettings
 from rapport.communication.adapters.web.page import OpenPages, PageAdapter

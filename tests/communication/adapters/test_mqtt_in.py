@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.mqtt.client import Arrived
-from rapport.channel.mqtt.declare import Broker
-from rapport.channel.mqtt.mapping import Packet
+from rapport.channel.backends.local import open_memory
+from rapport.channel.mqtt.bridge import Broker, Packet
+from rapport.channel.mqtt.client import ReceivedPacket
 from rapport.communication.adapters.incoming.input_base import AdapterState
 from rapport.communication.adapters.mqtt import remembered
 from rapport.communication.adapters.mqtt.incoming import ASIDE_RATE, MOST_ASIDE, MqttInput
@@ -194,10 +193,10 @@ def test_a_flood_of_nonsense_fills_no_disk():
         adapter = MqttInput(nowhere, clock, keep)
         adapter._intake = Channel("panels")
         packets = [Packet(topic="t", payload=b"?", number=one) for one in range(3_000)]
-        await adapter._take([Arrived(packet, 1) for packet in packets])
+        await adapter._take([ReceivedPacket(packet, 1) for packet in packets])
         assert (adapter.refused, len(kept)) == (3_000, MOST_ASIDE)
         await clock.advance(1_000)
-        await adapter._take([Arrived(packet, 1) for packet in packets])
+        await adapter._take([ReceivedPacket(packet, 1) for packet in packets])
         assert len(kept) == MOST_ASIDE + ASIDE_RATE
 
     asyncio.run(scenario())

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.mqtt.declare import Broker
-from rapport.channel.mqtt.topics import is_topic
+from rapport.channel.mqtt.bridge import Broker, is_topic
 from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.adapters.mqtt.outgoing import MqttAdapter
 from rapport.communication.adapters.mqtt.settings import MqttSettings

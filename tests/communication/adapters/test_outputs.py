@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
 from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
 from rapport.communication.adapters.outgoing.outputs import Outputs

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.files.folder_in import FolderInput
 from rapport.communication.adapters.files.settings import FilesTaken, FolderInputSettings
 from rapport.communication.adapters.incoming.input_base import InputAdapter, Intake

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Sent
 from rapport.communication.adapters.contained import Contained
 from rapport.communication.adapters.incoming.input_base import Arrival, Trusted, never

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.dead.office import DeadLetterOffice, Wanted
-from rapport.channel.mqtt.declare import Broker
-from rapport.channel.mqtt.mapping import Packet
+from rapport.channel.backends.local import open_memory
+from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
+from rapport.channel.mqtt.bridge import Broker, Packet
 from rapport.communication.adapters.files.file_messages import SeenFile
 from rapport.communication.adapters.files.ftp import FtpInput
 from rapport.communication.adapters.files.settings import FilesTaken, FtpInputSettings, FtpServer
@@ -43,7 +42,7 @@ class Site:
         self.channels = open_memory(self.clock)
         self.published: list[Message] = []
         self.inputs = Inputs(self.publish, self.channels, self.channels.records, self.clock)
-        self.office = DeadLetterOffice(self.channels, self.clock)
+        self.office = DeadLetterAdmin(self.channels, self.clock)
         self.bury = bury_unusable("panels", self.channels, self.clock)
 
     async def publish(self, messages: Sequence[Message], **_about: Any) -> list[Any]:
@@ -53,7 +52,7 @@ class Site:
     async def replay(self, adapter: Any) -> list[str]:
         """Replays all letters through this adapter; gives their states then."""
         await self.inputs.add_pull(adapter, name="panels")
-        wanted = Wanted(reader="input.panels")
+        wanted = LetterFilter(reader="input.panels")
         async with asyncio.timeout(10):
             while True:
                 try:

@@ -10,7 +10,7 @@ import json
 import msgspec
 import pytest
 
-from rapport.channel.push.signing import is_signed
+from rapport.channel.push import is_signed
 from rapport.communication.adapters.base import Confirmed, Failed
 from rapport.communication.adapters.settings import WebhookSettings
 from rapport.communication.adapters.web.webhook import WebhookAdapter, webhook_body

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.push.signing import signed_headers, timed_signature
+from rapport.channel.push import signed_headers, timed_signature
 from rapport.communication.adapters.web.settings import WebhookInputSettings
 from rapport.communication.adapters.web.webhook_in import SeenRequests, WebhookInput
 from rapport.communication.adapters.web.webhook_messages import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.context.keeping import CHANNEL, Keeping
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.context.api import ContextConsumer, ContextProvider, EntityRef
 from rapport.context.broker.effects import Audited
 from rapport.context.broker.machine import BrokerMachine

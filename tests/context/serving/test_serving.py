@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.log.channels import LoggedChannels
 from rapport.context.api import (
     ContextBroker,
     ContextConsumer,

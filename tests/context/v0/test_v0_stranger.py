@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.context.broker.effects import Audited
 from rapport.context.rights import ContextRights
 from rapport.context.serving import ContextBroker

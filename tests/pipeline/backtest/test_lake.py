@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.export.channels import export_channels
+from rapport.channel.backends.local import open_memory
+from rapport.channel.export.lake_export import export_channels
 from rapport.core.errors import Conflict, InvalidInput, SiteError
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.channel.export.files import write_parts
+from rapport.channel.export.parquet_files import write_parts
 from rapport.context.response_times import BrokerSummary
 from rapport.core.detection import Detection, Undecided
 from rapport.core.event import Event, StoredEvent, make_event

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.history.ledger import Ledger
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.channel.channel import Channels
-from rapport.channel.export.channels import export_channels
+from rapport.channel.export.lake_export import export_channels
 from rapport.core.detection import Detection
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event, make_event

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.export.channels import export_channels
+from rapport.channel.backends.local import open_memory
+from rapport.channel.export.lake_export import export_channels
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.ontology import Ontology, PushSource

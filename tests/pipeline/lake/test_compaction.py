@@ -114,7 +114,7 @@ def test_rows_that_stand_twice_at_a_position_stand_once_afterwards(many: Any) ->
 def test_files_of_an_export_that_is_not_confirmed_are_left_alone(
     many: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rapport.channel.export.manifest import read_manifest, write_manifest
+    from rapport.channel.export.lake_export import read_manifest, write_manifest
 
     manifest = read_manifest(many.path)
     progress = manifest.progress("events")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.export.channels import export_channels
+from rapport.channel.backends.local import open_memory
+from rapport.channel.export.lake_export import export_channels
 from rapport.core.errors import Corrupt
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock

@@ -581,7 +581,7 @@ def test_a_disk_that_refuses_is_told_and_nothing_is_half_done(
 def double_rows(filled: Any, id: str, time: int, copies: int) -> None:
     """Lets bronze have an event again, at new positions and with another time, as a channel has
     that forgot it."""
-    from rapport.channel.export.manifest import read_manifest, write_manifest
+    from rapport.channel.export.lake_export import read_manifest, write_manifest
 
     (file,) = (filled.path / "bronze/channel=events").rglob("*.parquet")
     row = pq.read_table(file, partitioning=None).to_pylist()[0]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.live.decoding import Decoded, Decoder

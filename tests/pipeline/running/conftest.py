@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.event import Event, make_event
 from rapport.core.schema import PARTS
 from rapport.kernel.clock import ManualClock

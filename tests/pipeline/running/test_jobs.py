@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from rapport.channel.export.manifest import take_lock
+from rapport.channel.export.lake_export import take_lock
 from rapport.core.errors import RapportError
 from rapport.pipeline.running.jobs import (
     Stopped,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.local import open_embedded
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import SystemClock

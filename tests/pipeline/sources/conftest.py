@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from support.processes.node import NodeProcess

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.core.errors import Conflict, InvalidInput, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.query.kinds import make_query
+from rapport.channel.query.query_kinds import make_query
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.pipeline.sources.filters import Condition

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED, Detection, detection_lines
 from rapport.core.event import Event, make_event

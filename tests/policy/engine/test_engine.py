@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.channel import Channels
 from rapport.core.detection import (
     DETECTED,
@@ -369,7 +368,7 @@ def test_a_change_that_fails_while_a_batch_is_awaited_loses_nothing(asked: bool)
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.kernel.clock import SystemClock
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.site.site import load_site

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from structlog.testing import capture_logs
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.telemetry import DegradedConditions

@@ -8,7 +8,7 @@ import asyncio
 from itertools import pairwise
 from pathlib import Path
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED
 from rapport.core.errors import Problem

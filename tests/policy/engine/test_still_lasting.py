@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.detection import DETECTED, STILL_LASTS, Detection
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock

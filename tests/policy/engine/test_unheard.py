@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import make_event

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.finding.id_prefix import whole_id
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.local import open_memory
+from rapport.channel.event_lookup import resolve_id_prefix
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, make_event
@@ -427,11 +427,11 @@ def test_of_an_id_the_beginning_is_enough_when_it_is_the_only_one() -> None:
         node = Node()
         await node.seen("reading-one", 1_000, "guest", IN)
         await node.seen("reading-two", 1_001, "guest", IN)
-        assert await whole_id(node.channels, "reading-o") == "reading-one"
+        assert await resolve_id_prefix(node.channels, "reading-o") == "reading-one"
         with pytest.raises(InvalidInput, match="2 events"):
-            await whole_id(node.channels, "reading-")
+            await resolve_id_prefix(node.channels, "reading-")
         with pytest.raises(UnknownName):
-            await whole_id(node.channels, "nothing")
+            await resolve_id_prefix(node.channels, "nothing")
 
     run(scenario)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock

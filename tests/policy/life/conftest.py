@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event, make_event

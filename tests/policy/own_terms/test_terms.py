@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.query.own_terms import explain_own_terms
 from rapport.channel.query.parser import parse_condition
+from rapport.channel.query.query_kinds import explain_own_terms
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError, SiteError
 from rapport.core.schema import AttributeType
@@ -643,7 +643,7 @@ def test_the_how_to_page_says_what_happens(site: Path) -> None:
     view = view_of(interpretations, "us-desk", concepts_of(loaded.ontology))
     where = msgspec.json.decode(asked)["query"]["where"]
     explained = explain_own_terms(parse_condition(where), view)
-    assert explained == "in root: type = 'machine.heat' AND data.value[0] >= 30.000000000000004"
+    assert explained == "canonical: type = 'machine.heat' AND data.value[0] >= 30.000000000000004"
 
 
 @pytest.mark.parametrize("lines", ["interpretation = 5\n", "interpretations = 5\n"])

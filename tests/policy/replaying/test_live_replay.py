@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, detection_lines, detection_order
 from rapport.core.errors import Conflict, DuplicateName, InvalidInput, UnknownName

@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from rapport.channel.backends.memory import open_memory
-from rapport.channel.finding.by_time import BACKWARDS_MS, position_before
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.local import open_memory
+from rapport.channel.event_lookup import BACKWARDS_MS, position_before
+from rapport.channel.log.channels import LoggedChannels
 from rapport.core.detection import DETECTED, UNDECIDED
 from rapport.core.event import Event, make_event
 from rapport.core.release import (

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import uvloop
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.local import open_embedded
 from rapport.context.serving import ContextBroker
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
 from rapport.communication.adapters.outgoing.outputs import Outputs
 from rapport.communication.delivering.tracking import NextReceiver, Retry

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from rapport.channel.export.channels import export_channels
+from rapport.channel.export.lake_export import export_channels
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.event import make_event
 from rapport.core.times import format_time

@@ -14,7 +14,7 @@ import zeep
 from lxml import etree
 from zeep.plugins import HistoryPlugin
 
-from rapport.channel.xmessages.names import SOAP_11, SOAP_12
+from rapport.channel.xmessages.envelope import SOAP_11, SOAP_12
 from rapport.web.soap.documents import schema
 
 SCHEMA = etree.XMLSchema(etree.fromstring(schema()))

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.xmessages.envelope import write_envelope
-from rapport.channel.xmessages.names import SOAP_11, SOAP_12
+from rapport.channel.xmessages.envelope import SOAP_11, SOAP_12, write_envelope
 from rapport.core.xml import parse_xml
 from rapport.web.headers import SAFE_HEADERS
 

@@ -1,1 +1,1 @@
-"""Who may do what at a node, how fast, and whose signature an event bears. [CH-15, CH-18]"""
+"""Access control of a node: identities, rights, rates, signatures. [CH-15, CH-18]"""

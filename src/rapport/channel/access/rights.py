@@ -1,27 +1,67 @@
-"""Who may append to, read from and take from which channel, and who may change the node. [CH-15]"""
+"""Identities and their rights: the `[access]` table, and quotas of channels. [CH-15, CH-18]
+
+```toml
+[access]
+sign = true                             # the node signs its own events
+
+[access.gateway]
+token = "file:secrets/gateway.token"    # or env:NAME; tokens = [...] while they are exchanged
+publish = ["raw.*"]
+subscribe = ["detections", "jobs"]
+take = ["jobs"]                         # besides subscribe: taken messages are gone for others
+rate = 1000                             # events per second
+admin = false
+
+[access.local]                          # callers on loopback without a token; no rights without it
+subscribe = ["*"]
+
+[access.keys]                           # public keys of signers
+gateway = "file:gateway.pub"            # PEM or base64
+```
+
+A channel begins with its first event. Its creator is recorded once that event is on disk; channels
+of the node itself, and those older than this record, count for no identity's quota.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from rapport.channel.reserved import CHANGING
-from rapport.core.errors import NotAllowed
+from rapport.channel.validation import NODE_CHANGING_CHANNELS, READER_PREFIX, is_node_channel
+from rapport.core.errors import InvalidInput, NotAllowed, Problem
+from rapport.kernel.config_fields import Fields
+from rapport.kernel.toml import Section, TomlFile
+from rapport.store.base import Change, Put, RecordStore
 
 Right = Literal["publish", "subscribe", "take"]
 _VERBS: dict[Right, str] = {"publish": "append to", "subscribe": "read", "take": "take from"}
 
 LOCAL = "local"
-"""The identity of who needs no proof: a caller on loopback while the site names no identities, or
-one that `[access.local]` lets in.
+"""The identity of unauthenticated local callers: on loopback while the site names no identities, or
+as `[access.local]` allows.
 """
 NODE = "node"
-"""The identity of who shows the node's own token (`[node] token_file`): it may everything."""
+"""The identity of the node's own token (`[node] token_file`); has every right."""
 NOBODY = "nobody"
-"""The identity of who showed none, at a door that asks for none; it has no rights, ever."""
+"""The identity of unauthenticated callers of public endpoints; has no rights, ever."""
+KEYS, SIGN = "keys", "sign"
+_IDENTITY_KEYS = ("token", "tokens", "publish", "subscribe", "take", "admin", "rate")
+_KEY_KEYS = ("key", "sources")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+_PATTERN = re.compile(r"[a-z0-9._*?-]{1,128}\Z")
+_HIGHEST_RATE = 10_000_000
+CHANNELS_PER_IDENTITY = 1_000
+"""Default of `[channels] channels_per_identity`."""
+_TABLE = "channels_begun"
+_PAGE = 1_000
+T = TypeVar("T")
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +70,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     take: tuple[str, ...] = ()
-    """What is taken is gone for all others, so reading alone does not give this right."""
+    """A taken message is gone for all others, so `subscribe` does not include this right."""
     admin: bool = False
-    """Whether it may change the node: interpretations, policies, interceptors, links, dead letters,
+    """The right to change the node: interpretations, policies, interceptors, links, dead letters,
     forgetting.
     """
 
@@ -42,8 +82,8 @@ _NOTHING = Grant()
 
 
 class Rights:
-    """The grants in force; who is not named may nothing. To append to a channel whose events change
-    the node takes the right to change it, too, at whatever door.
+    """The grants in force; unnamed identities have no rights. Appending to a channel whose events
+    change the node needs the `admin` right too, at every endpoint.
     """
 
     def __init__(self, grants: Mapping[str, Grant]) -> None:
@@ -51,7 +91,11 @@ class Rights:
 
     def allows(self, identity: str, right: Right, channel: str) -> bool:
         """Whether the identity has the right on the channel."""
-        if right == "publish" and channel in CHANGING and not self.allows_admin(identity):
+        if (
+            right == "publish"
+            and channel in NODE_CHANGING_CHANNELS
+            and not self.allows_admin(identity)
+        ):
             return False
         return self._is_granted(identity, right, channel)
 
@@ -67,7 +111,7 @@ class Rights:
                 code="access.no_right",
                 hint=f"the site's [access] gives rights: add {channel!r} to its {right} list",
             )
-        if right == "publish" and channel in CHANGING:
+        if right == "publish" and channel in NODE_CHANGING_CHANNELS:
             self.check_admin(identity)
 
     def allows_admin(self, identity: str) -> bool:
@@ -84,5 +128,250 @@ class Rights:
             )
 
     def grants(self) -> dict[str, Grant]:
-        """All identities and what they may, by name."""
+        """All identities and their grants, by name."""
         return dict(sorted(self._grants.items()))
+
+
+class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One identity of a site. Tokens are named, never written out."""
+
+    name: str
+    grant: Grant
+    tokens: tuple[str, ...] = ()
+    rate: int = 0
+    """Events per second; 0 = unlimited."""
+
+
+class KeyConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A public key: base64, or `file:PATH` of a PEM or base64 text."""
+
+    name: str
+    key: str
+    sources: tuple[str, ...] = ("*",)
+    """Sources (names or patterns) whose events it may sign."""
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[access]` table of a site."""
+
+    identities: dict[str, IdentityConfig] = {}
+    keys: dict[str, KeyConfig] = {}
+    sign: bool = False
+
+    def rights(self) -> Rights:
+        """The rights of each identity. While none is named, local callers have every right."""
+        named = {name: one.grant for name, one in self.identities.items()}
+        return Rights({**(named or {LOCAL: EVERYTHING}), NODE: EVERYTHING})
+
+    def knows_local(self) -> bool:
+        """Whether the site grants rights to callers without a token."""
+        return LOCAL in self.identities
+
+    def token_places(self) -> Iterator[tuple[str, str]]:
+        """(identity, where its token is) for all tokens."""
+        for name, one in self.identities.items():
+            for place in one.tokens:
+                yield name, place
+
+    def rates(self) -> dict[str, int]:
+        """Events a second of those identities that have a limit."""
+        return {name: one.rate for name, one in self.identities.items() if one.rate}
+
+
+def access_from_site(file: TomlFile) -> tuple[Access, list[Problem]]:
+    """The `[access]` table, and all its problems; never raises for a wrong site. Reads no secrets:
+    the node's start checks them.
+    """
+    problems: list[Problem] = []
+    section = file.section("access")
+    tables = {name: table for name, table in section.sections() if name != KEYS}
+    fields = Fields(section, problems, known=(SIGN, KEYS, *tables), strict=True)
+    access = Access(
+        identities={
+            name: _identity(name, table, problems)
+            for name, table in tables.items()
+            if _is_name(name, fields)
+        },
+        keys=_keys(fields),
+        sign=fields.flag(SIGN),
+    )
+    return access, problems
+
+
+def check_identity_name(name: str) -> None:
+    """Raises InvalidInput for an invalid name of an identity with a token."""
+    is_taken = name in (NODE, NOBODY, LOCAL, KEYS, SIGN) or name.startswith(READER_PREFIX)
+    if is_taken or not _NAME.match(name):
+        raise InvalidInput(
+            f"{name[:80]!r} cannot be the name of an identity",
+            code="access.bad_name",
+            hint="1 to 64 of a-z, 0-9, '.', '_' and '-'; node, local, nobody, keys, sign and "
+            "names beginning with intercept. are reserved",
+        )
+
+
+def _is_name(name: str, fields: Fields) -> bool:
+    if name in (NODE, NOBODY) or name.startswith(READER_PREFIX):
+        message = f"the name {name!r} is taken"
+        hint = (
+            "[node] token_file gives the node's own token"
+            if name == NODE
+            else "choose another name"
+        )
+        fields.fault(name, "access.bad_name", message, hint=hint)
+    elif not _NAME.match(name):
+        message = f"{name[:80]!r} cannot be the name of an identity"
+        hint = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+        fields.fault(name, "access.bad_name", message, hint=hint)
+    else:
+        return True
+    return False
+
+
+def _identity(name: str, table: Section, problems: list[Problem]) -> IdentityConfig:
+    fields = Fields(table, problems, known=_IDENTITY_KEYS, strict=True)
+    grant = Grant(
+        publish=_patterns(fields, "publish"),
+        subscribe=_patterns(fields, "subscribe"),
+        take=_patterns(fields, "take"),
+        admin=fields.flag("admin"),
+    )
+    for channel in NODE_CHANGING_CHANNELS if not grant.admin else ():
+        if channel in grant.publish:
+            message = f"sending {channel!r} changes the node: this right alone is of no use"
+            hint = "admin = true, if it may; or let a link receive the channel"
+            fields.fault("publish", "access.useless_right", message, hint=hint, severity="warning")
+    if grant.take and not grant.subscribe:
+        message = f"taking includes reading, and {name!r} may read no channel"
+        hint = "add the channels of its take list to its subscribe list"
+        fields.fault("take", "access.useless_right", message, hint=hint, severity="warning")
+    return IdentityConfig(
+        name=name,
+        tokens=_tokens(name, table, problems),
+        grant=grant,
+        rate=fields.number("rate", 0, low=1, high=_HIGHEST_RATE) if fields.has("rate") else 0,
+    )
+
+
+def _tokens(name: str, table: Section, problems: list[Problem]) -> tuple[str, ...]:
+    """Where the tokens are. Lines of the file are not repeated: they may hold a secret."""
+    found: list[Problem] = []
+    fields = Fields(table, found)
+    both = fields.texts("token", (), example='"file:..."') + fields.texts("tokens", ())
+    for place in both:
+        if not place.startswith(("file:", "env:")) or place in ("file:", "env:"):
+            message = f"a token of {name!r} is written out, or named in no known way"
+            hint = 'name it as "file:PATH" or "env:NAME"; rapport access token makes one'
+            key = "tokens" if fields.has("tokens") else "token"
+            fields.fault(key, "settings.bare_secret", message, hint=hint)
+    if name == LOCAL and (fields.has("token") or fields.has("tokens")):
+        message = "callers as 'local' need no token"
+        hint = "leave the token out, or choose another name"
+        fields.fault("", "access.local_token", message, hint=hint)
+    elif name != LOCAL and not both and not found:
+        message = f"{name!r} has no token, so no caller can use it"
+        hint = f"make one: rapport access token {name}"
+        fields.fault("", "access.no_token", message, hint=hint)
+    problems += [msgspec.structs.replace(problem, excerpt="") for problem in found]
+    return both
+
+
+def _patterns(fields: Fields, key: str) -> tuple[str, ...]:
+    patterns = fields.texts(key, (), example='["raw.*"]')
+    for pattern in patterns:
+        if not _PATTERN.match(pattern):
+            message = f"{pattern[:80]!r} cannot be the name or pattern of channels"
+            hint = "a-z, 0-9, '.', '_', '-', '*' for anything and '?' for one character"
+            fields.fault(key, "access.bad_pattern", message, hint=hint)
+        elif key == "publish" and is_node_channel(pattern):
+            message = f"only the node itself appends to {pattern!r}: this right is of no use"
+            hint = "publish to raw.SOURCE, or to a channel of your own name"
+            fields.fault(key, "access.useless_right", message, hint=hint, severity="warning")
+    return patterns
+
+
+def _keys(fields: Fields) -> dict[str, KeyConfig]:
+    table = fields.table(KEYS, None, '{ NAME = "file:NAME.pub" }')
+    if table is None:
+        return {}
+    return {
+        name: key
+        for name, value in table.section.values.items()
+        if _is_name(name, table) and (key := _key(table, name, value)) is not None
+    }
+
+
+def _key(table: Fields, name: str, value: Any) -> KeyConfig | None:
+    if isinstance(value, dict):
+        inner = table.table(name, _KEY_KEYS, "{ ... }")
+        if inner is None:
+            return None
+        key = inner.filled_text("key", example='"file:NAME.pub"')
+        sources = inner.texts("sources", ("*",), example='["door-*"]')
+        return KeyConfig(name=name, key=key, sources=sources) if key else None
+    key = table.filled_text(name, example='"file:NAME.pub"')
+    return KeyConfig(name=name, key=key) if key else None
+
+
+class KnownChannels(Protocol):
+    """The channels as a quota uses them."""
+
+    def holds(self, name: str) -> bool:
+        """Whether a channel has, or ever had, events."""
+
+    async def look(self, find: Callable[[RecordStore], T]) -> T:
+        """Reads records."""
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        """Changes records, all or none; durable when it returns."""
+
+
+class ChannelQuota:
+    """Counts the channels that each identity began. All calls belong to one event loop."""
+
+    def __init__(self, channels: KnownChannels, most: int = CHANNELS_PER_IDENTITY) -> None:
+        self._channels, self._most = channels, most
+        self._begun: dict[str, set[str]] | None = None
+        self._loading = asyncio.Lock()
+
+    @asynccontextmanager
+    async def begin(self, identity: str, channel: str) -> AsyncIterator[None]:
+        """While inside, the identity appends the first events of a channel; raises NotAllowed when
+        it began too many others. Nothing is kept when the append fails.
+        """
+        own = (await self._all_begun()).setdefault(identity, set())
+        if channel in own or self._channels.holds(channel):
+            yield
+            return
+        if len(own) >= self._most:
+            raise NotAllowed(
+                f"{identity!r} has begun {len(own)} channels; {self._most} are allowed",
+                code="channel.too_many_channels",
+                hint="put what varies into the event's subject instead of the channel's name, or "
+                "raise channels_per_identity in [channels]",
+            )
+        own.add(channel)  # before the append: others may begin channels meanwhile
+        try:
+            yield
+        finally:
+            if not self._channels.holds(channel):
+                own.discard(channel)
+        if channel in own:
+            await self._channels.apply((Put(_TABLE, f"{identity}/{channel}", b""),))
+
+    async def _all_begun(self) -> dict[str, set[str]]:
+        async with self._loading:
+            if self._begun is None:
+                self._begun = await self._channels.look(self._load)
+        return self._begun
+
+    def _load(self, records: RecordStore) -> dict[str, set[str]]:
+        begun: dict[str, set[str]] = {}
+        after = ""
+        while page := records.find(_TABLE, after=after, limit=_PAGE):
+            for key, _value in page:
+                identity, _, channel = key.rpartition("/")
+                if self._channels.holds(channel):
+                    begun.setdefault(identity, set()).add(channel)
+            after = page[-1][0]
+        return begun

@@ -1,1 +1,3 @@
-"""Programs' own ends of a channel: they keep what the network cannot take now."""
+"""Client side of a channel: publishers and listeners that survive network outages. [CH-5, CH-7,
+CH-8]
+"""

@@ -1,20 +1,24 @@
-"""A listener that shares a channel with others: messages are leased, acked or given back. [CH-7]"""
+"""A worker's listener: messages are leased, then acked, returned or renewed. [CH-7]"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 import msgspec
 
-from rapport.channel.agents.listener_state import Got
-from rapport.channel.agents.node_line import TIMEOUT_SECONDS
-from rapport.channel.agents.source_door import SourceDoor
-from rapport.channel.agents.window import FIRST_PAUSE_MS, Barred, Failed, Reason
-from rapport.channel.requesting.batch import DEFAULT_TRIES, Batch, Request, check_request
-from rapport.channel.requesting.message_leases import Answers
+from rapport.channel.agents.connection import (
+    FIRST_PAUSE_MS,
+    TIMEOUT_SECONDS,
+    CallBarred,
+    CallFailed,
+    Reason,
+)
+from rapport.channel.agents.listener_state import BatchReceived
+from rapport.channel.agents.listener_threads import SourceEndpoint
+from rapport.channel.requests.leases import Answers
+from rapport.channel.requests.request import DEFAULT_TRIES, Batch, Request, check_request
 from rapport.core.errors import InvalidInput, StoreUnavailable, Unavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock, SystemClock
@@ -23,7 +27,7 @@ from rapport.kernel.telemetry import get_logger
 _log = get_logger(__name__)
 _LONGEST_WAIT_SECONDS = 20.0
 _PUSH_WAIT_SECONDS = 1.0
-"""How long an idle callback thread asks at a time, so that `close` need not cut a request short."""
+"""Seconds per request of an idle callback thread, so that `close` need not abort one."""
 _CLOSE_SECONDS = 5.0
 
 
@@ -36,18 +40,18 @@ class LeasedEvent(msgspec.Struct, frozen=True, gc=False):
     delivery: str
     """By which it is acked."""
     tries: int
-    """How often it was given to a worker, this time included."""
+    """How often the message was delivered to a worker, this time included."""
 
 
 WorkCallback = Callable[[LeasedEvent], object]
 
 
 class LeasedListener:
-    """Takes messages of a channel for a time, beside any number of other workers. What it acks
-    never comes again; what it does not ack within `lease` seconds, whatever ended it, the next
-    worker gets. A message that was given `max_tries` times is dead-lettered with the last error.
+    """Leases messages of a channel, in competition with other workers. An acked message is never
+    redelivered; one without an ack within `lease` seconds goes to the next worker. A message that
+    was delivered `max_tries` times is dead-lettered with the last error.
 
-    At least once: a worker that dies between its work and its ack leaves work that is done again.
+    At least once: a worker that dies between its work and its ack leaves work that is repeated.
     Calls may come from any thread. Opening raises InvalidInput (query, lease, address).
     """
 
@@ -78,17 +82,17 @@ class LeasedListener:
         check_request(self._request)
         self._clock: Clock = clock or SystemClock()
         self._asking, self._answering = threading.Lock(), threading.Lock()
-        self._asks = SourceDoor(url, channel, token, timeout_seconds=request_seconds)
-        self._answers = SourceDoor(url, channel, token, timeout_seconds=request_seconds)
+        self._asks = SourceEndpoint(url, channel, token, timeout_seconds=request_seconds)
+        self._answers = SourceEndpoint(url, channel, token, timeout_seconds=request_seconds)
         self._ended = threading.Event()
         self._worker: threading.Thread | None = None
         self.trouble: Reason | None = None
-        """Why the node could not be asked the last time; None when it answered."""
+        """Why the last request failed; None when it succeeded."""
 
     def pull(self, count: int = 1, timeout: float | None = 0.0) -> list[LeasedEvent]:
-        """Up to `count` messages that nobody else has; for the first one it waits so many seconds
-        (None: as long as it takes). Empty when the time is over, also because the node could not be
-        reached: see `trouble`. Raises Unavailable when the node refuses to be asked.
+        """Up to `count` available messages, waiting so many seconds for the first one (None: for
+        ever). Empty after the time-out, also because the node could not be reached: see `trouble`.
+        Raises Unavailable when the node refuses.
         """
         if count < 1:
             raise InvalidInput(f"cannot pull {count} events", code="listener.bad_count")
@@ -104,15 +108,15 @@ class LeasedListener:
                 self._ended.wait(min(FIRST_PAUSE_MS / 1_000, left))
 
     def ack(self, *events: LeasedEvent) -> bool:
-        """These are done and never come again; durable when it returns. False when the lease of one
-        had ended and another worker has it: that one's work counts. Raises Unavailable when the
-        node could not be told within the lease; then they come again.
+        """Marks messages as done; durable when it returns. False when the lease of one had ended
+        and another worker has it: that worker's answer counts. Raises Unavailable when the node
+        could not be reached within the lease; then they are redelivered.
         """
         return self._settle(Answers(ack=tuple(one.delivery for one in events)))
 
     def nak(self, *events: LeasedEvent, delay: float = 0.0, error: str = "") -> bool:
-        """These are not done: the next worker gets them, after `delay` seconds. `error` says why,
-        for the dead letter. Returns and raises as `ack` does.
+        """Returns messages for redelivery after `delay` seconds. `error` is kept for the dead
+        letter. Returns and raises as `ack` does.
         """
         ids = tuple(one.delivery for one in events)
         return self._settle(Answers(nak=ids, delay_ms=int(delay * 1_000), error=error))
@@ -126,8 +130,8 @@ class LeasedListener:
         return self._settle(Answers(renew=ids, lease_ms=lease_ms))
 
     def push(self, callback: WorkCallback, *, retry_after: float = 1.0) -> None:
-        """From now on calls `callback(event)` for one message at a time, in a thread of its own:
-        acked when it returns, given back for `retry_after` seconds with the error when it raises.
+        """Calls `callback(event)` for one message at a time from now on, in a thread of its own:
+        acks when it returns, naks with the error and `retry_after` seconds when it raises.
         """
         self._check_open()
         if self._worker is not None:
@@ -137,8 +141,8 @@ class LeasedListener:
         self._worker.start()
 
     def close(self) -> None:
-        """Ends, after a callback under way (5 seconds at most). What was not acked comes again when
-        its lease ends. A second call is no error.
+        """Ends, after a running callback (5 seconds at most). Messages without an ack are
+        redelivered when their lease ends. A second call is no error.
         """
         self._ended.set()
         worker = self._worker
@@ -151,12 +155,7 @@ class LeasedListener:
     def __enter__(self) -> LeasedListener:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     # --- in detail --------------------------------------------------------------------------------
@@ -165,7 +164,7 @@ class LeasedListener:
         asked = msgspec.structs.replace(self._request, max_messages=count, wait_ms=wait_ms)
         with self._asking:
             answer = self._asks.request(asked)
-        if isinstance(answer, Got):
+        if isinstance(answer, BatchReceived):
             self.trouble = None
             for gap in answer.batch.gaps:
                 _log.warning(
@@ -176,7 +175,7 @@ class LeasedListener:
                 )
             return _leased_events(answer.batch)
         self.trouble = answer.reason
-        if isinstance(answer, Barred):
+        if isinstance(answer, CallBarred):
             raise _refused(answer.reason)
         return []
 
@@ -187,13 +186,13 @@ class LeasedListener:
             self._check_open()
             with self._answering:
                 settled = self._answers.settle(answers)
-            if isinstance(settled, Barred):
+            if isinstance(settled, CallBarred):
                 raise _refused(settled.reason)
-            if not isinstance(settled, Failed):
+            if not isinstance(settled, CallFailed):
                 return not settled.stale
             if self._now() >= deadline:
                 raise Unavailable(
-                    f"the node could not be told: {settled.reason.message}",
+                    f"the node could not be reached: {settled.reason.message}",
                     code="listener.not_settled",
                     hint="the messages come again when their lease ends",
                 )

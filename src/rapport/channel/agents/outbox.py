@@ -1,48 +1,245 @@
-"""The publisher's own log on disk, written by one process. [CH-5]"""
+"""The outbox: a publisher's own log on disk. [CH-5, CH-6]
+
+A directory with logs in the product's log format: `events` (the position is the sequence),
+`progress` (the last settled sequence), `rejected` (events with the reason) and `forgotten`
+(rejected events to skip). Events behind the mark are pending; those before it were sent, unless
+`rejected` names them. `outbox.json` holds the publisher's name and the epoch of its sequence: a new
+epoch begins at each opening, so an outbox that was restored from an older copy and repeats a number
+is not mistaken for a repetition. One process writes; others may read without the lock.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal, Protocol
 
 import msgspec
 
-from rapport.channel.agents.identity import (
-    Identity,
-    next_identity,
-    read_identity,
-    write_identity,
-)
-from rapport.channel.agents.outbox_reading import (
-    EVENTS,
-    PROGRESS,
-    REJECTED,
-    Numbered,
-    RejectedEvent,
-    numbered_in,
-    read_holder,
-    read_progress,
-    read_rejected,
-)
-from rapport.channel.sequences.numbers import EPOCH, PUBLISHER
-from rapport.core.codec import encode_block
-from rapport.core.errors import Corrupt, StoreUnavailable
+from rapport.channel.agents.connection import Reason
+from rapport.channel.log.sequences import EPOCH, PUBLISHER
+from rapport.core.codec import decode_block, encode_block
+from rapport.core.errors import Corrupt, StoreUnavailable, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.files import make_private_directory
 from rapport.kernel.telemetry import get_logger
-from rapport.store.files import Files, disk_error
-from rapport.store.segment_store import SegmentLogStore
+from rapport.store.base import Block
+from rapport.store.files import LOCK_NAME, DiskFiles, Files, disk_error, read_whole, replace_whole
+from rapport.store.segment_store import SegmentLogReader, SegmentLogStore
 
+IDENTITY_NAME = "outbox.json"
 _log = get_logger(__name__)
-
+EVENTS, PROGRESS, REJECTED, FORGOTTEN = "events", "progress", "rejected", "forgotten"
+State = Literal["pending", "sent", "rejected"]
+_CHUNK = 10_000
 SEGMENT_BYTES = 4 * 1024 * 1024
-"""Settled events are let go of in pieces of this size."""
+"""Settled events are removed in pieces of this size."""
 _BLOCK_EVENTS, _BLOCK_BYTES = 256, 1024 * 1024
 _OVERHEAD_BYTES = 512
-"""Counted per event beside its data: the envelope as JSON."""
+"""Charged per event besides its data: the envelope as JSON."""
+
+
+class OutboxIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of `outbox.json`. The token is never stored."""
+
+    publisher: str
+    epoch: int
+    url: str = ""
+    channel: str = ""
+
+
+def read_identity(directory: Path, files: Files | None = None) -> OutboxIdentity | None:
+    """The identity of an outbox; None without one. Raises Corrupt and OSError."""
+    path = directory / IDENTITY_NAME
+    try:
+        return msgspec.json.decode(read_whole(files or DiskFiles(), path), type=OutboxIdentity)
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(
+            f"{path} cannot be read: {error}",
+            code="outbox.bad_identity",
+            hint="the events are safe; delete that file, and the outbox takes a new name",
+        ) from None
+
+
+def next_identity(
+    former: OutboxIdentity | None, *, now_ms: int, new_name: str, url: str, channel: str
+) -> OutboxIdentity:
+    """The identity of an outbox that is being opened: the same name, a later epoch."""
+    return OutboxIdentity(
+        publisher=former.publisher if former else new_name,
+        epoch=max(now_ms, former.epoch + 1 if former else 0),
+        url=url,
+        channel=channel,
+    )
+
+
+def write_identity(directory: Path, identity: OutboxIdentity, files: Files | None = None) -> None:
+    """Replaces the file in one step; durable when it returns. Raises OSError."""
+    text = msgspec.json.format(msgspec.json.encode(identity)) + b"\n"
+    replace_whole(files or DiskFiles(), directory / IDENTITY_NAME, text)
+
+
+class OutboxLogs(Protocol):
+    """The part of a LogStore that is needed here."""
+
+    def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
+        """See LogStore."""
+
+    def last_position(self, log: str) -> int:
+        """See LogStore."""
+
+
+class NumberedEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event with its number."""
+
+    sequence: int
+    event: Event
+
+
+class RejectedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that the sink rejected, with the reason and the time."""
+
+    sequence: int
+    time: int
+    reason: Reason
+    event: Event
+
+
+class OutboxEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One event and its state."""
+
+    sequence: int
+    state: State
+    event: Event
+    reason: Reason | None = None
+
+
+class OutboxInspection(msgspec.Struct, frozen=True, kw_only=True):
+    """An outbox at one moment."""
+
+    directory: str
+    identity: OutboxIdentity | None
+    holder: str
+    """Process that wrote it last, perhaps still; empty when unknown."""
+    last: int
+    settled: int
+    rejected: list[RejectedEvent]
+    entries: list[OutboxEntry]
+    """Stored entries, oldest first; settled events are removed in whole segments."""
+    damaged: int
+
+    @property
+    def pending(self) -> int:
+        """Events that wait."""
+        return max(self.last - self.settled, 0)
+
+
+def read_progress(logs: OutboxLogs) -> int:
+    """The last settled sequence; 0 when there is none."""
+    blocks = logs.read_after(PROGRESS, max(logs.last_position(PROGRESS) - 1, 0))
+    text = blocks[-1].body if blocks else b"0"
+    return int(text) if text.isdigit() else 0
+
+
+def read_rejected(logs: OutboxLogs) -> list[RejectedEvent]:
+    """All rejected events, oldest first; one that a crash repeated is listed once."""
+    found: dict[tuple[int, str], RejectedEvent] = {}
+    forgotten = _read_forgotten(logs)
+    for block in _blocks(logs, REJECTED):
+        try:
+            one = msgspec.msgpack.decode(block.body, type=RejectedEvent)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _log.warning("rejected event unreadable", place=block.first, why=str(error))
+            continue
+        if one.sequence not in forgotten:
+            found.setdefault((one.sequence, one.event.id), one)
+    return list(found.values())
+
+
+def _read_forgotten(logs: OutboxLogs) -> set[int]:
+    """Numbers of rejected events that were forgotten."""
+    found: set[int] = set()
+    for block in _blocks(logs, FORGOTTEN):
+        try:
+            found.update(msgspec.msgpack.decode(block.body, type=list[int]))
+        except msgspec.DecodeError as error:
+            _log.warning("forgotten events unreadable", place=block.first, why=str(error))
+    return found
+
+
+def numbered_in(blocks: Iterable[Block]) -> Iterator[NumberedEvent]:
+    """The events of blocks; an unreadable block is skipped and logged."""
+    for block in blocks:
+        try:
+            events = decode_block(block.body)
+        except Corrupt as error:
+            _log.warning("outbox block unreadable", sequence=block.first, why=error.message)
+            continue
+        for sequence, event in enumerate(events, start=block.first):
+            yield NumberedEvent(sequence, event)
+
+
+def inspect_outbox(directory: Path, *, limit: int = 0) -> OutboxInspection:
+    """Looks into an outbox, also while a program writes it; with the first `limit` entries.
+
+    Raises UnknownName when there is none, Corrupt when its identity cannot be read.
+    """
+    logs = SegmentLogReader(directory)
+    identity = read_identity(directory)
+    if identity is None and not logs.logs():
+        raise UnknownName("outbox", str(directory), code="outbox.unknown")
+    settled, rejected = read_progress(logs), read_rejected(logs)
+    return OutboxInspection(
+        directory=str(directory),
+        identity=identity,
+        holder=read_holder(directory),
+        last=logs.last_position(EVENTS),
+        settled=settled,
+        rejected=rejected,
+        entries=_entries(logs, settled, rejected, limit),
+        damaged=len(logs.problems()),
+    )
+
+
+def read_holder(directory: Path) -> str:
+    """The process that the lock file names; empty when it names none."""
+    try:
+        return (directory / LOCK_NAME).read_text("ascii", "replace").strip()[:32]
+    except OSError:
+        return ""
+
+
+def _entries(
+    logs: OutboxLogs, settled: int, rejected: Sequence[RejectedEvent], limit: int
+) -> list[OutboxEntry]:
+    reasons = {(one.sequence, one.event.id): one.reason for one in rejected}
+    entries: list[OutboxEntry] = []
+    for numbered in numbered_in(_blocks(logs, EVENTS)) if limit else ():
+        reason = reasons.get((numbered.sequence, numbered.event.id))
+        state: State = "pending" if numbered.sequence > settled else "sent"
+        entries.append(
+            OutboxEntry(
+                sequence=numbered.sequence,
+                state="rejected" if reason else state,
+                event=numbered.event,
+                reason=reason,
+            )
+        )
+        if len(entries) == limit:
+            break
+    return entries
+
+
+def _blocks(logs: OutboxLogs, log: str) -> Iterator[Block]:
+    position = 0
+    while blocks := logs.read_after(log, position, max_records=_CHUNK):
+        yield from blocks
+        position = blocks[-1].last
 
 
 class _Added:
@@ -59,17 +256,17 @@ class _Added:
         return self.last > 0 or self.error is not None
 
     def result(self) -> int:
-        """The number of the newest event of its group; raises what the disk said."""
+        """The number of the newest event of its group; raises the disk's error."""
         if self.error is not None:
             raise self.error
         return self.last
 
 
 class Outbox:
-    """One directory of events that wait. Calls may come from any thread.
+    """A directory of pending events. Calls may come from any thread.
 
-    Opening makes it when absent and begins a new epoch. Raises StoreUnavailable: `outbox.locked`
-    when another process holds it, or when the disk refuses.
+    Opening creates it when absent and begins a new epoch. Raises StoreUnavailable: `outbox.locked`
+    when another process holds it, or when the disk fails.
     """
 
     def __init__(
@@ -111,8 +308,8 @@ class Outbox:
     def add(self, events: Sequence[Event]) -> int:
         """Makes the events durable; returns a number that is not below that of the last.
 
-        Calls that come while another one waits for the disk share the next sync. Raises
-        StoreUnavailable when the disk refuses.
+        Calls that arrive while another one waits for the disk share the next sync. Raises
+        StoreUnavailable.
         """
         if not events:
             return self.last
@@ -127,7 +324,7 @@ class Outbox:
             self._gathered.append(added)
             while self._writing and not added.is_settled:
                 self._turn.wait()
-            if added.is_settled:  # whoever wrote took it along
+            if added.is_settled:  # the writing thread included it
                 return added.result()
             self._writing = True
             group, self._gathered = self._gathered, []
@@ -136,7 +333,7 @@ class Outbox:
             self._write(group)
         except Exception as error:
             why = error
-        finally:  # nobody may be left waiting, not even when Ctrl-C came in between
+        finally:  # no caller may be left waiting, not even after Ctrl-C
             with self._turn:
                 for one in group:
                     one.error = None if one.last else why
@@ -146,7 +343,7 @@ class Outbox:
 
     def _write(self, group: list[_Added]) -> None:
         events = [self._in_this_epoch(event) for added in group for event in added.events]
-        blocks = self._store.append(EVENTS, _as_blocks(events), self._clock.now_ms())
+        blocks = self._store.append(EVENTS, _cut_blocks(events), self._clock.now_ms())
         self.last = blocks[-1].last
         for added in group:
             added.last = self.last
@@ -154,12 +351,12 @@ class Outbox:
     def _in_this_epoch(self, event: Event) -> Event:
         return msgspec.structs.replace(event, headers={**event.headers, **self._stamp})
 
-    def read_waiting(self, first: int, last: int, *, most_bytes: int) -> list[Numbered]:
+    def read_waiting(self, first: int, last: int, *, most_bytes: int) -> list[NumberedEvent]:
         """Events `first` to `last`, as many from the front as fit into so many bytes, at least
         one; none when the disk has lost them all.
         """
         blocks = self._store.read_after(EVENTS, first - 1, max_records=last - first + 1)
-        found: list[Numbered] = []
+        found: list[NumberedEvent] = []
         size = 0
         for one in numbered_in(blocks):
             if first <= one.sequence <= last:
@@ -170,8 +367,8 @@ class Outbox:
         return found
 
     def settle(self, sequence: int, rejected: RejectedEvent | None = None) -> None:
-        """Moves the mark, durably, and lets go of what is before it; a rejected event is kept
-        first. Raises StoreUnavailable; then the mark may not have moved.
+        """Moves the mark, durably, and removes events before it; a rejected event is kept first.
+        Raises StoreUnavailable; then the mark may not have moved.
         """
         now_ms = self._clock.now_ms()
         if rejected is not None and _name_of(rejected) != self._rejected:
@@ -195,7 +392,7 @@ class Outbox:
         return self._store.problems()
 
     def close(self) -> None:
-        """Gives the directory back; a second call is no error."""
+        """Releases the directory; a second call is no error."""
         if not self.is_inherited:
             self._store.close()
 
@@ -204,7 +401,7 @@ def _name_of(rejected: RejectedEvent) -> tuple[int, str]:
     return rejected.sequence, rejected.event.id
 
 
-def _as_blocks(events: Sequence[Event]) -> list[tuple[int, bytes]]:
+def _cut_blocks(events: Sequence[Event]) -> list[tuple[int, bytes]]:
     """Events in blocks small enough to be read singly; one large event has a block of its own."""
     blocks: list[tuple[int, bytes]] = []
     piece: list[Event] = []
@@ -243,7 +440,7 @@ def open_outbox_store(
 
 def _begin_epoch(
     directory: Path, now_ms: int, new_name: str, url: str, channel: str, files: Files | None
-) -> Identity:
+) -> OutboxIdentity:
     """Durable before the first event is numbered in it."""
     try:
         former = read_identity(directory, files)
@@ -252,3 +449,32 @@ def _begin_epoch(
     except OSError as error:
         raise disk_error(f"cannot open the outbox {directory}", error) from error
     return identity
+
+
+def forget_rejected(
+    directory: Path, clock: Clock, sequences: Collection[int] | None = None
+) -> list[int]:
+    """Forgets rejected events by their numbers, or all of them; the numbers forgotten.
+
+    Raises UnknownName (no outbox, no such rejected event), StoreUnavailable when another process
+    holds the outbox.
+    """
+    if not directory.is_dir():
+        raise UnknownName("outbox", str(directory), code="outbox.unknown")
+    store = open_outbox_store(directory)
+    try:
+        held = [one.sequence for one in read_rejected(store)]
+        chosen = held if sequences is None else sorted(set(sequences))
+        for sequence in chosen:
+            if sequence not in held:
+                raise UnknownName("rejected event", str(sequence), [str(number) for number in held])
+        if chosen:
+            store.append(FORGOTTEN, [(1, msgspec.msgpack.encode(chosen))], clock.now_ms())
+        if chosen and len(chosen) == len(held):
+            # The events before the notes: a crash in between leaves notes that name nothing.
+            for log in (REJECTED, FORGOTTEN):
+                store.close_piece(log)
+                store.trim(log, store.last_position(log) + 1)
+        return chosen
+    finally:
+        store.close()

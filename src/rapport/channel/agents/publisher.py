@@ -1,38 +1,97 @@
-"""The publisher agent: accepts events at once, delivers them when it can. [CH-5]"""
+"""The publisher: accepts events at once, delivers them when it can. [CH-5, CH-8]"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
 
-from rapport.channel.agents.courier import Activity, Courier
-from rapport.channel.agents.event_making import EventMaker
-from rapport.channel.agents.node_line import TIMEOUT_SECONDS
-from rapport.channel.agents.outbox import SEGMENT_BYTES, Outbox
-from rapport.channel.agents.outbox_reading import RejectedEvent
-from rapport.channel.agents.sink_door import SinkDoor
-from rapport.channel.agents.window import (
+from rapport.channel.agents.connection import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
-    MOST_EVENTS,
+    TIMEOUT_SECONDS,
     Reason,
-    Window,
 )
-from rapport.channel.checking import LARGEST_DATA_BYTES, check_channel_name, check_events
-from rapport.core.errors import StoreUnavailable
-from rapport.core.event import Event
+from rapport.channel.agents.courier import MOST_EVENTS, Activity, Courier, SendWindow, SinkEndpoint
+from rapport.channel.agents.outbox import SEGMENT_BYTES, Outbox, RejectedEvent
+from rapport.channel.validation import LARGEST_DATA_BYTES, check_channel_name, check_events
+from rapport.core.codec import encode_cloudevent
+from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.core.event import Event, make_event
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.signing import SigningKey, sign_event
 
+_FIELDS = frozenset(("source", "id", "type", "time", "subject", "data", "headers"))
+_ATTRIBUTES = frozenset(("specversion", "datacontenttype", *_FIELDS)) - {"headers"}
+"""Names that mean something in a CloudEvent and so cannot be headers."""
+
+
+class EventMaker:
+    """Makes events from an Event, a mapping or fields; fills in missing source, id and time. Calls
+    may come from any thread.
+    """
+
+    def __init__(self, source: str, clock: Clock, ids: Ids) -> None:
+        self._source, self._clock, self._ids = source, clock, ids
+        self._guard = threading.Lock()
+
+    def make(self, event: Event | Mapping[str, Any]) -> Event:
+        """An event that can be sent; raises InvalidInput for any other."""
+        made = event if isinstance(event, Event) else self._from_fields(event)
+        _check_sendable(made)
+        return made
+
+    def _from_fields(self, event: Mapping[str, Any]) -> Event:
+        unknown = sorted(set(event) - _FIELDS)
+        if unknown or "type" not in event:
+            named = f"no field {unknown[0]!r}" if unknown else "no event without a type"
+            raise InvalidInput(
+                f"there is {named}",
+                code="event.unknown_field" if unknown else "event.missing_field",
+                hint=f"fields are {', '.join(sorted(_FIELDS))}",
+            )
+        given = {name: value for name, value in event.items() if value is not None}
+        if not given.get("source") and not self._source:
+            raise InvalidInput(
+                "the event has no source",
+                code="event.missing_field",
+                hint="name it in the event, or once: Publisher(..., source='lab')",
+            )
+        with self._guard:
+            defaults = {"source": self._source, "id": self._ids.new(), "time": self._clock.now_ms()}
+        try:
+            return make_event(**{**defaults, **given})
+        except (TypeError, ValueError) as fault:
+            raise InvalidInput(
+                f"the event cannot be made: {fault}", code="event.bad_data"
+            ) from None
+
+
+def _check_sendable(event: Event) -> None:
+    """Raises InvalidInput for an event that could be stored but never sent: reported here, not by
+    the node.
+    """
+    taken = sorted(_ATTRIBUTES.intersection(event.headers))
+    if taken:
+        raise InvalidInput(
+            f"the event {event.id!r} has a header {taken[0]!r}, which is a field of every event",
+            code="event.bad_header",
+        )
+    try:
+        msgspec.json.decode(encode_cloudevent(event))
+    except (ValueError, TypeError, RecursionError) as fault:
+        raise InvalidInput(
+            f"the event {event.id!r} cannot be written as JSON: {fault}", code="event.bad_data"
+        ) from None
+
 
 class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be tuned; the defaults suit a program beside a node as well as one far away."""
+    """The defaults suit a program beside a node as well as a remote one."""
 
     most_events: int = MOST_EVENTS
     """Events per request. More is faster on slow lines; a lost answer repeats all of them."""
@@ -48,8 +107,8 @@ class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How a publisher stands. `accepted` counts all events ever; `settled` those that were taken or
-    rejected; `pending` those that wait.
+    """The status of a publisher. `accepted` counts all events ever; `settled` those accepted or
+    rejected by the sink; `pending` the waiting ones.
     """
 
     publisher: str
@@ -67,11 +126,12 @@ class Publisher:
     """Sends events to a channel of a node, through an outbox on disk.
 
     `publish` returns when the event is in the outbox: it waits for the disk, never for the network,
-    and raises nothing because of the network. Delivery is in order, and each event is stored once,
-    whatever ends or fails in between; an outbox left behind is delivered by the next publisher on
-    it, or by `rapport outbox drain`. Calls may come from any thread.
+    and network errors raise nothing. Delivery is in order, and each event is stored once, whatever
+    ends or fails in between; an outbox left behind is delivered by the next publisher on it, or by
+    `rapport outbox drain`.
 
-    Opening raises StoreUnavailable (`outbox.locked`: another process has it) and InvalidInput.
+    Calls may come from any thread. Opening raises StoreUnavailable (`outbox.locked`: in use by
+    another process) and InvalidInput.
     """
 
     def __init__(
@@ -87,11 +147,11 @@ class Publisher:
         sign_with: str | Path | None = None,
     ) -> None:
         """`sign_with`: a file with a private key (PEM, Ed25519); events are then signed before they
-        are kept, so that whoever has the public key can tell who made them.
+        are stored, so that holders of the public key can verify their origin.
         """
         chosen = settings or PublisherSettings()
         check_channel_name(channel)
-        door = SinkDoor(url, channel, token, timeout_seconds=chosen.request_seconds)
+        door = SinkEndpoint(url, channel, token, timeout_seconds=chosen.request_seconds)
         self._clock: Clock = clock or SystemClock()
         chance = Chance.from_machine()
         ids = Ids(self._clock, chance)
@@ -107,7 +167,7 @@ class Publisher:
             segment_bytes=chosen.segment_bytes,
         )
         make_window = partial(
-            Window,
+            SendWindow,
             most_events=chosen.most_events,
             first_pause_ms=chosen.first_pause_ms,
             longest_pause_ms=chosen.longest_pause_ms,
@@ -115,11 +175,12 @@ class Publisher:
         self._courier = Courier(self._outbox, door, self._clock, chance, make_window)
 
     def publish(self, event: Event | Mapping[str, Any] | None = None, /, **fields: Any) -> str:
-        """Accepts one event and returns its id; survives the end of the process from then on.
+        """Accepts one event and returns its id; it survives the end of the process from then on.
 
-        Give an Event, a mapping, or the fields: type, data, and if wanted source, subject, id, time
-        (ms UTC), headers. Costs one disk sync, shared by calls of several threads; `publish_many`
-        shares it too. Raises InvalidInput for a bad event, StoreUnavailable for a full disk.
+        Takes an Event, a mapping, or the fields: type, data, and optionally source, subject, id,
+        time (ms UTC), headers. Costs one disk sync, shared by calls of several threads;
+        `publish_many` shares it too. Raises InvalidInput for a bad event, StoreUnavailable for a
+        full disk.
         """
         return self.publish_many([fields if event is None else event])[0]
 
@@ -130,7 +191,7 @@ class Publisher:
         if self._closed:
             raise StoreUnavailable("the publisher is closed", code="outbox.closed")
         self._outbox.add(made)
-        self._courier.ring()
+        self._courier.wake()
         return [event.id for event in made]
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -140,11 +201,11 @@ class Publisher:
         return self._courier.wait_settled(self._outbox.last, timeout)
 
     def resume(self, token: str | None = None) -> None:
-        """Tries again at once, after a stop or in a pause; with another token if one is given."""
+        """Retries at once, after a stop or in a pause; with another token if one is given."""
         self._courier.resume(token)
 
     def status(self) -> Status:
-        """How it stands now."""
+        """The present status."""
         delivery, last, settled = self._courier.delivery(), self._outbox.last, self._outbox.settled
         return Status(
             publisher=self._outbox.identity.publisher,
@@ -163,10 +224,8 @@ class Publisher:
         return self._outbox.rejected()
 
     def close(self, wait: float | None = 0.0) -> bool:
-        """Ends; first waits up to so many seconds (None: as long as it takes) for the delivery.
-
-        Returns whether everything is settled; what is not stays in the outbox. A second call is no
-        error.
+        """Ends; first waits up to so many seconds (None: for ever) for the delivery. Returns
+        whether everything is settled; the rest stays in the outbox. A second call is no error.
         """
         if self._closed or self._outbox.is_inherited:
             return self._done
@@ -180,12 +239,7 @@ class Publisher:
     def __enter__(self) -> Publisher:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         self.close(wait=0.0 if kind else 5.0)
 
     def _signed(self, event: Event) -> Event:

@@ -1,47 +1,500 @@
-"""The channels of a lake: what was exported, read only, with positions and times as in the log.
+"""The channels of a lake: exported events, read only, with positions and times as in the log.
 [CH-16, PI-3, PO-11]
 
-Needs neither Spark nor the log. Raises Corrupt, which names the file, where a damaged file may hold
-what is asked for; what surely lies in others is still given.
+Needs neither Spark nor the log. `ChannelFiles` reads one channel's Parquet files: names contain
+positions, folders days, footers both for each row group, so little more than the requested rows is
+read. Compaction may replace files meanwhile; then they are listed again. `LakeIds` is an index of
+sorted ids beside the lake, derived from the files: it can be deleted at any time, and a damaged
+part is rebuilt. Raises Corrupt, naming the file, where a damaged file may hold requested events.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import re
 import threading
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from rapport.channel.backends.lake_files import ChannelFiles
-from rapport.channel.backends.lake_ids import WORTH_INDEXING, LakeIds
-from rapport.channel.channel import Appended, Subscription
-from rapport.channel.checking import check_channel_name
-from rapport.channel.export.files import BRONZE, partition_name
-from rapport.channel.export.manifest import MANIFEST, read_manifest
-from rapport.channel.finding.by_time import BACKWARDS_MS
-from rapport.core.errors import Corrupt, UnknownName, Unsupported
+from rapport.channel.channel import AppendResult, Subscription
+from rapport.channel.event_lookup import BACKWARDS_MS
+from rapport.channel.export.lake_export import MANIFEST, read_manifest
+from rapport.channel.export.parquet_files import BRONZE, make_directory, partition_name
+from rapport.channel.validation import check_channel_name
+from rapport.core.errors import Corrupt, Unavailable, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.core.event_columns import ENVELOPE
+from rapport.core.times import format_time
+from rapport.kernel.files import temporary_path
+from rapport.kernel.telemetry import get_logger
 
+Positions = npt.NDArray[np.int64]
+
+_RANGE = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
+_DAY = re.compile(r"day=(-?\d{4}-\d\d-\d\d)\Z")
+_ANY_DAY = "9999-99-99"
+"""Day of files in unknown folders: they may hold any day."""
+_MOST_BYTES = 256 * 1024 * 1024
+"""Most bytes of cached row groups."""
+_MOST_SORTED = 64
+_MOST_LISTINGS = 3
+_FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, EOFError, KeyError)
+_log = get_logger(__name__)
+INDEX = ".index"
+WORTH_INDEXING = 200_000
+"""So many events that are in no part yet are worth one; fewer are looked through."""
+_MOST_IN_PART = 2_000_000
+_ROWS = 8_192
+"""Ids of a row group: the unit of reading."""
+_ID_COLUMNS = ("id", "position")
+_NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
 T = TypeVar("T")
-
 _COLUMNS = tuple(ENVELOPE.names)
 _CHANNEL = "channel="
 
 
-class Aside(Protocol):
-    """Where files are read: in a thread beside the loop."""
+class LakeFile(msgspec.Struct, frozen=True, order=True):
+    """A file whose rows have positions in [first, last] and were received on one day."""
+
+    first: int
+    last: int
+    path: str
+    day: str
+
+
+class RowGroup(msgspec.Struct, frozen=True, order=True):
+    """A part of a file that is read at once; bounds are those of its rows."""
+
+    first: int
+    last: int
+    path: str
+    number: int
+    newest: int
+    """When the last of them was received."""
+    rows: int
+
+
+class ChannelFiles:
+    """One channel's files. Not thread-safe. A damaged file is remembered in `damaged`, and raises
+    Corrupt only where its content is requested.
+    """
+
+    def __init__(
+        self, folder: Path, limit: int | None, look_up: Callable[[], None] | None = None
+    ) -> None:
+        """`limit`: the last complete position; later ones may still be written. `look_up` is called
+        before each footer and row group that is read, and may raise.
+        """
+        self._folder, self._limit, self._look_up = folder, limit, look_up
+        self.damaged: dict[str, Corrupt] = {}
+        self._files: list[LakeFile] = []
+        self._groups: dict[str, list[RowGroup]] = {}
+        self._tables: OrderedDict[tuple[RowGroup, tuple[str, ...]], pa.Table] = OrderedDict()
+        self._sorted: dict[RowGroup, tuple[Positions, Positions]] = {}
+        self._list()
+
+    @property
+    def last(self) -> int:
+        """The last position; 0 without any."""
+        found = max((file.last for file in self._files), default=0)
+        return found if self._limit is None else min(found, self._limit)
+
+    # --- by position ---
+
+    def read_after(self, position: int, limit: int, columns: tuple[str, ...]) -> pa.Table:
+        """Up to `limit` rows after a position in order, each once; raises Corrupt when a damaged
+        file may hold one of them.
+        """
+        return self.steadily(lambda: self._read_after(position, limit, columns))
+
+    def groups_after(self, position: int) -> Iterator[RowGroup]:
+        """The row groups that hold something after a position, those of damaged files left out."""
+        for file in self._files:
+            if file.last > position:
+                yield from (one for one in self._groups_of(file) if one.last > position)
+
+    def column_rows(self, group: RowGroup, columns: tuple[str, ...]) -> pa.Table | None:
+        """Some columns of a row group as far as they are whole; None for a damaged one."""
+        try:
+            rows = self._table(group, columns, keep=False)
+        except Corrupt:
+            return None
+        if self._limit is None or group.last <= self._limit:
+            return rows
+        return rows.filter(pa.array(_numbers(rows) <= self._limit))
+
+    def _read_after(self, position: int, limit: int, columns: tuple[str, ...]) -> pa.Table:
+        end = self.last
+        waiting: list[LakeFile | RowGroup] = [file for file in self._files if file.last > position]
+        heap = [(file.first, number, file) for number, file in enumerate(waiting)]
+        heapq.heapify(heap)
+        loaded: list[tuple[RowGroup, Positions]] = []
+        found = np.empty(0, np.int64)
+        count = len(heap)
+        while heap and not (len(found) >= limit and found[limit - 1] < heap[0][0]):
+            _first, _number, one = heapq.heappop(heap)
+            if isinstance(one, LakeFile):
+                self._refuse_damaged(one)
+                for group in self._groups_of(one):
+                    if group.last > position:
+                        count += 1
+                        heapq.heappush(heap, (group.first, count, group))
+                self._refuse_damaged(one)
+                continue
+            places, _rows = self._places(one)
+            after, until = np.searchsorted(places, (position, end), side="right")
+            places = places[after:until][:limit]  # of one part no more can be among the first
+            loaded.append((one, places))
+            found = np.union1d(found, places)
+        return self._rows(loaded, found[:limit], columns)
+
+    def _rows(
+        self, loaded: list[tuple[RowGroup, Positions]], wanted: Positions, columns: tuple[str, ...]
+    ) -> pa.Table:
+        """The rows at certain positions, in order."""
+        parts: list[pa.Table] = []
+        left = wanted
+        for group, places in loaded:
+            chosen = np.intersect1d(left, places)
+            if len(chosen):
+                sorted_places, rows = self._places(group)
+                taken = rows[np.searchsorted(sorted_places, chosen)]
+                parts.append(_taken(self._table(group, columns), taken))
+                left = np.setdiff1d(left, chosen)
+        if not parts:
+            return pa.table({name: [] for name in columns})
+        whole = parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="default")
+        order = np.argsort(_numbers(whole), kind="stable")
+        return whole.take(pa.array(order))
+
+    # --- by time ---
+
+    def position_before(self, received_ms: int) -> int:
+        """The last position before everything that was received at a time or later."""
+        return self.steadily(lambda: self._position_before(received_ms))
+
+    def _position_before(self, received_ms: int) -> int:
+        asked = format_time(received_ms)[:10]
+        days = sorted({file.day for file in self._files if file.day >= asked})
+        best = self.last
+        for day in days:
+            files = [file for file in self._files if file.day == day]
+            groups = [group for file in files for group in self._groups_of(file)]
+            for group in sorted(one for one in groups if one.newest >= received_ms):
+                if group.first <= best:
+                    best = min(best, self._first_received(group, received_ms) - 1)
+            if best < self.last and day != _ANY_DAY:
+                break
+        return max(best, 0)
+
+    def _first_received(self, group: RowGroup, received_ms: int) -> int:
+        rows = self._table(group, ("position", "received"), keep=False)
+        received = rows.column("received").to_numpy()
+        return int(_numbers(rows)[received >= received_ms].min())
+
+    # --- row groups ---
+
+    def _places(self, group: RowGroup) -> tuple[Positions, Positions]:
+        """Its positions, sorted, and the row of each."""
+        known = self._sorted.get(group)
+        if known is None:
+            places = _numbers(self._table(group, ("position",), keep=False))
+            order = np.argsort(places, kind="stable")  # quick where they are in order already
+            known = self._sorted[group] = (places[order], order)
+            if len(self._sorted) > _MOST_SORTED:
+                del self._sorted[next(iter(self._sorted))]
+        return known
+
+    # --- files ---
+
+    def steadily(self, work: Callable[[], T]) -> T:
+        """Runs work on files that compaction may replace meanwhile."""
+        for _ in range(_MOST_LISTINGS):
+            try:
+                return work()
+            except FileNotFoundError:
+                self._list()
+        raise Unavailable(f"the files in {self._folder} keep changing", code="lake.unavailable")
+
+    def _list(self) -> None:
+        self._files = sorted(_listed(self._folder))
+        self._groups.clear()
+        self._tables.clear()
+        self._sorted.clear()
+
+    def _groups_of(self, file: LakeFile) -> list[RowGroup]:
+        """From the footer; none of a damaged file."""
+        known = self._groups.get(file.path)
+        if known is None:
+            self._before_reading()
+            try:
+                known = _row_groups(file)
+            except FileNotFoundError:
+                raise
+            except _FAULTS as error:
+                self.damaged[file.path], known = damaged(file.path, error), []
+            self._groups[file.path] = known
+        return known
+
+    def _refuse_damaged(self, file: LakeFile) -> None:
+        if file.path in self.damaged:
+            raise self.damaged[file.path]
+
+    def _table(self, group: RowGroup, columns: tuple[str, ...], *, keep: bool = True) -> pa.Table:
+        key = (group, columns)
+        table = self._tables.get(key)
+        if table is None:
+            self._before_reading()
+            try:
+                with pq.ParquetFile(group.path, memory_map=True) as file:
+                    table = file.read_row_group(group.number, columns=list(columns))
+            except FileNotFoundError:
+                raise
+            except _FAULTS as error:
+                self.damaged[group.path] = damaged(group.path, error)
+                raise self.damaged[group.path] from None
+        if keep:
+            self._tables[key] = table
+            self._tables.move_to_end(key)
+            while len(self._tables) > 1 and self._kept_bytes() > _MOST_BYTES:
+                self._tables.popitem(last=False)
+        return table
+
+    def _before_reading(self) -> None:
+        if self._look_up is not None:
+            self._look_up()
+
+    def _kept_bytes(self) -> int:
+        return sum(table.nbytes for table in self._tables.values())
+
+
+def damaged(path: str, error: object) -> Corrupt:
+    """The error that names a file."""
+    return Corrupt(
+        f"{path} cannot be read: {error}",
+        code="lake.bad_file",
+        hint="replace it by a sound copy, or remove it: then its events are missing",
+    )
+
+
+def _listed(folder: Path) -> Iterator[LakeFile]:
+    for path in folder.rglob("*.parquet"):
+        if path.name.startswith((".", "_")):
+            continue
+        named = _RANGE.match(path.name)
+        day = next((found[1] for part in path.parts if (found := _DAY.match(part))), _ANY_DAY)
+        if named is not None:
+            yield LakeFile(int(named[1]), int(named[2]), str(path), day)
+        else:  # files with other names: only the footer knows
+            yield LakeFile(0, 2**62, str(path), day)
+
+
+def _row_groups(file: LakeFile) -> list[RowGroup]:
+    metadata = pq.read_metadata(file.path)
+    names = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
+    found = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        position = group.column(names["position"]).statistics
+        received = group.column(names["received"]).statistics
+        is_told = position is not None and position.has_min_max
+        newest = received.max if received is not None and received.has_min_max else 2**62
+        first, last = (position.min, position.max) if is_told else (file.first, file.last)
+        if group.num_rows:
+            found.append(RowGroup(first, last, file.path, number, newest, group.num_rows))
+    return found
+
+
+def _taken(table: pa.Table, rows: Positions) -> pa.Table:
+    """Some rows; a slice, which copies nothing, where they are adjacent."""
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and np.all(np.diff(rows) == 1):
+        return table.slice(int(rows[0]), len(rows))
+    return table.take(pa.array(rows))
+
+
+def _numbers(rows: pa.Table) -> Positions:
+    positions: Positions = rows.column("position").to_numpy().astype(np.int64, copy=False)
+    return positions
+
+
+class _Part(msgspec.Struct):
+    """A file of sorted ids: the least and the greatest of each row group."""
+
+    path: Path
+    first: int
+    last: int
+    least: list[str] = []
+    greatest: list[str] = []
+
+
+class LakeIds:
+    """The index of a lake. Not for several threads at once."""
+
+    def __init__(self, lake: Path, *, worth_indexing: int = WORTH_INDEXING) -> None:
+        self._folder = lake / INDEX / "ids"
+        self._worth = worth_indexing
+        self._parts: dict[str, list[_Part]] = {}
+        self._recent: dict[str, tuple[int, pa.Table]] = {}
+        """By channel, unindexed ids: the position they continue from, ids and positions."""
+        self._is_writable = True
+
+    def positions(self, channel: str, files: ChannelFiles, id: str) -> list[int]:
+        """The positions of the id in a channel, in order; damaged files are skipped."""
+        found: set[int] = set()
+        for part in self._covering(channel, files):
+            try:
+                found.update(_looked_up(part, id))
+            except (pa.ArrowInvalid, OSError):
+                part.path.unlink(missing_ok=True)
+                self.forget(channel)
+                return self.positions(channel, files, id)
+        for rows in self._uncovered(channel, files):
+            chosen = rows.filter(pc.equal(rows.column("id"), id))
+            found.update(chosen.column("position").to_pylist())
+        return sorted(found)
+
+    def forget(self, channel: str) -> None:
+        """Lists the folder again at the next call."""
+        self._parts.pop(channel, None)
+        self._recent.pop(channel, None)
+
+    # --- parts ---
+
+    def _covering(self, channel: str, files: ChannelFiles) -> list[_Part]:
+        """The parts there are, with new ones where many events are in none."""
+        if channel not in self._parts:
+            self._parts[channel] = self._opened(channel)
+            if self._is_writable:
+                self._extend(channel, files)
+        return self._parts[channel]
+
+    def _opened(self, channel: str) -> list[_Part]:
+        """The parts that follow on each other from the beginning."""
+        found: list[_Part] = []
+        for path in sorted((self._folder / partition_name("channel", channel)).glob("*.parquet")):
+            named = _NAME.match(path.name)
+            covered = found[-1].last if found else 0
+            if named is not None and int(named[1]) == covered + 1:
+                part = _Part(path, int(named[1]), int(named[2]))
+                if not _read_bounds(part):
+                    break
+                found.append(part)
+        return found
+
+    def _extend(self, channel: str, files: ChannelFiles) -> None:
+        parts = self._parts[channel]
+        covered = parts[-1].last if parts else 0
+        groups = sorted(files.groups_after(covered))
+        if sum(group.rows for group in groups) < self._worth or files.damaged:
+            return  # the content of a damaged file must not count as indexed
+        tables: list[pa.Table] = []
+        rows = 0
+        for place, group in enumerate(groups):
+            table = files.column_rows(group, _ID_COLUMNS)
+            if table is None:
+                return
+            tables.append(table)
+            rows += len(table)
+            # A part may end only where no later group reaches back.
+            following = groups[place + 1].first if place + 1 < len(groups) else files.last + 1
+            reached = max(one.last for one in groups[: place + 1])
+            if (rows >= _MOST_IN_PART and following > reached) or place + 1 == len(groups):
+                part = self._write(channel, covered, following - 1, tables)
+                if part is None:
+                    return
+                parts.append(part)
+                covered, tables, rows = part.last, [], 0
+
+    def _write(self, channel: str, covered: int, last: int, tables: list[pa.Table]) -> _Part | None:
+        """None where the lake may not be written: then everything is looked through."""
+        rows = pa.concat_tables(tables).select(list(_ID_COLUMNS))
+        rows = rows.filter(pa.array(rows.column("position").to_numpy() > covered))
+        folder = self._folder / partition_name("channel", channel)
+        path = folder / f"{covered + 1:020d}-{last:020d}.parquet"
+        temporary = temporary_path(path)
+        try:
+            make_directory(folder)
+            ordered = rows.sort_by([("id", "ascending"), ("position", "ascending")])
+            pq.write_table(ordered, temporary, compression="zstd", row_group_size=_ROWS)
+            temporary.rename(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            _log.info("no index of ids beside the lake", lake=str(self._folder), reason=str(error))
+            self._is_writable = False
+            return None
+        part = _Part(path, covered + 1, last)
+        return part if _read_bounds(part) else None
+
+    # --- the rest ---
+
+    def _uncovered(self, channel: str, files: ChannelFiles) -> list[pa.Table]:
+        """Ids and positions after the last part; kept while they are few."""
+        parts = self._parts[channel]
+        covered = parts[-1].last if parts else 0
+        kept = self._recent.get(channel)
+        if kept is not None and kept[0] == covered:
+            return [kept[1]]
+        tables = [
+            table
+            for group in files.groups_after(covered)
+            if (table := files.column_rows(group, _ID_COLUMNS)) is not None
+        ]
+        if tables and sum(map(len, tables)) <= self._worth:
+            self._recent[channel] = (covered, pa.concat_tables(tables))
+        return tables
+
+
+def _looked_up(part: _Part, id: str) -> list[int]:
+    """The positions of an id in a part."""
+    # An id may occur in several consecutive row groups.
+    wanted = range(bisect_left(part.greatest, id), bisect_right(part.least, id))
+    if not wanted:
+        return []
+    with pq.ParquetFile(part.path) as file:
+        rows = file.read_row_groups(list(wanted))
+    chosen = rows.filter(pc.equal(rows.column("id"), id))
+    positions: list[int] = chosen.column("position").to_pylist()
+    return positions
+
+
+def _read_bounds(part: _Part) -> bool:
+    """Takes the bounds of its row groups in; a part that cannot be read is removed."""
+    try:
+        metadata = pq.read_metadata(part.path)
+        for number in range(metadata.num_row_groups):
+            told = metadata.row_group(number).column(0).statistics
+            part.least.append(told.min)
+            part.greatest.append(told.max)
+        return True
+    except (pa.ArrowInvalid, OSError, AttributeError):
+        part.path.unlink(missing_ok=True)
+        return False
+
+
+class ThreadRunner(Protocol):
+    """Runs file reads in a thread."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """What `work` returns or raises."""
+        """Returns or raises as `work` does."""
 
 
 def open_lake(
-    directory: Path, *, aside: Aside = asyncio.to_thread, look_up: Callable[[], None] | None = None
+    directory: Path,
+    *,
+    aside: ThreadRunner = asyncio.to_thread,
+    look_up: Callable[[], None] | None = None,
 ) -> LakeChannels:
     """The channels as the lake has them now; raises UnknownName when it is none, Corrupt for a
     damaged manifest. See LakeChannels.
@@ -52,18 +505,18 @@ def open_lake(
 
 
 class LakeChannels:
-    """See Channels; whatever would write is refused with Unsupported."""
+    """See Channels; writes are refused with Unsupported."""
 
     def __init__(
         self,
         directory: Path,
         *,
         worth_indexing: int = WORTH_INDEXING,
-        aside: Aside = asyncio.to_thread,
+        aside: ThreadRunner = asyncio.to_thread,
         look_up: Callable[[], None] | None = None,
     ) -> None:
-        """`look_up` is called before each row group that is read, in the reading thread: what it
-        raises ends the reading there.
+        """`look_up` is called before each row group that is read, in the reading thread; an
+        exception of it ends the read.
         """
         self.directory = directory
         self._aside, self._look_up = aside, look_up
@@ -75,12 +528,11 @@ class LakeChannels:
         self._turn = threading.Lock()
 
     def channel(self, name: str) -> LakeChannel:
-        """See Channels."""
         check_channel_name(name)
         return LakeChannel(name, self)
 
     def names(self) -> list[str]:
-        """See Channels. The first call lists all files; what comes later is not shown."""
+        """See Channels. The first call lists all files; later files are not shown."""
         if self._names is None:
             folders = (self.directory / BRONZE).glob(f"{_CHANNEL}*")
             names = sorted(folder.name.removeprefix(_CHANNEL) for folder in folders)
@@ -90,15 +542,16 @@ class LakeChannels:
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> Subscription:
-        """Refused: nothing comes to a lake's channel that a reader could wait for."""
+        """Refused: a lake's channel does not grow while it is open."""
         raise Unsupported("a subscription", "a lake", hint="use read_after")
 
     async def find_event(
         self, event_id: str, *, among: Collection[str] | None = None
     ) -> list[tuple[str, StoredEvent]]:
-        """See Channels; `among`: only these channels are looked at. The first question builds an
-        index beside a large lake: about a second for a million events. Raises Corrupt when it is
-        not found and a damaged file may hold it.
+        """See Channels; `among`: only these channels.
+
+        The first call builds an index beside a large lake: about a second for a million events.
+        Raises Corrupt when it is not found and a damaged file may hold it.
         """
         return await self._aside(partial(self._find, event_id, among))
 
@@ -135,7 +588,7 @@ class LakeChannels:
         return await self._aside(work)
 
     def position_before(self, name: str, received_ms: int) -> int:
-        """A position after which all stands that was received at a time or later."""
+        """A position before everything received at a time or later."""
         with self._turn:
             return self.files(name).position_before(received_ms)
 
@@ -161,12 +614,11 @@ class LakeChannel:
     def __init__(self, name: str, lake: LakeChannels) -> None:
         self.name, self._lake = name, lake
 
-    async def append(self, events: Sequence[Event]) -> Appended:
+    async def append(self, events: Sequence[Event]) -> AppendResult:
         """Refused: the lake follows the log."""
         raise Unsupported("appending", "a lake", hint="publish to the node; its log is exported")
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel."""
         return await self._lake.aside(partial(self._lake.read_now, self.name, position, limit))
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
@@ -179,7 +631,6 @@ class LakeChannel:
         return await self._lake.aside(partial(self._lake.position_before, self.name, wanted))
 
     def last_position(self) -> int:
-        """See Channel."""
         return self._lake.files(self.name).last
 
 

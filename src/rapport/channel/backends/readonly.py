@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rapport.channel.channel import Appended
-from rapport.channel.checking import check_channel_name, check_place
-from rapport.channel.finding.history_feed import HistoryFeed
-from rapport.channel.retention.ttl import living
+from rapport.channel.channel import AppendResult
+from rapport.channel.log.indexes import HistoryFeed
+from rapport.channel.retention.ttl import unexpired
 from rapport.channel.subscriptions import LoggedSubscription
+from rapport.channel.validation import check_channel_name, check_read_range
 from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, UnknownName, Unsupported
 from rapport.core.event import Event, Gap, StoredEvent
@@ -24,7 +24,7 @@ from rapport.store.segment_store import SegmentLogReader
 
 _LOOK_EVERY_MS = 100
 _PASSED_AT_ONCE = 1_000
-"""Events past their time that are read at once, however few are asked for."""
+"""Expired events read at once, however few are requested."""
 
 TtlRule = Callable[[str], int]
 """The time to live of a channel's events in ms; -1 = as long as possible."""
@@ -43,8 +43,8 @@ def open_readonly(directory: Path, clock: Clock, ttl_rule: TtlRule = no_ttl) -> 
 
 
 class ReadOnlyChannels:
-    """See Channels; whatever would write is refused with Unsupported. What is past its time to live
-    is given to nobody here either.
+    """See Channels; writes are refused with Unsupported. Expired events are not returned here
+    either.
     """
 
     def __init__(
@@ -61,22 +61,20 @@ class ReadOnlyChannels:
 
     @property
     def log(self) -> LogReader:
-        """The logs behind the channels, for who reads whole blocks."""
+        """The underlying logs, for readers of whole blocks."""
         return self._log
 
     def channel(self, name: str) -> ReadOnlyChannel:
-        """See Channels."""
         check_channel_name(name)
         return ReadOnlyChannel(name, self._log, self._clock, self._ttl_rule(name))
 
     def names(self) -> list[str]:
-        """See Channels."""
         return [name for name in self._log.logs() if self._log.last_position(name)]
 
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> LoggedSubscription:
-        """Refused: a durable place in a channel is the writing process's to keep."""
+        """Refused: only the writing process stores cursors."""
         raise Unsupported("a subscription", "a read-only log", hint="use read_after")
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
@@ -110,20 +108,19 @@ class ReadOnlyChannel:
         self._passed = (0, 0)
         """After the first position and up to the second all are past their time."""
 
-    async def append(self, events: Sequence[Event]) -> Appended:
-        """Refused: publish through a door of the node that writes."""
+    async def append(self, events: Sequence[Event]) -> AppendResult:
+        """Refused: publish to the node that writes."""
         raise Unsupported("appending", "a read-only log", hint="use rapport publish")
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel."""
-        check_place(position, limit)
+        check_read_range(position, limit)
         return await asyncio.to_thread(self.read_now, position, limit)
 
     def read_now(self, position: int, limit: int) -> list[StoredEvent]:
         """The same, blocking."""
         start, most = position, limit
         while found := self._read(position, most):
-            alive = living(found, self._ttl_ms, self._clock.now_ms())
+            alive = unexpired(found, self._ttl_ms, self._clock.now_ms())
             if alive:
                 return alive[:limit]
             position, most = found[-1].position, max(limit, _PASSED_AT_ONCE)
@@ -150,14 +147,13 @@ class ReadOnlyChannel:
         return found
 
     def gaps_between(self, after: int, through: int) -> Sequence[Gap]:
-        """See GapReading."""
         return self._gaps.between(after, through)
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
         """See Channel; looks ten times a second."""
         passed_from, passed_to = self._passed
         if passed_from <= position < passed_to:
-            position = passed_to  # nobody is given what stands there: it is not waited for
+            position = passed_to  # nothing there is delivered, so it is not waited for
         waited = 0
         while await asyncio.to_thread(self.last_position) <= position:
             if timeout_ms is not None and waited >= timeout_ms:
@@ -167,5 +163,4 @@ class ReadOnlyChannel:
         return True
 
     def last_position(self) -> int:
-        """See Channel."""
         return self._log.last_position(self.name)

@@ -1,1 +1,1 @@
-"""MQTT in and out of channels: what is declared, and how messages become events."""
+"""MQTT bridges: configuration, mapping between messages and events, the client. [CH-12]"""

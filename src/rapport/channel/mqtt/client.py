@@ -1,7 +1,7 @@
-"""One connection to a broker; the only home of paho. [CH-12, CO-16]
+"""One connection to an MQTT broker; the only module that uses paho. [CH-12, CO-16]
 
-paho runs in a thread of its own; what arrives is handed to the event loop. A message is
-acknowledged only when `acknowledge` is called: the broker keeps it until then.
+paho runs in a thread of its own and passes messages to the event loop. A message is acknowledged
+only by `acknowledge`: the broker keeps it until then.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.mqtt.declare import Broker
-from rapport.channel.mqtt.mapping import Packet
+from rapport.channel.mqtt.bridge import Broker, Packet
 from rapport.core.errors import Unavailable, Unsupported
 
 KEEP_ALIVE_SECONDS = 30
@@ -31,7 +30,7 @@ def check_driver() -> None:
         raise Unsupported("MQTT", hint="pip install 'rapport[mqtt]'")
 
 
-class Arrived(msgspec.Struct, frozen=True):
+class ReceivedPacket(msgspec.Struct, frozen=True):
     """A message and the number to acknowledge."""
 
     packet: Packet
@@ -39,7 +38,7 @@ class Arrived(msgspec.Struct, frozen=True):
 
 
 class BrokerClient:
-    """Connects for ever, subscribes, hands over messages, publishes. Belongs to one event loop."""
+    """Reconnects for ever, subscribes, passes on messages, publishes. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -50,8 +49,8 @@ class BrokerClient:
         *,
         keeps_place: bool = True,
     ) -> None:
-        """`topics` are filters to listen to. `keeps_place`: the broker keeps under `client_id` what
-        comes while we are away; without it any client id that nobody else has will do.
+        """`topics` are filters to subscribe to. `keeps_place`: the broker stores messages under
+        `client_id` while we are away; without it any unused client id will do.
         """
         try:
             from paho.mqtt import client as paho
@@ -59,7 +58,7 @@ class BrokerClient:
             raise Unsupported("MQTT", hint="pip install 'rapport[mqtt]'") from None
         self._broker, self._topics = broker, tuple(topics)
         self._loop = asyncio.get_running_loop()
-        self.arrived: asyncio.Queue[Arrived] = asyncio.Queue()
+        self.arrived: asyncio.Queue[ReceivedPacket] = asyncio.Queue()
         self._published: dict[int, asyncio.Future[None]] = {}
         self.connected = asyncio.Event()
         self.trouble = "not reached yet"
@@ -86,7 +85,7 @@ class BrokerClient:
         self._client.loop_start()
 
     async def stop(self) -> None:
-        """Says goodbye; the broker keeps our place."""
+        """Disconnects; the broker keeps our session."""
         await asyncio.to_thread(self._stop)
 
     def acknowledge(self, number: int, quality: int) -> None:
@@ -100,7 +99,7 @@ class BrokerClient:
         info = self._client.publish(topic, payload, qos=_AT_LEAST_ONCE)
         if info.rc != 0:
             raise Unavailable(f"the broker took no message ({info.rc})", code="mqtt.unreachable")
-        # Its answer comes by way of the loop, so never before the next await.
+        # Its answer arrives through the loop, so never before the next await.
         done = self._published[info.mid] = self._loop.create_future()
         try:
             await done
@@ -112,7 +111,7 @@ class BrokerClient:
     def _stop(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
-        # Without these the driver is let go of at once, and with it its sockets.
+        # Without these the driver is freed at once, and its sockets with it.
         for name in ("connect", "disconnect", "connect_fail", "message", "publish"):
             setattr(self._client, f"on_{name}", None)
 
@@ -145,16 +144,16 @@ class BrokerClient:
             again=message.dup,
             retained=message.retain,
         )
-        self._tell(self._take, Arrived(packet, message.qos))
+        self._tell(self._take, ReceivedPacket(packet, message.qos))
 
     def _on_publish(self, _client: Any, _data: Any, mid: int, _reason: Any, _more: Any) -> None:
         self._tell(self._settle, mid)
 
     # --- in the event loop ------------------------------------------------------------------------
 
-    def _take(self, arrived: Arrived) -> None:
+    def _take(self, arrived: ReceivedPacket) -> None:
         if self.arrived.qsize() >= MOST_UNDER_WAY:
-            # It is not acknowledged, so the broker gives it again.
+            # It is not acknowledged, so the broker sends it again.
             self._lost("the broker sends faster than messages can be stored")
             self._hang_up()
             return
@@ -167,7 +166,7 @@ class BrokerClient:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
-                return  # it was broken already, which is what we want
+                return  # it was broken already
 
     def _found(self) -> None:
         self.trouble = ""
@@ -187,9 +186,8 @@ class BrokerClient:
 
 
 def reach_broker(broker: Broker, password: str, *, seconds: float) -> None:
-    """Connects as nobody in particular and leaves no trace; raises Unavailable, Unsupported.
-
-    Blocks for about `seconds` at the most.
+    """Connects with a temporary client id; raises Unavailable, Unsupported. Blocks for about
+    `seconds` at the most.
     """
     try:
         from paho.mqtt import client as paho

@@ -1,1 +1,1 @@
-"""Which events a request wants: templates and SQL-like conditions, compiled once."""
+"""Query languages of requests: SQL-like conditions, templates, scripts; compiled once. [CH-4]"""

@@ -1,9 +1,9 @@
-"""From a condition to one Python function, made once and called per event. [CH-4]
+"""Compiles a condition to one Python function, called per event. [CH-4]
 
-Three-valued logic costs nothing at run time: for every part there is code that says whether it is
-true, and, where a NOT needs it, code that says whether it is false. Parts of a top-level AND become
-statements, those without the payload first, so that most events are refused undecoded. Payloads in
-XML are judged by a second function, whose values take the kind of what they are compared with.
+Three-valued logic costs nothing at run time: every part has code for "is true" and, where a NOT
+needs it, code for "is false". Parts of a top-level AND become statements, those without the payload
+first, so that most events are rejected undecoded. A second function handles XML payloads, whose
+values take the kind of the other side of a comparison.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from rapport.channel.query import values, xml_values
-from rapport.channel.query.checking import kind_of
+from rapport.channel.query import values
+from rapport.channel.query import values as xml_values
 from rapport.channel.query.tree import (
     And,
     Arithmetic,
@@ -32,6 +32,7 @@ from rapport.channel.query.tree import (
     Step,
     Value,
     field_kind,
+    kind_of,
 )
 from rapport.core.event import StoredEvent
 
@@ -49,9 +50,9 @@ def compile_condition(condition: Condition) -> Matches:
 
 
 def condition_source(condition: Condition, *, in_xml: bool = False) -> tuple[str, dict[str, Any]]:
-    """The function's text and the names it uses; with `in_xml` for payloads in XML.
+    """The function's text and its namespace; with `in_xml` for XML payloads.
 
-    Nothing a person wrote stands in the text: literals and names of members are passed as values.
+    The text contains no user input: literals and member names are passed as values.
     """
     writer = _XmlWriter() if in_xml else _Writer()
     parts = condition.parts if isinstance(condition, And) else (condition,)
@@ -112,7 +113,7 @@ def _uses_payload(node: object) -> bool:
 
 
 class _Writer:
-    """Writes expressions; collects the names they use and what of the payload to fetch first."""
+    """Writes expressions; collects their namespace and the payload paths to fetch first."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {
@@ -181,7 +182,7 @@ class _Writer:
         return f"({' or '.join(codes)})" if codes else "False"
 
     def _compared(self, node: Compare, wanted: str) -> str:
-        """A literal's kind is known, so its comparison is written out; others are called."""
+        """Writes out a comparison with a literal, whose kind is known; others become calls."""
         if isinstance(node.left, Literal) and not isinstance(node.right, Literal):
             turned: Any = _TURNED[node.operator]
             return self._compared(Compare(turned, node.right, node.left), wanted)
@@ -192,7 +193,7 @@ class _Writer:
         return true if wanted == "True" else f"({is_known} and not {true})"
 
     def compared(self, operator: str, left: Value, right: Value) -> str:
-        """Code of a comparison of two values that no literal tells the kind of."""
+        """Code of a comparison of two values of unknown kind."""
         return f"compare({operator!r}, {self.value(left)}, {self.value(right)})"
 
     def _with_literal(self, operator: str, operand: Value, literal: Literal) -> str:
@@ -232,7 +233,7 @@ class _Writer:
                 raise AssertionError(f"{node!r} is no value")
 
     def cast(self, node: Value | Condition, kind: str) -> str:
-        """Code of a value where one of this kind is wanted: JSON knows its kinds already."""
+        """Code of a value where this kind is needed: JSON values have kinds already."""
         return self.value(node)
 
     def _field(self, field: Field) -> str:
@@ -246,7 +247,7 @@ class _Writer:
         return self._once(field, self.payload(field.path[1:]))
 
     def payload(self, steps: tuple[Step, ...]) -> str:
-        """Code that fetches what stands at a path of the payload."""
+        """Code that fetches the value at a payload path."""
         code = "data"
         for step in steps:
             fetch = "element" if isinstance(step, int) else "member"
@@ -268,7 +269,7 @@ class _Writer:
 
 
 class _XmlWriter(_Writer):
-    """The same for payloads in XML, whose values have no kind of their own."""
+    """The same for XML payloads, whose values have no kind of their own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -278,7 +279,6 @@ class _XmlWriter(_Writer):
             self.names[f"as_{kind}"] = getattr(xml_values, f"as_{kind}")
 
     def cast(self, node: Value | Condition, kind: str) -> str:
-        """See _Writer."""
         code = self.value(node)
         return f"as_{kind}({code})" if _is_payload(node) else code
 
@@ -290,7 +290,6 @@ class _XmlWriter(_Writer):
         return f"compare({operator!r}, {codes})"
 
     def payload(self, steps: tuple[Step, ...]) -> str:
-        """See _Writer."""
         if not steps:
             return "text"
         return f"xml_value(document, {self._name(xml_values.xml_steps(steps))})"

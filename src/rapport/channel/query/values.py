@@ -1,21 +1,38 @@
-"""What compiled conditions call at run time: payloads, kinds, arithmetic, patterns. [CH-4]
+"""Run-time functions of compiled conditions: payloads, kinds, arithmetic, LIKE, XML paths. [CH-4]
 
 Null is None; a value that cannot be calculated is null, never an exception.
+
+XML payloads are addressed by local names, without a schema: `data.order.item[1].price.@currency` is
+the root element, its second `item` (the first without a number), within it the first `price`, of
+that an attribute. Namespaces are ignored. A value is the text of an element without surrounding
+space; it takes the kind of the other side of the comparison: compared with a number it is a number,
+if it reads like one.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+
+from rapport.channel.query.tree import Step
+from rapport.core.errors import InvalidInput
+from rapport.core.xml import XmlNode, parse_xml
 
 NUMBERS = frozenset((int, float))
 _DECODE = msgspec.json.Decoder().decode
 
 Test = Callable[[str], bool]
+DATA_TYPE = "datacontenttype"
+_XML_TYPE = re.compile(r"\s*(application|text)/([^;\s]+\+)?xml\s*(;|\Z)", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,300}\Z")
+_TRUTHS = {"true": True, "false": False}
+XmlSteps = tuple[tuple[str, int], ...]
 
 
 def decode_payload(data: bytes) -> Any:
@@ -69,7 +86,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def compare(operator: str, left: Any, right: Any) -> bool | None:
-    """True, false or unknown (None): two values of which neither is known beforehand."""
+    """True, false or unknown (None): two values of unknown kind."""
     if left is None or right is None:
         return None
     same = type(left) is type(right) or (type(left) in NUMBERS and type(right) in NUMBERS)
@@ -81,7 +98,7 @@ def compare(operator: str, left: Any, right: Any) -> bool | None:
 
 
 class _Piece:
-    """What stands between two `%` of a pattern: characters, and None for each `_`."""
+    """The part between two `%` of a pattern: characters, and None for each `_`."""
 
     def __init__(self, characters: Sequence[str | None]) -> None:
         self.length = len(characters)
@@ -97,14 +114,14 @@ class _Piece:
         self._expression = re.compile(written, re.DOTALL) if self.is_mixed else None
 
     def stands_at(self, text: str, place: int) -> bool:
-        """Whether the text reads like this from a place on; it is long enough."""
+        """Whether the piece matches at an offset; the text is long enough."""
         place += self._before
         if self._expression is None:
             return text.startswith(self._text, place)
         return self._expression.match(text, place) is not None
 
     def end_in(self, text: str, place: int, end: int) -> int:
-        """Where the first occurrence ends that lies between two places; -1 for none.
+        """The end of the first occurrence between two offsets; -1 for none.
 
         Without `_` between letters the cost is that of `str.find`, linear in the text.
         """
@@ -120,11 +137,11 @@ class _Piece:
 
 
 def like_test(pattern: str, escape: str) -> Test:
-    """A function that tells whether a text fits.
+    """A function that tests texts against a LIKE pattern.
 
-    The pattern is cut at its `%`: pieces are looked for one after the other, each as early as
-    possible, so nothing is tried twice. The cost is linear in the text; only for pieces with `_`
-    between letters it is also multiplied by their length, which `mixed_characters` counts.
+    The pattern is cut at its `%`; each piece is searched for as early as possible, so nothing is
+    tried twice. The cost is linear in the text; only for pieces with `_` between letters it is
+    multiplied by their length, which `mixed_characters` counts.
     """
     pieces = _pieces(pattern, escape)
     first, middle, last = pieces[0], pieces[1:-1], pieces[-1]
@@ -148,7 +165,8 @@ def like_test(pattern: str, escape: str) -> Test:
 
 
 def mixed_characters(pattern: str, escape: str) -> int:
-    """Characters of those pieces of a LIKE pattern that are searched for with `_` between letters.
+    """Characters of those pieces of a LIKE pattern that are searched for with `_`
+    between letters.
 
     >>> mixed_characters("%a_b%", ""), mixed_characters("%__ab__%", ""), mixed_characters("a_b", "")
     (3, 0, 0)
@@ -169,3 +187,111 @@ def _pieces(pattern: str, escape: str) -> list[_Piece]:
             pieces[-1].append(None if sign == "_" and not escaped else sign)
         escaped = False
     return [_Piece(piece) for piece in pieces]
+
+
+def is_xml(headers: Mapping[str, str]) -> bool:
+    """Whether the headers call the payload XML: application/xml, text/xml, something+xml."""
+    content_type = headers.get(DATA_TYPE)
+    return content_type is not None and _is_xml_type(content_type)
+
+
+@lru_cache(maxsize=128)
+def _is_xml_type(content_type: str) -> bool:
+    return _XML_TYPE.match(content_type) is not None
+
+
+def xml_text(data: bytes) -> str | None:
+    """The document text; null when the payload is no text."""
+    text = decode_payload(data)
+    return text if type(text) is str else None
+
+
+def xml_document(text: str | None) -> XmlNode | None:
+    """Its element; null when it is not accepted."""
+    if text is None:
+        return None
+    try:
+        return parse_xml(text)
+    except InvalidInput:
+        return None
+
+
+def xml_steps(path: tuple[Step, ...]) -> XmlSteps | None:
+    """The path below `data` as names with their numbers; None when it leads nowhere in XML."""
+    steps: list[tuple[str, int]] = []
+    is_numbered = True
+    for step in path:
+        if isinstance(step, str):
+            steps.append((step, 0))
+            is_numbered = step.startswith("@")
+        elif is_numbered:
+            return None
+        else:
+            steps[-1], is_numbered = (steps[-1][0], step), True
+    return tuple(steps)
+
+
+def xml_value(document: XmlNode | None, steps: XmlSteps | None) -> str | None:
+    """The text at a path; null when there is none."""
+    if document is None or not steps or steps[0] != (document.name, 0):
+        return None
+    node = document
+    for number, (name, place) in enumerate(steps[1:], start=2):
+        if name.startswith("@"):
+            return _attribute(node, name[1:]) if number == len(steps) else None
+        child = _child(node, name, place)
+        if child is None:
+            return None
+        node = child
+    return "".join(_texts(node)).strip()
+
+
+def _child(node: XmlNode, name: str, place: int) -> XmlNode | None:
+    for part in node.content:
+        if isinstance(part, XmlNode) and part.name == name:
+            if place == 0:
+                return part
+            place -= 1
+    return None
+
+
+def _attribute(node: XmlNode, name: str) -> str | None:
+    if name in node.attributes:
+        return node.attributes[name]
+    for full_name, value in node.attributes.items():
+        if full_name.rpartition("}")[2] == name:
+            return value
+    return None
+
+
+def _texts(node: XmlNode) -> list[str]:
+    found: list[str] = []
+    for part in node.content:
+        found += [part] if isinstance(part, str) else _texts(part)
+    return found
+
+
+def as_number(value: str | None) -> Any:
+    """A number if it reads like one; otherwise unchanged, and so of another kind."""
+    if value is None or not _NUMBER.match(value.strip()):
+        return value
+    number = int(value) if _WHOLE.match(value.strip()) else float(value)
+    return value if number in (float("inf"), float("-inf")) else number
+
+
+def as_boolean(value: str | None) -> Any:
+    """A truth value if it reads like one; otherwise unchanged."""
+    return value if value is None else _TRUTHS.get(value.strip(), value)
+
+
+def as_text(value: str | None) -> Any:
+    """As it is."""
+    return value
+
+
+def compare_two(operator: str, left: str | None, right: str | None) -> bool | None:
+    """Compares two XML values: as numbers when both read like numbers, otherwise as texts."""
+    numbers = as_number(left), as_number(right)
+    if not any(isinstance(number, str) for number in numbers):
+        return compare(operator, *numbers)
+    return compare(operator, left, right)

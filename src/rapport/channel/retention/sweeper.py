@@ -1,8 +1,8 @@
-"""The sweeper: carries out the retention of all channels, a bounded step at a time. [CH-14]
+"""The sweeper: carries out the retention of all channels, in bounded steps. [CH-14]
 
-Order within a channel: the history index forgets, the publishers' marks are saved, whole pieces of
-the log go, then what was taken and other indexes. A kill between any two steps leaves only what the
-next sweep finds again: it looks at what there is, not at what it remembers.
+Order within a channel: prune the history index, save the publishers' marks, trim whole pieces of
+the log, then takes and other indexes. A kill between any two steps leaves only what the next sweep
+finds again: it looks at the stores, not at its memory.
 """
 
 from __future__ import annotations
@@ -13,13 +13,19 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from rapport.channel.export.due import READER as EXPORT
-from rapport.channel.logged.channel import LoggedChannel
-from rapport.channel.logged.chores import between_appends
-from rapport.channel.logged.shared import Shared
-from rapport.channel.requesting.takers import Taker
-from rapport.channel.retention.pieces import pieces_of, split_at
-from rapport.channel.retention.rules import Keep, Verdict, keep_of, what_to_trim
+from rapport.channel.export.export_schedule import READER as EXPORT
+from rapport.channel.log.logged_channel import LoggedChannel
+from rapport.channel.log.runtime import LogRuntime
+from rapport.channel.log.writer import between_appends
+from rapport.channel.requests.taker import Taker
+from rapport.channel.retention.limits import (
+    RetentionLimits,
+    TrimDecision,
+    decide_trim,
+    keep_of,
+    pieces_of,
+    split_at,
+)
 from rapport.channel.subscriptions import reader_positions
 from rapport.core.errors import ChannelUnavailable, Corrupt
 from rapport.kernel.telemetry import get_logger
@@ -29,12 +35,12 @@ _log = get_logger(__name__)
 SWEEP_EVERY_MS = 30_000
 PIECES_AT_ONCE = 16
 MOST_AWAY_MS = 24 * 3_600_000
-"""Without an event for longer than this a start waits a while before anything goes by age."""
+"""After a longer time without events a start waits before anything is trimmed by age."""
 T = TypeVar("T")
 
 
 class SweptChannels(Protocol):
-    """What the sweeper needs of open channels."""
+    """The open channels as the sweeper uses them."""
 
     def names(self) -> list[str]:
         """See Channels."""
@@ -43,7 +49,7 @@ class SweptChannels(Protocol):
         """See Channels."""
 
 
-class Swept(msgspec.Struct, frozen=True, kw_only=True):
+class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     """A channel after a sweep."""
 
     channel: str
@@ -53,23 +59,23 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     trimmed: int
     """Events that went in this sweep."""
     held_by: tuple[str, ...] = ()
-    """Readers that keep what is past its limit; past twice its limit when `overdue`."""
+    """Readers that hold back events past the limit; past twice the limit when `overdue`."""
     overdue: bool = False
 
 
 class Sweeper:
-    """Retention at work for all channels of a node; belongs to one event loop.
+    """Runs retention for all channels of a node; belongs to one event loop.
 
-    A sweep costs a look at the oldest pieces of each channel with a limit, whatever its length.
+    A sweep reads the oldest pieces of each channel with a limit, whatever its length.
     """
 
-    def __init__(self, channels: SweptChannels, shared: Shared, taker: Taker) -> None:
+    def __init__(self, channels: SweptChannels, shared: LogRuntime, taker: Taker) -> None:
         self._channels, self._shared, self._taker = channels, shared, taker
         self._clock = shared.parts.clock
         self._pruned: dict[str, int] = {}
-        self._told: set[str] = set()
-        self.last: dict[str, Swept] = {}
-        """What the last sweep of each channel with a limit found, for metrics."""
+        self._reported: set[str] = set()
+        self.last: dict[str, SweepResult] = {}
+        """The last result of each channel with a limit, for metrics."""
 
     async def run(self) -> None:
         """Sweeps now and then until cancelled."""
@@ -77,7 +83,7 @@ class Sweeper:
             await self.sweep_all()
             await self._clock.sleep(SWEEP_EVERY_MS)
 
-    async def sweep_all(self) -> list[Swept]:
+    async def sweep_all(self) -> list[SweepResult]:
         """Sweeps every channel with a limit; one that cannot be swept does not keep the others."""
         found = []
         for name in self._channels.names():
@@ -92,8 +98,8 @@ class Sweeper:
                 found.append(swept)
         return found
 
-    async def sweep(self, name: str) -> Swept | None:
-        """Lets go of what a channel's rules no longer keep; None when they keep everything."""
+    async def sweep(self, name: str) -> SweepResult | None:
+        """Trims a channel by its rules; None without limits."""
         keep = keep_of(self._shared.rules_for(name))
         if not keep.has_limit:
             return None
@@ -109,7 +115,7 @@ class Sweeper:
                 break
         first = await self._in_writer(name, channel.first_position)
         await self._forget_before(name, first)
-        swept = Swept(
+        swept = SweepResult(
             channel=name,
             first=first,
             kept_bytes=kept_bytes,
@@ -117,10 +123,12 @@ class Sweeper:
             held_by=verdict.held_by,
             overdue=verdict.overdue,
         )
-        self._tell(swept)
+        self._report(swept)
         return swept
 
-    async def _look(self, channel: LoggedChannel, keep: Keep) -> tuple[Verdict, int, bool]:
+    async def _look(
+        self, channel: LoggedChannel, keep: RetentionLimits
+    ) -> tuple[TrimDecision, int, bool]:
         """The verdict of now, the bytes kept, and whether the growing piece was closed for it."""
         name, log, records = channel.name, self._shared.parts.log, self._shared.parts.records
         readers = (
@@ -130,9 +138,9 @@ class Sweeper:
         )
 
         if self._shared.rules_for(name).export and not keep.hard:
-            readers.setdefault(EXPORT, 0)  # the lake is waited for before it has a place, too
+            readers.setdefault(EXPORT, 0)  # the export is waited for before it has a cursor, too
 
-        def look() -> tuple[Verdict, int, bool]:
+        def look() -> tuple[TrimDecision, int, bool]:
             pieced = pieces_of(log)
             pieces, kept_bytes = pieced.pieces(name, PIECES_AT_ONCE), pieced.kept_bytes(name)
             last = log.last_position(name)
@@ -141,7 +149,7 @@ class Sweeper:
                 pieces = split_at(log, name, pieces, now_ms - keep.shortest_ms)
             is_open = pieced.trims_blocks(name) or pieced.closed_end(name) < last
             growing = pieces[-1] if pieces and is_open and pieces[-1].last == last else None
-            verdict = what_to_trim(pieces, kept_bytes, now_ms, keep, readers, growing=growing)
+            verdict = decide_trim(pieces, kept_bytes, now_ms, keep, readers, growing=growing)
             # Where any block may go, only the last one needs to be closed, to go itself.
             closes = verdict.close and (verdict.trim_before > last or not pieced.trims_blocks(name))
             if closes:
@@ -151,8 +159,8 @@ class Sweeper:
         return await self._in_writer(name, look)
 
     def _believed_now(self, name: str, last: int) -> int:
-        """The time by which ages are told. Shortly after a start a clock far ahead of the newest
-        event is not believed: the node was off for long, or the clock is wrong.
+        """The time for ages. Shortly after a start a clock far ahead of the newest event is not
+        believed: the node was off for long, or the clock is wrong.
         """
         time = self._shared.time
         now_ms = time.now_ms()
@@ -163,15 +171,15 @@ class Sweeper:
         return newest[-1].received if is_far else now_ms
 
     async def _trim(self, channel: LoggedChannel, before: int) -> bool:
-        """Whether anything went: a store may have coarser pieces than it says."""
+        """Trims; False when nothing was removed: a store may have coarser pieces than reported."""
         first = await self._in_writer(channel.name, channel.first_position)
         feed = self._shared.feed
         await self._shared.off_loop(lambda: feed.prune(channel.name, first, before - 1))
-        await self._in_writer(channel.name, lambda: channel.let_go(before))
+        await self._in_writer(channel.name, lambda: channel.trim(before))
         return await self._in_writer(channel.name, channel.first_position) > first
 
     async def _forget_before(self, name: str, first: int) -> None:
-        """What hangs on positions that are gone; also what a kill left over from an older sweep."""
+        """Drops data about trimmed positions, including leftovers of an older, killed sweep."""
         if first <= self._pruned.get(name, 0):
             return
         await self._taker.forget_before(name, first)
@@ -183,12 +191,12 @@ class Sweeper:
         """Runs work between two groups of appends, in the thread that makes them."""
         return await between_appends(self._shared.parts.writer, name, work)
 
-    def _tell(self, swept: Swept) -> None:
+    def _report(self, swept: SweepResult) -> None:
         self.last[swept.channel] = swept
         if swept.trimmed:
             _log.info("channel trimmed", channel=swept.channel, events=swept.trimmed)
         if not swept.overdue:
-            self._told.discard(swept.channel)
-        elif swept.channel not in self._told:
-            self._told.add(swept.channel)  # once, until the reader has caught up
+            self._reported.discard(swept.channel)
+        elif swept.channel not in self._reported:
+            self._reported.add(swept.channel)  # once, until the reader has caught up
             _log.warning("readers hold back retention", channel=swept.channel, by=swept.held_by)

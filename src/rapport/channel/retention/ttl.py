@@ -1,16 +1,16 @@
-"""Time to live: an event past it is given to nobody, and goes with the next sweep. Pure. [CH-1,
-CH-14]
+"""Time to live: an expired event is delivered to nobody, and trimmed by the next sweep. Pure.
+[CH-1, CH-14]
 
-Counted from when the event was received. A publisher says it with the attribute `ttlms`, a channel
-with `ttl`; the shorter one counts. 0 means: until it was given out once, to a request or to the
-streams that listened when it came.
+Counted from arrival. A publisher sets it with the attribute `ttlms`, a channel with `ttl`; the
+shorter one counts. 0 means: until delivered once, to a request or to the streams that were open
+when it arrived.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rapport.channel.requesting.batch import KEEP_AS_LONG_AS_POSSIBLE
+from rapport.channel.requests.request import KEEP_AS_LONG_AS_POSSIBLE
 from rapport.core.encoded_batch import LoggedBatch
 from rapport.core.event import Event, StoredEvent
 
@@ -34,34 +34,34 @@ def ttl_of(event: Event, rule_ms: int) -> int:
     return int(text) if rule_ms < 0 else min(int(text), rule_ms)
 
 
-def are_mortal(events: Sequence[Event]) -> bool:
+def have_ttl(events: Sequence[Event]) -> bool:
     """Whether a publisher gave one of the events a time to live."""
     return not isinstance(events, LoggedBatch) and any(TTL in event.headers for event in events)
 
 
 def is_over(stored: StoredEvent, rule_ms: int, now_ms: int) -> bool:
-    """Whether its time has passed; what is to be given out once has none."""
+    """Whether the event has expired; one that is delivered once never does."""
     ttl_ms = ttl_of(stored.event, rule_ms)
     return ttl_ms > 0 and stored.received + ttl_ms <= now_ms
 
 
-def living(events: list[StoredEvent], rule_ms: int, now_ms: int) -> list[StoredEvent]:
-    """The events whose time has not passed; the same list when none of them has any."""
+def unexpired(events: list[StoredEvent], rule_ms: int, now_ms: int) -> list[StoredEvent]:
+    """The unexpired events; the same list when none has a time to live."""
     if rule_ms <= 0 and not any(TTL in stored.event.headers for stored in events):
         return events
     return [stored for stored in events if not is_over(stored, rule_ms, now_ms)]
 
 
-def is_once(stored: StoredEvent, rule_ms: int) -> bool:
-    """Whether an event leaves the channel when it is given out."""
+def is_delivered_once(stored: StoredEvent, rule_ms: int) -> bool:
+    """Whether an event is removed by its delivery."""
     return ttl_of(stored.event, rule_ms) == ONCE
 
 
-def given_once(events: Sequence[StoredEvent], rule_ms: int) -> tuple[StoredEvent, ...]:
-    """Those that leave the channel when they are given out."""
+def delivered_once(events: Sequence[StoredEvent], rule_ms: int) -> tuple[StoredEvent, ...]:
+    """The events that are removed by their delivery."""
     if rule_ms < 0 and not any(TTL in stored.event.headers for stored in events):
         return ()
-    return tuple(stored for stored in events if is_once(stored, rule_ms))
+    return tuple(stored for stored in events if is_delivered_once(stored, rule_ms))
 
 
 def batch_ttl(events: Sequence[StoredEvent], rule_ms: int, now_ms: int) -> int:

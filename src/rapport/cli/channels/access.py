@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from rapport.channel.access.admission import load_access
-from rapport.channel.access.declared import Access, check_identity_name
-from rapport.channel.access.keys import find_node_key, open_keys
-from rapport.channel.access.tokens import new_token
+from rapport.channel.access.admission import load_access, new_token
+from rapport.channel.access.rights import Access, check_identity_name
+from rapport.channel.access.signatures import find_node_key, open_keys
 from rapport.cli.local import data_directory, read_channels
 from rapport.cli.names import unknown
 from rapport.cli.sites import SiteOption, site_directory

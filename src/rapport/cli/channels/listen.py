@@ -9,10 +9,10 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from rapport.channel.agents.batch_json import show_event
+from rapport.channel.agents.connection import Reason
 from rapport.channel.agents.listener import Listener
-from rapport.channel.agents.listener_cache import ReceivedEvent
-from rapport.channel.agents.window import Reason
+from rapport.channel.agents.listener_state import ReceivedEvent
+from rapport.channel.requests.request import event_json
 from rapport.cli.remote import Remote, TokenFileOption, read_token
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, visible, write_bytes, write_gaps
@@ -119,7 +119,7 @@ def _line(received: ReceivedEvent, as_json: bool) -> bytes:
     if as_json:
         stored = StoredEvent(received.position, received.received, event)
         own = {"handback": received.handback} if received.handback else {}
-        return msgspec.json.encode(show_event(stored, **own)) + b"\n"
+        return msgspec.json.encode(event_json(stored, **own)) + b"\n"
     shown = event.data[:_DATA_SHOWN].decode("utf-8", "replace")
     return _row(
         (

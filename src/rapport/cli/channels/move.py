@@ -9,10 +9,10 @@ from typing import Annotated, Literal, cast
 
 from cyclopts import Parameter
 
-from rapport.channel.backends.choosing import Stores
-from rapport.channel.backends.moving import Moved, Mover, Step, Told
-from rapport.channel.checking import check_channel_name
-from rapport.channel.declared import channels_from_site
+from rapport.channel.backends.migration import ChannelMover, MoveResult, Step, Told
+from rapport.channel.backends.stores import Stores
+from rapport.channel.config import channels_from_site
+from rapport.channel.validation import check_channel_name
 from rapport.cli.local import no_log
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json
@@ -51,9 +51,9 @@ def move(
         stderr().print(_sentence(moved), soft_wrap=True)
 
 
-def _mover(stores: Stores) -> Mover:
+def _mover(stores: Stores) -> ChannelMover:
     movable = cast(dict[str, MovableLogStore], stores.logs)
-    return Mover(movable, stores.records, stores.placements().of)
+    return ChannelMover(movable, stores.records, stores.placements().of)
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def _progress(name: str) -> Iterator[Told]:
         yield told
 
 
-def _sentence(moved: Moved) -> str:
+def _sentence(moved: MoveResult) -> str:
     if not moved.digest:
         return f"{moved.channel} is in {moved.target}"
     return (

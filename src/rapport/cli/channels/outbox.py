@@ -7,9 +7,13 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from rapport.channel.agents.identity import read_identity
-from rapport.channel.agents.outbox_forgetting import forget_rejected
-from rapport.channel.agents.outbox_reading import Inspection, RejectedEvent, inspect_outbox
+from rapport.channel.agents.outbox import (
+    OutboxInspection,
+    RejectedEvent,
+    forget_rejected,
+    inspect_outbox,
+    read_identity,
+)
 from rapport.channel.agents.publisher import Publisher, Status
 from rapport.cli.remote import TokenFileOption, read_token
 from rapport.cli.terminal import stderr, write_json, write_table
@@ -135,7 +139,7 @@ def _rejected_row(one: RejectedEvent) -> list[str]:
     ]
 
 
-def _as_json(found: Inspection) -> dict[str, Any]:
+def _as_json(found: OutboxInspection) -> dict[str, Any]:
     return {
         "directory": found.directory,
         "identity": found.identity,

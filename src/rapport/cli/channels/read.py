@@ -39,8 +39,7 @@ def read(
     if channel is not None and explain_query:
         stdout().print(_plan(site_directory(site), channel, explain_query), soft_wrap=True)
         return
-    from rapport.channel.channel import gaps_between
-    from rapport.channel.stretches import pages_of
+    from rapport.channel.channel import gaps_between, pages_of
     from rapport.cli.local import as_delivered, read_channels
     from rapport.core.codec import to_cloudevent
 
@@ -102,8 +101,8 @@ def read(
 
 def _may_come(directory: Path, channel: str) -> bool:
     """Whether a node of the site fills a channel of this name, though nothing is in it yet."""
-    from rapport.channel.declared import channels_from_site
-    from rapport.channel.reserved import is_reserved
+    from rapport.channel.config import channels_from_site
+    from rapport.channel.validation import is_reserved
     from rapport.kernel.toml import TomlFile
     from rapport.mediation.binding import RAW_PREFIX
 
@@ -124,9 +123,9 @@ def _nothing_yet(channels: ReadOnlyChannels, channel: str) -> str:
 
 def _plan(directory: Path, channel: str, condition: str) -> str:
     """What a node that runs this site would look up; its indexes are those the site declares."""
-    from rapport.channel.declared import channels_from_site
-    from rapport.channel.finding.planning import explain_query, index_path
-    from rapport.channel.query.kinds import make_query
+    from rapport.channel.config import channels_from_site
+    from rapport.channel.query.index_plan import explain_query, index_path
+    from rapport.channel.query.query_kinds import make_query
     from rapport.kernel.toml import TomlFile
 
     declared, _problems = channels_from_site(TomlFile.load(directory / "site.toml"))

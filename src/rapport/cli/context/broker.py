@@ -69,7 +69,7 @@ async def _serve(
     async with AsyncExitStack() as closing:
         channels = None
         if directory is not None:
-            from rapport.channel.backends.embedded import open_embedded
+            from rapport.channel.backends.local import open_embedded
 
             channels = open_embedded(directory, clock)
             closing.push_async_callback(channels.close)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from rapport.channel.channel import Channels
-    from rapport.channel.finding.causes import CauseNode
+    from rapport.channel.event_lookup import CauseNode
     from rapport.cli.remote import Remote
     from rapport.policy.explaining.verdict import Explained
     from rapport.site.site import Site
@@ -96,7 +96,7 @@ def _explained_there(remote: Remote, event_id: str) -> tuple[CauseNode, list[Exp
     """What the doors of a node say."""
     from urllib.parse import quote
 
-    from rapport.channel.finding.causes import CauseNode
+    from rapport.channel.event_lookup import CauseNode
     from rapport.policy.explaining.verdict import Explained
 
     answer = remote.get(f"/explain/{quote(event_id, safe='')}")
@@ -147,10 +147,9 @@ def _members(tree: CauseNode) -> dict[str, Any]:
 async def _explained(
     directory: Path, channels: Channels, event_id: str
 ) -> tuple[CauseNode, list[Explained]]:
-    from rapport.channel.finding.causes import cause_tree
-    from rapport.channel.finding.id_prefix import whole_id
+    from rapport.channel.event_lookup import cause_tree, resolve_id_prefix
 
-    tree = await cause_tree(channels, await whole_id(channels, event_id))
+    tree = await cause_tree(channels, await resolve_id_prefix(channels, event_id))
     detections = list(_detections(tree))
     if not detections:
         return tree, []

@@ -33,8 +33,8 @@ def read_history(
     if lake is not None:
         return _from_lake(Path(lake), work)
     from rapport.channel.backends.lake import open_lake
-    from rapport.channel.backends.lake_behind import LogAndLake, told
-    from rapport.channel.export.files import BRONZE
+    from rapport.channel.backends.log_and_lake import LogAndLake, lake_ranges_text
+    from rapport.channel.export.parquet_files import BRONZE
     from rapport.cli.local import data_directory, read_channels
 
     behind = data_directory(site) / "lake"
@@ -52,7 +52,7 @@ def read_history(
         if joined.was_needed:
             said.append(
                 f"some of this is no longer in the log and was read from the lake {behind}: "
-                f"{told(joined.found())}"
+                f"{lake_ranges_text(joined.found())}"
             )
         return found
 

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from rapport.channel.backends.choosing import open_channels
-from rapport.channel.declared import channels_from_site
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.stores import open_channels
+from rapport.channel.config import channels_from_site
+from rapport.channel.log.channels import LoggedChannels
 from rapport.cli.remote import Remote
 from rapport.cli.requests import request_bodies
 from rapport.cli.where import Where

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rapport.channel.backends.choosing import read_identity
-from rapport.channel.declared import channels_from_site
+from rapport.channel.backends.stores import read_identity
+from rapport.channel.config import channels_from_site
 from rapport.cli.local import data_directory, read_channels
 from rapport.cli.terminal import stderr
 from rapport.core.errors import InvalidInput

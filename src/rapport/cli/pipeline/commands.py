@@ -12,7 +12,7 @@ from rapport.cli.terminal import write_json
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
-    from rapport.channel.export.channels import Exported
+    from rapport.channel.export.lake_export import ExportResult
 
 _TRIES, _BETWEEN_TRIES_MS = 60, 500
 
@@ -49,10 +49,9 @@ def export_site(site: Path) -> dict[str, object]:
     return {"lake": str(lake), "rows": done.rows, "files": done.files, "positions": done.positions}
 
 
-async def _export_when_free(channels: Channels, lake: Path) -> Exported:
+async def _export_when_free(channels: Channels, lake: Path) -> ExportResult:
     """Exports; waits a while for another export into the lake, such as a running node's."""
-    from rapport.channel.export.channels import export_channels
-    from rapport.channel.export.manifest import EXPORT_RUNNING
+    from rapport.channel.export.lake_export import EXPORT_RUNNING, export_channels
     from rapport.core.errors import Conflict
     from rapport.kernel.clock import SystemClock
 

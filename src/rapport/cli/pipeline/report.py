@@ -66,7 +66,7 @@ def _write_tables(made: Report) -> None:
 
 
 def _write_page(made: Report, path: Path, site: Path, lake: Path) -> None:
-    from rapport.channel.export.files import replaced_file
+    from rapport.channel.export.parquet_files import replaced_file
     from rapport.kernel.toml import TomlFile
     from rapport.pipeline.figures.page import report_page
 

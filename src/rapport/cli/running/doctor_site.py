@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.backends.reaching import declared_stores, reach_store
-from rapport.channel.declared import channels_from_site
+from rapport.channel.backends.stores import declared_stores, reach_store
+from rapport.channel.config import channels_from_site
+from rapport.channel.mqtt.bridge import Bridge, bridges_from_site
 from rapport.channel.mqtt.client import reach_broker
-from rapport.channel.mqtt.declare import Bridge, bridges_from_site
 from rapport.cli.local import data_directory
 from rapport.cli.running.doctor_context import declared_brokers, reach_context_broker
 from rapport.cli.running.doctor_ensemble import declared_ensemble_nodes, reach_ensemble_node

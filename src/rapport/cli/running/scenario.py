@@ -65,7 +65,7 @@ def _show(played: Played) -> None:
 
 
 async def _show_chain(scene: Stage, played: Played) -> None:
-    from rapport.channel.finding.causes import cause_tree
+    from rapport.channel.event_lookup import cause_tree
     from rapport.cli.explaining.explain import branch
 
     if played.messages:

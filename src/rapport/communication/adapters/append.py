@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from rapport.channel.channel import Appended
+from rapport.channel.channel import AppendResult
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome, adapter
 from rapport.communication.delivering.hops import ACTION_HOPS
 from rapport.communication.effects import Effect
@@ -14,7 +14,7 @@ from rapport.core.event import CAUSE, Event, cause_text, check_envelope
 RAW_PREFIX = "raw."
 SOURCE = "action"
 
-Append = Callable[[str, Sequence[Event]], Awaitable[Appended]]
+Append = Callable[[str, Sequence[Event]], Awaitable[AppendResult]]
 """Channel and events; what it takes is durable."""
 
 

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.channel.dead.letters import bury
+from rapport.channel.dead_letters import append_dead_letter
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Message
@@ -59,7 +59,9 @@ def bury_unusable(name: str, channels: Channels, clock: Clock) -> SetAside:
     async def set_aside(found: Unusable) -> None:
         event = unusable_event(name, found, now_ms=clock.now_ms())
         error = InvalidInput(found.reason, code=found.code)
-        await bury(channels, INPUT, f"input.{name}", StoredEvent(0, event.time, event), error, 1)
+        await append_dead_letter(
+            channels, INPUT, f"input.{name}", StoredEvent(0, event.time, event), error, 1
+        )
 
     return set_aside
 

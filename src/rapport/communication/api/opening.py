@@ -9,9 +9,9 @@ from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
-from rapport.channel.backends.choosing import open_channels
-from rapport.channel.declared import channels_from_site
-from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.backends.stores import open_channels
+from rapport.channel.config import channels_from_site
+from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.adapters.base import OutputAdapter, declared
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.adapters.outgoing.outputs import made_by

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from rapport.channel.access.rates import Bucket, full_bucket, take
-from rapport.channel.checking import MAX_DATA_BYTES
+from rapport.channel.access.admission import Bucket, full_bucket, take
+from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.communication.delivering.declining import DECLINING_WORDS
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Message

@@ -7,8 +7,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from rapport.channel.checking import check_channel_name
-from rapport.channel.reserved import is_reserved
+from rapport.channel.validation import check_channel_name, is_reserved
 from rapport.communication.addresses import address_fault
 from rapport.communication.effects import MOST_HOPS, EffectTemplate
 from rapport.communication.templates import template_fields

@@ -10,7 +10,7 @@ shares = 16                 # the work is divided into so many parts; the same f
 
 from __future__ import annotations
 
-from rapport.channel.declared import ChannelsDeclared, channels_from_site
+from rapport.channel.config import ChannelsConfig, channels_from_site
 from rapport.communication.sharing.shares import LEASE_MS, SHARES, ShareSettings
 from rapport.core.errors import Problem
 from rapport.kernel.config_fields import Fields
@@ -38,7 +38,7 @@ def engines_from_site(file: TomlFile) -> tuple[ShareSettings | None, list[Proble
     return settings, problems
 
 
-def _check_stores(table: Fields, channels: ChannelsDeclared) -> None:
+def _check_stores(table: Fields, channels: ChannelsConfig) -> None:
     if channels.records != "postgres":
         table.fault(
             "several",

@@ -13,8 +13,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from rapport.channel.channel import Channels, PackedStretch, Subscription
-from rapport.channel.checking import check_reader_name
+from rapport.channel.channel import Channels, PackedRange, Subscription
+from rapport.channel.validation import check_reader_name
 from rapport.communication.aside import run_aside
 from rapport.communication.carried import ToldMessages, let_go, packed_after, unpacked_after
 from rapport.communication.delivering.handling import FATE
@@ -198,7 +198,7 @@ async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-def _carried(stretches: Sequence[PackedStretch]) -> Iterator[tuple[int, Message]]:
+def _carried(stretches: Sequence[PackedRange]) -> Iterator[tuple[int, Message]]:
     """As `_messages` of what this process wrote a moment ago."""
     for stretch in stretches:
         position = stretch.first

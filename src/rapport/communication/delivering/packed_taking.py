@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from rapport.channel.channel import PackedStretch
+from rapport.channel.channel import PackedRange
 from rapport.communication.adapters.base import DELIVERY, Delivery
 from rapport.communication.carried import (
     CAUSED,
@@ -109,7 +109,7 @@ class PackedTaking:
         """True for one state of the lane, and ids of one size."""
         self._known_for = (-1, -1)
 
-    def take(self, stretches: Sequence[PackedStretch], now_ms: int) -> int:
+    def take(self, stretches: Sequence[PackedRange], now_ms: int) -> int:
         """Takes stretches of which SaidMessages are carried, up to one that is to be taken as
         events; returns how many. That one leaves nothing behind.
         """

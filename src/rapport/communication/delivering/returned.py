@@ -9,8 +9,8 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from rapport.channel.channel import Channels
-from rapport.channel.dead.letters import DEAD_LETTERS
-from rapport.channel.dead.replay import (
+from rapport.channel.dead_letters import (
+    DEAD_LETTERS,
     FAILED_AGAIN,
     REPLAYED,
     TAKERS,

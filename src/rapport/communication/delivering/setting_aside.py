@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.channel.dead.letters import DEAD_LETTERS, dead_letter
+from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter_event
+from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData, outcome_event
 from rapport.communication.delivering.telling import tell_sender
 from rapport.communication.delivering.transaction import Transaction
@@ -25,7 +25,7 @@ def set_aside(
 ) -> None:
     """Writes the dead letter of an event and, for a message, tells its sender."""
     whole = len(stored.event.data) <= _LARGEST_BURIED
-    letter = dead_letter(channel, READER, stored, error, attempts=1, whole=whole)
+    letter = dead_letter_event(channel, READER, stored, error, attempts=1, whole=whole)
     transaction.emit(DEAD_LETTERS, letter)
     if channel == "input" and stored.event.type == MESSAGE:
         _tell_failed(transaction, stored.event, error, now_ms)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from rapport.channel.channel import PackedStretch
-from rapport.channel.dead.letters import DEAD_LETTERS
-from rapport.channel.dead.replay import REPLAYS, STATES, Replay
+from rapport.channel.channel import PackedRange
+from rapport.channel.dead_letters import DEAD_LETTERS, REPLAYS, STATES, Replay
 from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
 from rapport.communication.arriving.answers import (
     ANSWER,
@@ -142,7 +141,7 @@ class Taking:
                 return
         self._take_place(channel, batch[number - 1].position)
 
-    def take_packed(self, stretches: Sequence[PackedStretch]) -> int:
+    def take_packed(self, stretches: Sequence[PackedRange]) -> int:
         """Takes stretches of `input`, see PackedTaking; returns how many."""
         now_ms, self.wanted = self._clock.now_ms(), []
         self._lane.begin_batch(now_ms)

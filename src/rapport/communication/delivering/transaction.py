@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.channel.checking import LARGEST_DATA_BYTES, check_events
+from rapport.channel.validation import LARGEST_DATA_BYTES, check_events
 from rapport.core.codec import as_trusted
 from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.errors import Corrupt, InvalidInput

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.dead.letters import bury
+from rapport.channel.dead_letters import append_dead_letter
 from rapport.communication.delivering.telling import PROOF
 from rapport.communication.services.info import as_text
 from rapport.communication.services.info_records import MessageInfoService, shown_information
@@ -85,7 +85,7 @@ class InfoAnswers:
             if request is not None:
                 await self._send([await self.reply(request)])
         except InvalidInput as error:
-            await bury(self._channels, CHANNEL, READER, stored, error, attempts=1)
+            await append_dead_letter(self._channels, CHANNEL, READER, stored, error, attempts=1)
 
     async def reply(self, request: Message) -> Message:
         """The answer to a request: MESSAGEINFO REPLY, or CONTROL ERROR when nothing is known."""

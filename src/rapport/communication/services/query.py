@@ -12,9 +12,8 @@ from typing import Unpack
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.channel.finding.by_time import BACKWARDS_MS, FoundByTime, position_before
-from rapport.channel.finding.paging import Pages
-from rapport.channel.requesting.selection import matching
+from rapport.channel.event_lookup import BACKWARDS_MS, FoundByTime, position_before
+from rapport.channel.requests.scanner import ChannelPager, matching
 from rapport.communication.ledger import OPEN, state_when_handled
 from rapport.communication.services.query_criteria import (
     Criteria,
@@ -192,7 +191,7 @@ class _Turn:
 
     async def _forwards(self) -> int:
         """Looks until there is one message more than the page takes; returns how far."""
-        reached, pages = self._place.low, Pages(self._log, self._query)
+        reached, pages = self._place.low, ChannelPager(self._log, self._query)
         end = min(self._place.high, reached + self._reach)
         while reached < end and not self._is_full():
             wanted = self._criteria.limit + 1 - len(self._found)
@@ -218,7 +217,7 @@ class _Turn:
     async def _stretch(self, after: int, through: int) -> list[StoredEvent]:
         """Every match after a position up to another, in order."""
         found: list[StoredEvent] = []
-        pages = Pages(self._log, self._query)
+        pages = ChannelPager(self._log, self._query)
         while after < through:
             page = await pages.after(after, through, wanted=1_000)
             found += matching(self._query, page.events, None, decided=page.decided)

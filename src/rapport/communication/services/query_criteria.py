@@ -15,9 +15,9 @@ from typing import TypedDict
 
 import msgspec
 
-from rapport.channel.declared import ChannelRules, ChannelsDeclared
+from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.channel.query.compiler import compile_condition
-from rapport.channel.query.kinds import Query, is_encodable
+from rapport.channel.query.query_kinds import Query, is_encodable
 from rapport.channel.query.tree import (
     And,
     Compare,
@@ -155,7 +155,7 @@ def compared(field: Field, operator: Comparison, value: Scalar) -> Condition:
     return Compare(operator, field, Literal(value))
 
 
-def with_log_index(declared: ChannelsDeclared) -> ChannelsDeclared:
+def with_log_index(declared: ChannelsConfig) -> ChannelsConfig:
     """What a site says of its channels, and that `log` is indexed unless the site says how."""
     own = ChannelRules(pattern="log", index=LOG_INDEX)
     return msgspec.structs.replace(declared, rules=(own, *declared.rules))

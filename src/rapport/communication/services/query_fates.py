@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.channel.finding.paging import Pages
 from rapport.channel.query.compiler import compile_condition
-from rapport.channel.query.kinds import Query
+from rapport.channel.query.query_kinds import Query
 from rapport.channel.query.tree import And, Compare, Condition, Field, In, Like, Literal
-from rapport.channel.requesting.selection import matching
+from rapport.channel.requests.scanner import ChannelPager, matching
 from rapport.communication.ledger import DELIVERY_PREFIX
 from rapport.kernel.clock import Clock
 
@@ -42,7 +41,7 @@ class Fates:
         more than MOST_CLOSED. For results that are rare.
         """
         query = _query_for(Compare("=", Field(("data", "result")), Literal(result)))
-        pages, found = Pages(self._log, query), set[str]()
+        pages, found = ChannelPager(self._log, query), set[str]()
         while after < through:
             page = await pages.after(after, through, wanted=_PAGE)
             lines = matching(query, page.events, None, decided=page.decided)
@@ -58,7 +57,7 @@ class Fates:
             In(Field(("subject",)), tuple(Literal(message) for message in messages)),
             Compare(">", Field(("data", "result")), Literal("")),
         )
-        pages, left = Pages(self._log, query), set(messages)
+        pages, left = ChannelPager(self._log, query), set(messages)
         found: dict[str, str] = {}
         while after < through and left:
             page = await pages.after(after, through, wanted=_PAGE)

@@ -2,7 +2,7 @@
 
 A session token says who its bearer is for some hours. Who checks passwords is in
 `authenticating.py`; identities of programs at the doors are another matter
-(`channel/access/declared.py`).
+(`channel/access/rights.py`).
 """
 
 from __future__ import annotations

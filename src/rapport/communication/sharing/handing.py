@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from rapport.channel.channel import Appended, Subscription
+from rapport.channel.channel import AppendResult, Subscription
 from rapport.communication.adapters.base import DELIVERY
 from rapport.communication.sharing.events import (
     HANDED,
@@ -95,7 +95,7 @@ class Handing:
         place = self.places.get(event.subject, 0)
         return with_place(event, place) if place else event
 
-    async def append(self, channel: str, events: Sequence[Event]) -> Appended:
+    async def append(self, channel: str, events: Sequence[Event]) -> AppendResult:
         """Appends deliveries to the channel, or hands them over; the positions are those of the
         channel that each went to.
         """
@@ -120,7 +120,7 @@ class Handing:
                 for number, position in zip(numbers, appended.positions, strict=True):
                     positions[number] = position
         self._reach([positions[number] for number in handed])
-        return Appended(tuple(positions), duplicates)
+        return AppendResult(tuple(positions), duplicates)
 
     def _is_ours(self, channel: str, event: Event) -> bool:
         return belonging(channel, event, self._settings.count).share == self._held.number

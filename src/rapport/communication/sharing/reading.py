@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from rapport.channel.channel import Appended, Channel, Channels, Subscription
+from rapport.channel.channel import AppendResult, Channel, Channels, Subscription
 from rapport.channel.subscriptions import Cursor, LoggedSubscription, load_cursor
 from rapport.communication.aside import run_aside
 from rapport.communication.delivering.handling import Route, nobody_else
@@ -60,7 +60,7 @@ class HandsOver(Protocol):
     async def note(self, position: int) -> None:
         """The engine has handled everything up to here."""
 
-    async def append(self, channel: str, events: Sequence[Event]) -> Appended:
+    async def append(self, channel: str, events: Sequence[Event]) -> AppendResult:
         """Deliveries for a channel."""
 
 
@@ -150,7 +150,7 @@ class ShareChannel:
         self.place = place
         self._base, self._clear, self._given = 0, place.position, 0
 
-    async def append(self, events: Sequence[Event]) -> Appended:
+    async def append(self, events: Sequence[Event]) -> AppendResult:
         """See Channel; deliveries are told where their outcome is waited for."""
         if self.name.startswith(OUTPUT):
             events = [with_share(event, self._held.name) for event in events]

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.channel.checking import MAX_DATA_BYTES
+from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock

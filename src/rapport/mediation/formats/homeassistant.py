@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rapport.channel.mqtt.mapping import TOPIC
+from rapport.channel.mqtt.bridge import TOPIC
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.mediation.formats.base import Document, bad_option, part_id, read_options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from rapport.channel.channel import Channels
-from rapport.channel.finding.by_time import position_before
+from rapport.channel.event_lookup import position_before
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import ReleasedBatch, ReleaseDone, ReleaseRequest
 from rapport.mediation.binding import RAW_PREFIX

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from rapport.channel.channel import Channels
-from rapport.channel.stretches import events_between
+from rapport.channel.channel import Channels, events_between
 from rapport.core.errors import RapportError
 from rapport.core.event import CAUSE, INTERPRETATION, Event, cause_text
 from rapport.mediation.as_declared import as_declared

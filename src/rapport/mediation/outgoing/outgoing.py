@@ -16,7 +16,7 @@ from functools import partial
 
 from rapport.channel.access.rights import Rights
 from rapport.channel.channel import Channels
-from rapport.channel.query.own_terms import View
+from rapport.channel.query.query_kinds import InterpretationView
 from rapport.core.errors import InterpretationError, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock, SystemClock
@@ -78,7 +78,7 @@ class Outgoing:
         self._generation, self._rows = repository.generation, self._revision()
         self._speeches: dict[str, Speech] = {}
         self._late: dict[tuple[str, str], LateSpeech] = {}
-        self._views: dict[str, View] = {}
+        self._views: dict[str, InterpretationView] = {}
         self._types: dict[str, DeclaredTypes] = {}
         self._opened: dict[Speech, SiteFunctions] = {}
         self._at_work: Counter[Speech] = Counter()
@@ -124,7 +124,7 @@ class Outgoing:
             for event in each.events
         ]
 
-    def query_view(self, interpretation: str) -> View:
+    def query_view(self, interpretation: str) -> InterpretationView:
         """How conditions in the consumer's words are understood; for `Views.use`."""
         speech = self.speech(interpretation)
         if interpretation not in self._views:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from rapport.channel.query.own_terms import View
+from rapport.channel.query.query_kinds import InterpretationView
 from rapport.core.event import StoredEvent
 from rapport.mediation.in_force import InForce
 from rapport.mediation.outgoing.forms import forms_of
@@ -16,12 +16,14 @@ from rapport.mediation.outgoing.speech import Said, Speech
 _replace = msgspec.structs.replace
 
 
-def query_view(speech: Speech, in_force: InForce, say: Callable[[StoredEvent], Said]) -> View:
+def query_view(
+    speech: Speech, in_force: InForce, say: Callable[[StoredEvent], Said]
+) -> InterpretationView:
     """The terms of the interpretation, and `say` for what root cannot tell: since that is said only
     once, an event that matches costs no second transformation when it is delivered.
     """
     if speech.is_one_way:
-        return View(speech.stamp, {}, lambda stored: ())
+        return InterpretationView(speech.stamp, {}, lambda stored: ())
 
     def see(stored: StoredEvent) -> list[StoredEvent]:
         """With root's envelope and plain data, as conditions have them."""
@@ -35,4 +37,4 @@ def query_view(speech: Speech, in_force: InForce, say: Callable[[StoredEvent], S
         return is_own or speech.may_block or bool(say(stored).events)
 
     forms = forms_of(in_force.typed, speech.name, in_force.concepts)
-    return View(speech.stamp, forms, see, accepts, speech.may_block)
+    return InterpretationView(speech.stamp, forms, see, accepts, speech.may_block)

@@ -11,12 +11,19 @@ from functools import partial
 
 import msgspec
 
-from rapport.channel.federation.declare import Link
-from rapport.channel.federation.hops import wanted_by
-from rapport.channel.federation.intake import Receiver, not_passed
-from rapport.channel.federation.place import LinkPlace, after, begin_of, place_for, request_at
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.query.kinds import make_query
+from rapport.channel.federation import (
+    Link,
+    LinkPosition,
+    LinkReceiver,
+    neighbour_condition,
+    not_passed,
+    position_after,
+    position_for,
+    request_at,
+    start_position,
+)
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.query.query_kinds import make_query
 from rapport.core.errors import Corrupt, RapportError, TooLarge
 from rapport.core.event import Event, Gap, clip_gaps
 from rapport.kernel.chance import Chance
@@ -45,7 +52,7 @@ class LinkParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     chance: Chance
     channels: LoggedChannels
-    receiver: Receiver
+    receiver: LinkReceiver
 
 
 class RunningLink:
@@ -115,8 +122,8 @@ class RunningLink:
 
     async def _pull(self, channel: str, local: str) -> None:
         status, key = self.status["receive", channel], f"{self.link.name}/{channel}"
-        wanted = wanted_by(self._parts.node, self.link.query)
-        place = place_for(await self._saved(key), wanted, self.link.interpretation)
+        wanted = neighbour_condition(self._parts.node, self.link.query)
+        place = position_for(await self._saved(key), wanted, self.link.interpretation)
         failures = 0
         while True:
             try:
@@ -125,7 +132,7 @@ class RunningLink:
             except PlaceRefused as error:
                 # It began anew. So do we; what we have is recognised.
                 _log.warning("link begins again", link=key, why=error.message)
-                place = begin_of(place)
+                place = start_position(place)
                 failures += 1
                 await self._pause(failures)
             except RapportError as error:
@@ -134,8 +141,8 @@ class RunningLink:
                 await self._pause(failures)
 
     async def _pull_once(
-        self, channel: str, local: str, place: LinkPlace, key: str, status: ChannelStatus
-    ) -> LinkPlace:
+        self, channel: str, local: str, place: LinkPosition, key: str, status: ChannelStatus
+    ) -> LinkPosition:
         asked = request_at(place, most=MOST_EVENTS)
         arrival = await self._neighbour.request(channel, asked, self._parts.clock.now_ms())
         if arrival.events:
@@ -143,7 +150,7 @@ class RunningLink:
             status.count(came)
         status.gone += arrival.received.gone
         self._note_gaps(channel, arrival.gaps, status)
-        reached = after(place, arrival.received)
+        reached = position_after(place, arrival.received)
         if reached != place:
             saved = Put(PLACES, key, msgspec.msgpack.encode(reached))
             await self._parts.channels.apply((saved,))
@@ -163,10 +170,10 @@ class RunningLink:
                 reason=gap.reason,
             )
 
-    async def _saved(self, key: str) -> LinkPlace | None:
+    async def _saved(self, key: str) -> LinkPosition | None:
         raw = await self._parts.channels.look(lambda records: records.get(PLACES, key))
         try:
-            return msgspec.msgpack.decode(raw, type=LinkPlace) if raw else None
+            return msgspec.msgpack.decode(raw, type=LinkPosition) if raw else None
         except msgspec.DecodeError:
             _log.warning("link place unreadable; beginning again", link=key)
             return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rapport.channel.federation.declare import Link
+from rapport.channel.federation import Link
 from rapport.core.urls import without_password
 from rapport.kernel.tasks import Tasks, close_all
 from rapport.node.links.link import LinkParts, RunningLink

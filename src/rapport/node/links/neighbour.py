@@ -9,8 +9,7 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from rapport.channel.federation.hops import check_node_id
-from rapport.channel.federation.place import WAIT_MS, Received
+from rapport.channel.federation import WAIT_MS, NeighbourBatch, check_node_id
 from rapport.core.codec import decode_cloudevent, to_cloudevent
 from rapport.core.errors import NotAllowed, RapportError, TooLarge, Unavailable
 from rapport.core.event import Event, Gap
@@ -42,7 +41,7 @@ class Arrival(msgspec.Struct, frozen=True):
     """One answer of a neighbour's source side."""
 
     events: list[Event]
-    received: Received
+    received: NeighbourBatch
     gaps: tuple[Gap, ...] = ()
 
 
@@ -77,7 +76,7 @@ class Neighbour:
         path = f"/channels/{quote(channel, safe='')}/requests"
         batch = _decoded(await self._ask("POST", path, asked), _Batch)
         events = [_as_event(raw, now_ms) for raw in batch.events]
-        received = Received(batch.current_token, batch.next_token, batch.gone)
+        received = NeighbourBatch(batch.current_token, batch.next_token, batch.gone)
         return Arrival(events, received, batch.gaps)
 
     async def hand_over(self, channel: str, node: str, events: Sequence[Event]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.channel.federation.intake import Intake
+from rapport.channel.federation import IntakeResult
 
 
 class ChannelStatus(msgspec.Struct):
@@ -20,7 +20,7 @@ class ChannelStatus(msgspec.Struct):
     """Positions that the neighbour could not read."""
     trouble: str = ""
 
-    def count(self, came: Intake) -> None:
+    def count(self, came: IntakeResult) -> None:
         """Adds one arrival."""
         self.stored += came.stored
         self.known += came.known

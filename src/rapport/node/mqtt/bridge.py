@@ -8,22 +8,24 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from rapport.channel.channel import Appended, Channels
-from rapport.channel.dead.letters import bury
-from rapport.channel.mqtt.client import Arrived, BrokerClient
-from rapport.channel.mqtt.declare import Bridge, Incoming, Outgoing
-from rapport.channel.mqtt.mapping import (
+from rapport.channel.channel import AppendResult, Channels, events_between
+from rapport.channel.dead_letters import append_dead_letter
+from rapport.channel.mqtt.bridge import (
     BRIDGE,
+    Bridge,
+    Incoming,
+    Outgoing,
     Packet,
     is_redelivery,
     last_of_topics,
+    matches,
+    named_levels,
     payload_of,
     to_event,
     topic_of,
 )
-from rapport.channel.mqtt.topics import matches, named_levels
-from rapport.channel.query.kinds import make_query
-from rapport.channel.stretches import events_between
+from rapport.channel.mqtt.client import BrokerClient, ReceivedPacket
+from rapport.channel.query.query_kinds import make_query
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids
@@ -42,7 +44,7 @@ MOST_TOPICS = 100_000
 """Topics of a channel whose last event is known."""
 _PAUSE_MS = 1_000
 
-Append = Callable[[str, Sequence[Event]], Awaitable[Appended]]
+Append = Callable[[str, Sequence[Event]], Awaitable[AppendResult]]
 
 
 class RunningBridge:
@@ -111,7 +113,9 @@ class RunningBridge:
             for one in arrived:
                 client.acknowledge(one.packet.number, one.quality)
 
-    async def _store(self, arrived: list[Arrived], recent: dict[str, deque[StoredEvent]]) -> None:
+    async def _store(
+        self, arrived: list[ReceivedPacket], recent: dict[str, deque[StoredEvent]]
+    ) -> None:
         """On disk when it returns; tries again until it is, for the broker waits."""
         groups: dict[str, list[Event]] = {}
         for one in arrived:
@@ -160,7 +164,7 @@ class RunningBridge:
         reader = f"mqtt:{self.bridge.name}"
         while True:
             try:
-                await bury(self._channels, channel, reader, stored, error, attempts=1)
+                await append_dead_letter(self._channels, channel, reader, stored, error, attempts=1)
                 return
             except Unavailable as trouble:
                 _log.warning("message waits", bridge=self.bridge.name, why=trouble.message)

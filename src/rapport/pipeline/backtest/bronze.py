@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rapport.channel.export.files import BRONZE, partition_name
+from rapport.channel.export.parquet_files import BRONZE, partition_name
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS, Corrections

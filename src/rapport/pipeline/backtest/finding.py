@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rapport.channel.export.files import BRONZE
+from rapport.channel.export.parquet_files import BRONZE
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.times import format_time
 from rapport.pipeline.backtest.bronze import bronze_history

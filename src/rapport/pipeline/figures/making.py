@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rapport.channel.reserved import SUMMARIES, is_of_the_node
+from rapport.channel.validation import SUMMARIES, is_node_channel
 from rapport.pipeline.figures import channel_tables as channels
 from rapport.pipeline.figures import delivery_tables as delivery
 from rapport.pipeline.figures import detection_tables as detection
@@ -94,7 +94,7 @@ class Making:
         of_others = [
             folder.name.removeprefix("channel=") for folder in channel_folders(self._lake, ["*"])
         ]
-        names = [name for name in of_others if not is_of_the_node(name)]
+        names = [name for name in of_others if not is_node_channel(name)]
         self._small("delays", channels.delay_rows(spark, self._bronze(*names)))
 
     def _found(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from rapport.channel.export.files import replaced_file
+from rapport.channel.export.parquet_files import replaced_file
 from rapport.core.errors import StoreUnavailable
 from rapport.pipeline.lake.files import spark_path, spark_target
 from rapport.pipeline.lake.locks import working

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rapport.channel.export.files import export_readings
+from rapport.channel.export.parquet_files import export_readings
 from rapport.pipeline.history.lateness import NEVER
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.export.files import replaced_file
+from rapport.channel.export.parquet_files import replaced_file
 from rapport.core.times import format_time
 
 MOST_AWAY_MS = 48 * 3_600_000

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rapport.channel.export.files import BRONZE
+from rapport.channel.export.parquet_files import BRONZE
 from rapport.core.errors import Corrupt, Problem, UnknownName
 from rapport.pipeline.lake.bronze_files import FileFault, bad_file, foreign_file
 from rapport.pipeline.lake.places import (

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rapport.channel.export.files import BRONZE, ROW_GROUP, make_directory, partition_name
-from rapport.channel.export.manifest import read_manifest
+from rapport.channel.export.lake_export import read_manifest
+from rapport.channel.export.parquet_files import BRONZE, ROW_GROUP, make_directory, partition_name
 from rapport.core.errors import Problem
 from rapport.pipeline.lake.bronze_files import FileFault, bad_file
 from rapport.pipeline.lake.journal import Step, Work, changing, no_step

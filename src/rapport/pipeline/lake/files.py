@@ -1,7 +1,7 @@
 """The lake: where its files lie and how Spark reads them. [PI-3]
 
-`bronze/` holds what every channel received (written by `channel/export/files.py`), `gold/` the
-results of jobs. Everything is Parquet, so DuckDB, pandas and Spark read it alike.
+`bronze/` holds what every channel received (written by `channel/export/parquet_files.py`), `gold/`
+the results of jobs. Everything is Parquet, so DuckDB, pandas and Spark read it alike.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rapport.channel.export.files import BRONZE, replaced_file
+from rapport.channel.export.parquet_files import BRONZE, replaced_file
 from rapport.core.errors import Corrupt
 from rapport.pipeline.faults import spark_faults
 from rapport.pipeline.lake.places import GOLD

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.export.files import make_directory, replaced_file
+from rapport.channel.export.parquet_files import make_directory, replaced_file
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.ids import content_id
 from rapport.kernel.files import sync_path

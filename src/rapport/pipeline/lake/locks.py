@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rapport.channel.export.files import make_directory
-from rapport.channel.export.manifest import take_lock
+from rapport.channel.export.lake_export import take_lock
+from rapport.channel.export.parquet_files import make_directory
 from rapport.core.errors import Conflict, StoreUnavailable
 
 JOB_RUNNING = "lake.job_running"

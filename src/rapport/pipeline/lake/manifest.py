@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.export.manifest import FORMAT, check_format
+from rapport.channel.export.lake_export import FORMAT, check_format
 from rapport.core.errors import Corrupt, Problem
 from rapport.pipeline.lake.places import MANIFEST, SILVER
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rapport.channel.export.files import BRONZE, partition_name
+from rapport.channel.export.parquet_files import BRONZE, partition_name
 from rapport.core.times import format_time
 
 SILVER = "silver"

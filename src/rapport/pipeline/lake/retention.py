@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.export.files import BRONZE
-from rapport.channel.export.manifest import read_manifest
+from rapport.channel.export.lake_export import read_manifest
+from rapport.channel.export.parquet_files import BRONZE
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.pipeline.lake.believed_day import keep_seen, look, read_seen, why_not_believed

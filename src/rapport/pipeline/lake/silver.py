@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rapport.channel.export.manifest import Manifest, read_manifest
+from rapport.channel.export.lake_export import Manifest, read_manifest
 from rapport.core.errors import Conflict, Problem
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.pipeline.lake.bronze_files import (

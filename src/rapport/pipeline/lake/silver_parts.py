@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rapport.channel.export.files import ROW_GROUP, make_directory
+from rapport.channel.export.parquet_files import ROW_GROUP, make_directory
 from rapport.core.errors import Problem
 from rapport.kernel.files import atomic_replacement
 from rapport.pipeline.lake.bronze_files import FileFault, bronze_rows

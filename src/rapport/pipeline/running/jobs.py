@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rapport.channel.backends.choosing import open_reading
-from rapport.channel.declared import channels_from_site
-from rapport.channel.export.channels import export_channels
-from rapport.channel.export.manifest import EXPORT_RUNNING
+from rapport.channel.backends.stores import open_reading
+from rapport.channel.config import channels_from_site
+from rapport.channel.export.lake_export import EXPORT_RUNNING, export_channels
 from rapport.core.errors import Conflict, Problem, RapportError, UnknownName
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile

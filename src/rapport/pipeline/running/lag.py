@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.export.manifest import read_manifest
+from rapport.channel.export.lake_export import read_manifest
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.pipeline.lake.silver import silver_due
 from rapport.pipeline.sources.options import PlaceOptions

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from rapport.channel.sequences.numbers import EPOCH, HOPS, PUBLISHER, SEQUENCE, SEQUENCED_IN
+from rapport.channel.log.sequences import EPOCH, HOPS, PUBLISHER, SEQUENCE, SEQUENCED_IN
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, check_envelope
 from rapport.pipeline.sources.place import Place

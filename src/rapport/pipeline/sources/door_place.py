@@ -14,16 +14,19 @@ from urllib.parse import quote
 
 import msgspec
 
-from rapport.channel.agents.batch_json import read_event
-from rapport.channel.agents.node_line import (
-    COME_AGAIN,
+from rapport.channel.agents.connection import (
+    FIRST_PAUSE_MS,
+    LONGEST_PAUSE_MS,
+    RETRY_STATUSES,
     TIMEOUT_SECONDS,
-    NodeLine,
-    Reply,
+    CallFailed,
+    HttpReply,
+    NodeConnection,
+    Reason,
+    problem_reason,
     retry_after_ms,
-    told_reason,
 )
-from rapport.channel.agents.window import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Failed, Reason
+from rapport.channel.requests.request import read_event
 from rapport.core.errors import (
     Corrupt,
     InvalidInput,
@@ -66,9 +69,9 @@ class DoorPlace(msgspec.Struct, frozen=True):
             line.hang_up()
 
 
-def node_line(place: DoorPlace) -> NodeLine:
+def node_line(place: DoorPlace) -> NodeConnection:
     """A connection to the node, not opened yet."""
-    return NodeLine(place.url, read_key(place.key_file), most_answer_bytes=_MOST_ANSWER_BYTES)
+    return NodeConnection(place.url, read_key(place.key_file), most_answer_bytes=_MOST_ANSWER_BYTES)
 
 
 def read_key(file: str) -> str:
@@ -102,7 +105,7 @@ class _Hello(msgspec.Struct):
 class OpenedDoor:
     """See Opened."""
 
-    def __init__(self, line: NodeLine, patience_ms: int, clock: Clock | None = None) -> None:
+    def __init__(self, line: NodeConnection, patience_ms: int, clock: Clock | None = None) -> None:
         self._line, self._patience_ms = line, patience_ms
         self._clock = clock or SystemClock()
 
@@ -180,7 +183,9 @@ class OpenedDoor:
         )
 
 
-def answered(ask: Callable[[], Reply | Failed], patience_ms: int, clock: Clock) -> Reply:
+def answered(
+    ask: Callable[[], HttpReply | CallFailed], patience_ms: int, clock: Clock
+) -> HttpReply:
     """What a node says once it is there and has time; asks again while it is away.
 
     Raises Unavailable when that lasts longer than `patience_ms`.
@@ -202,17 +207,21 @@ def answered(ask: Callable[[], Reply | Failed], patience_ms: int, clock: Clock) 
         pause_ms = min(pause_ms * 2, LONGEST_PAUSE_MS)
 
 
-def _come_again(reply: Reply | Failed) -> Failed | None:
-    if isinstance(reply, Failed):
+def _come_again(reply: HttpReply | CallFailed) -> CallFailed | None:
+    if isinstance(reply, CallFailed):
         return reply
-    if reply.status >= 500 or reply.status in COME_AGAIN:
-        return Failed(told_reason(reply.status, reply.body), retry_after_ms(reply.retry_after))
+    if reply.status >= 500 or reply.status in RETRY_STATUSES:
+        return CallFailed(
+            problem_reason(reply.status, reply.body), retry_after_ms(reply.retry_after)
+        )
     return None
 
 
-def refusal(reply: Reply, url: str) -> RapportError:
+def refusal(reply: HttpReply, url: str) -> RapportError:
     """The error for what a node refuses for good."""
-    return refused(reply.status, told_reason(reply.status, reply.body), url, _hint_in(reply.body))
+    return refused(
+        reply.status, problem_reason(reply.status, reply.body), url, _hint_in(reply.body)
+    )
 
 
 def refused(status: int, reason: Reason, url: str, hint: str = "") -> RapportError:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rapport.channel.checking import check_channel_name
+from rapport.channel.validation import check_channel_name
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.times import parse_duration
 from rapport.pipeline.sources.where import read_where

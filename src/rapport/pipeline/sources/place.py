@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from rapport.channel.reserved import is_reserved
+from rapport.channel.validation import is_reserved
 from rapport.core.errors import UnknownName
 from rapport.pipeline.sources.filters import Condition
 from rapport.pipeline.sources.options import PlaceOptions

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.backends.choosing import is_embedded, open_reading
-from rapport.channel.declared import ChannelsDeclared, channels_from_site
+from rapport.channel.backends.stores import is_embedded, open_reading
+from rapport.channel.config import ChannelsConfig, channels_from_site
 from rapport.core.codec import decode_bare_block, decode_block
 from rapport.core.errors import Corrupt, InvalidInput, RapportError
 from rapport.kernel.clock import SystemClock
@@ -59,7 +59,7 @@ class SiteParts(msgspec.Struct, frozen=True, kw_only=True):
     site: Path
     log: Path
     settings: NodeSettings
-    declared: ChannelsDeclared
+    declared: ChannelsConfig
 
     @property
     def is_embedded(self) -> bool:
@@ -75,7 +75,7 @@ def site_parts(directory: Path, *, writing: bool = False) -> SiteParts:
         settings, declared = _said_by(directory)
         log = directory / settings.data / "log"
     elif (directory / LOGS).is_dir():
-        settings, declared, log = NodeSettings(), ChannelsDeclared(), directory
+        settings, declared, log = NodeSettings(), ChannelsConfig(), directory
     else:
         raise InvalidInput(
             f"{directory} is no site: it has no {SITE_FILE}",
@@ -91,7 +91,7 @@ def site_parts(directory: Path, *, writing: bool = False) -> SiteParts:
     return SiteParts(site=directory, log=log, settings=settings, declared=declared)
 
 
-Said = tuple[NodeSettings, ChannelsDeclared]
+Said = tuple[NodeSettings, ChannelsConfig]
 _well_formed: dict[Path, Said] = {}
 """What the sites that this process has to do with said when they could last be read."""
 _told: dict[Path, str] = {}

@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from rapport.channel.agents.node_line import TIMEOUT_SECONDS, NodeLine
-from rapport.channel.backends.choosing import open_channels, read_identity
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.reserved import is_reserved
+from rapport.channel.agents.connection import TIMEOUT_SECONDS, NodeConnection
+from rapport.channel.backends.stores import open_channels, read_identity
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.validation import is_reserved
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import (
     Conflict,
@@ -92,7 +92,7 @@ def opened_to_write(target: Target, clock: Clock | None = None) -> Iterator[Appe
 
 
 @contextmanager
-def _through_door(line: NodeLine, target: Target, clock: Clock) -> Iterator[Append]:
+def _through_door(line: NodeConnection, target: Target, clock: Clock) -> Iterator[Append]:
     # What only the node appends is taken from who may change the node, at a door of its own.
     root = "/pipeline/channels" if is_reserved(target.channel) else "/channels"
     path = f"{root}/{quote(target.channel, safe='')}/events"
@@ -126,7 +126,7 @@ def _known_in(body: bytes, count: int, url: str) -> int:
     return answer.duplicates
 
 
-def _running_node(parts: SiteParts, key_file: str, clock: Clock) -> NodeLine | None:
+def _running_node(parts: SiteParts, key_file: str, clock: Clock) -> NodeConnection | None:
     """The way to the site's own node if it runs where the site says; another site's node that
     happens to listen there is left alone.
     """
@@ -136,7 +136,7 @@ def _running_node(parts: SiteParts, key_file: str, clock: Clock) -> NodeLine | N
     key = read_key(key_file)
     if not key and settings.token_file:
         key = read_secret(f"file:{settings.token_file}", parts.site)
-    line = NodeLine(url, key, most_answer_bytes=_MOST_ANSWER_BYTES)
+    line = NodeConnection(url, key, most_answer_bytes=_MOST_ANSWER_BYTES)
     try:
         answering = OpenedDoor(line, 0, clock).node()
     except (Unavailable, Corrupt, InvalidInput):

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rapport.channel.channel import Channels
-from rapport.channel.stretches import events_between
+from rapport.channel.channel import Channels, events_between
 from rapport.core.detection import Cause, Detection, still_lasts_event
 from rapport.core.errors import Problem
 from rapport.core.event import BareStoredEvent, Event, StoredEvent, make_event

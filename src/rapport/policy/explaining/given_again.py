@@ -8,8 +8,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import TypeVar
 
-from rapport.channel.channel import Channels
-from rapport.channel.stretches import pages_of
+from rapport.channel.channel import Channels, pages_of
 from rapport.core.event import StoredEvent
 from rapport.core.release import (
     BATCH_RELEASED,

@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from rapport.channel.channel import Channel, Channels, gaps_between
-from rapport.channel.finding.by_time import position_before
+from rapport.channel.event_lookup import position_before
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CARRIED, CORRECTS, RELEASED

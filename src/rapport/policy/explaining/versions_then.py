@@ -8,8 +8,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from rapport.channel.channel import Channel, Channels
-from rapport.channel.stretches import pages_of
+from rapport.channel.channel import Channel, Channels, pages_of
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.times import format_time
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import partial
 
 from rapport.channel.channel import Channels
-from rapport.channel.finding.by_time import oldest
+from rapport.channel.event_lookup import oldest
 from rapport.core.detection import (
     DETECTED,
     Cause,

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from rapport.channel.channel import Channels
-from rapport.channel.finding.by_time import BACKWARDS_MS, oldest, position_before
+from rapport.channel.event_lookup import BACKWARDS_MS, oldest, position_before
 from rapport.core.detection import Cause, detection_order, unique_undecided
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent

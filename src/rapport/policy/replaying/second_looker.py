@@ -17,7 +17,7 @@ import asyncio
 import msgspec
 
 from rapport.channel.channel import Channel, Channels, Subscription
-from rapport.channel.finding.by_time import oldest, position_before
+from rapport.channel.event_lookup import oldest, position_before
 from rapport.core.detection import Detection, Undecided
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id

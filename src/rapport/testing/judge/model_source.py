@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rapport.channel.agents.listener_state import Answer, Expired, Got
-from rapport.channel.agents.window import Barred, Reason
-from rapport.channel.requesting.batch import Batch, Request
+from rapport.channel.agents.connection import CallBarred, Reason
+from rapport.channel.agents.listener_state import BatchReceived, LeaseEnded, SourceAnswer
+from rapport.channel.requests.request import Batch, Request
 from rapport.core.event import Event, StoredEvent
 
 
@@ -31,7 +31,7 @@ class ModelSource:
         self.ended: set[str] = set()
         self.requests: list[Request] = []
         self.is_interrupted = False
-        self.fail: Callable[[Request, Callable[[], Answer]], Answer] | None = None
+        self.fail: Callable[[Request, Callable[[], SourceAnswer]], SourceAnswer] | None = None
         self._sessions = 0
         self._before = before
 
@@ -40,7 +40,7 @@ class ModelSource:
         self.last += count
         return list(range(self.last - count + 1, self.last + 1))
 
-    def request(self, request: Request) -> Answer:
+    def request(self, request: Request) -> SourceAnswer:
         """See listener_fetcher.Source; never waits."""
         self.requests.append(request)
         if self._before is not None:
@@ -49,14 +49,14 @@ class ModelSource:
             return self.fail(request, lambda: self.answer(request))
         return self.answer(request)
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> SourceAnswer:
         """What a channel answers."""
         if not request.token:
             self._sessions += 1
             start = 0 if request.from_start else self.last
             found, reach = self._choose(start, request)
             token = self._token(f"s{self._sessions}", start, found, reach, request.handback)
-            return Got(self._batch(token, found, reach, request))
+            return BatchReceived(self._batch(token, found, reach, request))
         return self._go_on(request)
 
     def interrupt(self) -> None:
@@ -66,26 +66,26 @@ class ModelSource:
     def hang_up(self) -> None:
         """See listener_fetcher.Source; nothing is held."""
 
-    def say_goodbye(self, token: str) -> None:
+    def end_session(self, token: str) -> None:
         """See listener_fetcher.Source."""
         self.ended.add(token.split("|")[0])
 
-    def _go_on(self, request: Request) -> Answer:
+    def _go_on(self, request: Request) -> SourceAnswer:
         parts = request.token.split("|")
         if len(parts) != 5:
-            return Barred(Reason("token.damaged", "this is no token"))
+            return CallBarred(Reason("token.damaged", "this is no token"))
         session, positions, after, reach, _handback = parts
         if session in self.ended:
-            return Expired(Reason("channel.lease_expired", "the lease has run out"))
+            return LeaseEnded(Reason("channel.lease_expired", "the lease has run out"))
         if request.lease_minutes == 0:
             self.ended.add(session)
-            return Got(Batch(events=(), current_token=request.token))
+            return BatchReceived(Batch(events=(), current_token=request.token))
         named = [int(one) for one in positions.split(",") if one]
         if request.seen:
-            return Got(self._batch(request.token, [], int(reach), request))
+            return BatchReceived(self._batch(request.token, [], int(reach), request))
         if self.let_go.intersection(named):
-            return Got(self._batch(request.token, [], int(after), request, gone=True))
-        return Got(self._batch(request.token, named, int(reach), request))
+            return BatchReceived(self._batch(request.token, [], int(after), request, gone=True))
+        return BatchReceived(self._batch(request.token, named, int(reach), request))
 
     def _choose(self, after: int, request: Request) -> tuple[list[int], int]:
         there = [one for one in range(after + 1, self.last + 1) if one not in self.let_go]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.query.own_terms import View
+from rapport.channel.query.query_kinds import InterpretationView
 from rapport.core.errors import InterpretationError, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.mediation.concepts import Concepts, value_of
@@ -25,11 +25,11 @@ _UNSEEN = (Rejected, UnknownName, LookupError, TypeError, ValueError, msgspec.De
 """What an event raises that is no reading, no value of its type, or of a type nobody knows."""
 
 
-def view_of(interpretations: Interpretations, name: str, concepts: Concepts) -> View:
+def view_of(interpretations: Interpretations, name: str, concepts: Concepts) -> InterpretationView:
     """The view of an interpretation without originals and cache; raises UnknownName."""
     forms = forms_of(interpretations, name, concepts)
     seeing = Seeing(interpretations, name, concepts)
-    return View(stamp_of(interpretations, name), forms, seeing.see)
+    return InterpretationView(stamp_of(interpretations, name), forms, seeing.see)
 
 
 class Seeing:

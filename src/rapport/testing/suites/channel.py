@@ -13,8 +13,7 @@ from typing import Protocol
 
 import pytest
 
-from rapport.channel.channel import Channels
-from rapport.channel.stretches import events_between
+from rapport.channel.channel import Channels, events_between
 from rapport.core.errors import ChannelUnavailable, InvalidInput, TooLarge
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock

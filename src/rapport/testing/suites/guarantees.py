@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.channel import Appended, Channel, Channels, Subscription
-from rapport.channel.guarantees import GUARANTEES, Effect, Emit, serve_with
+from rapport.channel.channel import AppendResult, Channel, Channels, Subscription
+from rapport.channel.consumers import GUARANTEES, Effect, Emit, serve_with
 from rapport.core.errors import UnknownName
 from rapport.core.event import Event, StoredEvent
 from rapport.testing.suites.channel import ChannelPlace, numbered, play
@@ -76,7 +76,7 @@ class _MortalChannel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._channel, name)
 
-    async def append(self, events: Sequence[Event]) -> Appended:
+    async def append(self, events: Sequence[Event]) -> AppendResult:
         self._fate.come_to("before append")
         appended = await self._channel.append(events)
         self._fate.come_to("after append")

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
-from rapport.channel.backends.memory import open_memory
+from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.incoming.input_base import (
     InputAdapter,
     InputPullAdapter,

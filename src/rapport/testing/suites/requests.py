@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from rapport.channel.dead.letters import DEAD_LETTERS, Failure
-from rapport.channel.logged.channels import LoggedChannels
-from rapport.channel.requesting.batch import Batch, Request
-from rapport.channel.requesting.message_leases import Answers, Settled
+from rapport.channel.dead_letters import DEAD_LETTERS, LetterFailure
+from rapport.channel.log.channels import LoggedChannels
+from rapport.channel.requests.leases import Answers, Settled
+from rapport.channel.requests.request import Batch, Request
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.event import Event
 from rapport.testing.suites.channel import ChannelPlace, numbered, play
@@ -62,10 +62,10 @@ def ids_to_answer(batch: Batch) -> tuple[str, ...]:
     return tuple(delivery.id for delivery in batch.deliveries)
 
 
-async def buried_in(channels: LoggedChannels) -> list[Failure]:
+async def buried_in(channels: LoggedChannels) -> list[LetterFailure]:
     """What the dead letters of the channels say."""
     letters = await channels.channel(DEAD_LETTERS).read_after(0)
-    return [stored.event.payload_as(Failure) for stored in letters]
+    return [stored.event.payload_as(LetterFailure) for stored in letters]
 
 
 class RequestSuite:
@@ -240,7 +240,7 @@ class RequestSuite:
         async def scenario(channels: LoggedChannels) -> None:
             await channels.channel("c").append(numbered(1, 3))
             token = (await ask(channels, Request(query={}))).current_token
-            with pytest.raises(NotAllowed, match="somebody else"):
+            with pytest.raises(NotAllowed, match="another identity"):
                 await go_on(channels, token, identity=YOU)
             with pytest.raises(InvalidInput, match="another channel"):
                 await ask(channels, Request(token=token), name="d")

@@ -11,9 +11,9 @@ import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from rapport.channel.dead.office import Letter, Wanted
-from rapport.channel.intercept.interceptor import At
-from rapport.channel.query.kinds import make_query
+from rapport.channel.dead_letters import DeadLetter, LetterFilter
+from rapport.channel.interceptors.chain import At
+from rapport.channel.query.query_kinds import make_query
 from rapport.core.errors import UnknownName
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import parse_time
@@ -34,7 +34,7 @@ class NewInterceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     before: str = ""
 
 
-class SendBack(Wanted, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SendBack(LetterFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which dead letters go back, and how."""
 
     republish: bool = False
@@ -44,7 +44,7 @@ class SendBack(Wanted, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _FAULT, _CODE = "this cannot be understood", "request.not_a_request"
 _READ_INTERCEPTOR = ObjectDecoder(NewInterceptor, fault=_FAULT, code=_CODE)
 _READ_SEND_BACK = ObjectDecoder(SendBack, fault=_FAULT, code=_CODE)
-_READ_WANTED = ObjectDecoder(Wanted, fault=_FAULT, code=_CODE)
+_READ_WANTED = ObjectDecoder(LetterFilter, fault=_FAULT, code=_CODE)
 
 
 @get("/channels/{name:str}/interceptors")
@@ -146,7 +146,7 @@ async def list_dead_letters(
 ) -> Response[bytes]:
     """Dead letters, oldest first: of a channel, a reader, a time; of any state for `all`."""
     allow_admin(request, node)
-    wanted = Wanted(
+    wanted = LetterFilter(
         channel=channel,
         reader=reader,
         since_ms=parse_time(since) if since else 0,
@@ -190,7 +190,7 @@ def _check_interceptor(node: Node, channels: str, name: str) -> None:
         raise UnknownName("interceptor", name, list(known))
 
 
-def _done(letters: list[Letter]) -> Response[bytes]:
+def _done(letters: list[DeadLetter]) -> Response[bytes]:
     return _json({"letters": [letter.id for letter in letters]})
 
 

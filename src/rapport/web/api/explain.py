@@ -16,8 +16,7 @@ from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.channel import Channels
-from rapport.channel.finding.causes import CauseNode, cause_tree
-from rapport.channel.finding.id_prefix import whole_id
+from rapport.channel.event_lookup import CauseNode, cause_tree, resolve_id_prefix
 from rapport.core.detection import DETECTED, UNDECIDED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_duration, parse_time
@@ -92,7 +91,7 @@ async def why(
     _allow_shown(request, node)
 
     async def work(channels: Channels) -> Explained:
-        tree = await cause_tree(channels, await whole_id(channels, event_id))
+        tree = await cause_tree(channels, await resolve_id_prefix(channels, event_id))
         if tree.type not in (DETECTED, UNDECIDED):
             raise InvalidInput(
                 f"{event_id!r} is no detection but {tree.type}",

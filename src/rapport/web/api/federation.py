@@ -8,8 +8,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
-from rapport.channel.federation.declare import is_shared
-from rapport.channel.federation.hops import check_node_id
+from rapport.channel.federation import check_node_id, is_shared
 from rapport.core.codec import decode_cloudevents
 from rapport.core.errors import NotAllowed, TooLarge
 from rapport.core.json_objects import ObjectDecoder

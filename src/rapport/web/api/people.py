@@ -16,7 +16,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
-from rapport.channel.access.rates import FailedAttempts
+from rapport.channel.access.admission import FailedAttempts
 from rapport.communication.arriving.limits import Allowances
 from rapport.communication.arriving.link_names import name_from_link
 from rapport.communication.history.ledger import LedgerRow, MessageRow

@@ -11,7 +11,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
-from rapport.channel.push.delivery import Delivery
+from rapport.channel.push import PushDelivery
 from rapport.core.errors import UnknownName
 from rapport.core.times import format_time
 from rapport.node.node import Node
@@ -38,13 +38,13 @@ async def cancel_push(
     return Response(msgspec.json.encode({"cancelled": session}), media_type="application/json")
 
 
-def _visible(request: Request[Any, Any, Any], node: Node) -> list[Delivery]:
+def _visible(request: Request[Any, Any, Any], node: Node) -> list[PushDelivery]:
     identity = identity_of(request)
     everything = node.rights.allows_admin(identity)
     return [one for one in node.pushing.pushes() if everything or one.push.identity == identity]
 
 
-def _shown(delivery: Delivery) -> dict[str, object]:
+def _shown(delivery: PushDelivery) -> dict[str, object]:
     push = delivery.push
     return {
         "session": push.session,

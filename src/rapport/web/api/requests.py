@@ -10,7 +10,7 @@ from litestar import Request as HttpRequest
 from litestar import Response, post
 from litestar.params import FromPath
 
-from rapport.channel.agents.batch_json import read_answers, read_request, write_batch
+from rapport.channel.requests.request import read_answers, read_request, write_batch
 from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency
 

@@ -9,7 +9,7 @@ from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
-from rapport.channel.requesting.batch import Request as Asked
+from rapport.channel.requests.request import Request as Asked
 from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency
 from rapport.web.live.socket import Live

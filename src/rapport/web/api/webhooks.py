@@ -13,7 +13,7 @@ import msgspec
 from litestar import Request, Response, post
 from litestar.params import FromPath
 
-from rapport.channel.access.rates import FailedAttempts
+from rapport.channel.access.admission import FailedAttempts
 from rapport.channel.access.rights import NOBODY
 from rapport.communication.adapters.incoming.input_base import Arrival
 from rapport.communication.adapters.web.webhook_in import WebhookInput

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.requesting.batch import DEFAULT_LEASE_MINUTES, Request
+from rapport.channel.requests.request import DEFAULT_LEASE_MINUTES, Request
 from rapport.core.errors import InvalidInput
 from rapport.core.json_objects import ObjectDecoder
 

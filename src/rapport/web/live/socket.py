@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from litestar.connection import ASGIConnection
 
-from rapport.channel.sequences.numbers import counted_in
+from rapport.channel.log.sequences import counted_in
 from rapport.core.codec import decode_cloudevents
 from rapport.core.errors import Conflict, InvalidInput, RapportError, Unavailable, UnknownName
 from rapport.kernel.tasks import first_of

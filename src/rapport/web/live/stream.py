@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import msgspec
 
-from rapport.channel.following import Following
+from rapport.channel.requests.source import ChannelFollower
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import Gap, StoredEvent
 from rapport.kernel.telemetry import get_logger
@@ -47,7 +47,7 @@ def read_place(last_event_id: str) -> int:
 async def event_stream(
     node: Node,
     channel: str,
-    following: Following,
+    following: ChannelFollower,
     encoded: EncodedEvents,
     wording: Wording,
     *,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from rapport.channel.following import Followed, Following
+from rapport.channel.requests.source import ChannelFollower, FollowedSet
 from rapport.core.event import StoredEvent
 from rapport.web.live.encoding import EncodedEvents
 from rapport.web.live.frames import MOST_CREDIT, to_text
@@ -47,7 +47,7 @@ class Subscription:
         id: str,
         channel: str,
         identity: str,
-        following: Following,
+        following: ChannelFollower,
         credit: Credit,
         wording: Wording,
     ) -> None:
@@ -70,7 +70,7 @@ class Subscription:
             events = await self._wording.said(followed)
             await send(f"{self._head},{self._tail(encoded, followed, events)}")
 
-    async def _next_batch(self, send: Send) -> Followed | None:
+    async def _next_batch(self, send: Send) -> FollowedSet | None:
         """The next set that is a batch; gaps before and within it are sent on the way, and cost no
         credit.
         """
@@ -82,7 +82,7 @@ class Subscription:
         return None
 
     def _tail(
-        self, encoded: EncodedEvents, followed: Followed, events: Sequence[StoredEvent]
+        self, encoded: EncodedEvents, followed: FollowedSet, events: Sequence[StoredEvent]
     ) -> str:
         """What all subscriptions of one identity, query and place have in common."""
         chosen, following = followed.chosen, self._following
@@ -97,7 +97,7 @@ class Subscription:
         return encoded.whole(key, lambda: self._written(encoded, followed, events))
 
     def _written(
-        self, encoded: EncodedEvents, followed: Followed, events: Sequence[StoredEvent]
+        self, encoded: EncodedEvents, followed: FollowedSet, events: Sequence[StoredEvent]
     ) -> str:
         current, following = self._following.tokens(followed)
         gone = ',"gone":true' if followed.gone else ""

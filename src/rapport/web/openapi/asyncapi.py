@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.mqtt.declare import Bridge, Incoming, Outgoing
+from rapport.channel.mqtt.bridge import Bridge, Incoming, Outgoing
 from rapport.core.event import Gap
 from rapport.core.ids import content_id
 from rapport.web.live.frames import ClientFrame

@@ -16,7 +16,7 @@ from litestar import Request as HttpRequest
 from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
 from litestar.routes import HTTPRoute
 
-from rapport.channel.mqtt.declare import Bridge
+from rapport.channel.mqtt.bridge import Bridge
 from rapport.web.guard import OPEN
 from rapport.web.openapi.asyncapi import asyncapi_document
 from rapport.web.openapi.doors import DOORS

@@ -5,8 +5,8 @@ A door that is not in this table is still told, see `document.py`.
 
 from __future__ import annotations
 
-from rapport.channel.requesting.batch import Request
-from rapport.channel.requesting.message_leases import Answers, Settled
+from rapport.channel.requests.leases import Answers, Settled
+from rapport.channel.requests.request import Request
 from rapport.mediation.changing.considering import Done
 from rapport.mediation.changing.shown import Overview, ShownChange
 from rapport.mediation.changing.wanting import Wanted

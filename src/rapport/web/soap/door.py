@@ -13,11 +13,17 @@ from typing import Any, TypeVar
 from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
-from rapport.channel.checking import check_channel_name
-from rapport.channel.sequences.numbers import counted_in
-from rapport.channel.xmessages.batches import read_asked, read_messages, write_batch, write_gaps
-from rapport.channel.xmessages.envelope import MEDIA_TYPES, Call, read_call, write_envelope
-from rapport.channel.xmessages.names import HANDLE, REQUEST
+from rapport.channel.log.sequences import counted_in
+from rapport.channel.validation import check_channel_name
+from rapport.channel.xmessages.envelope import (
+    HANDLE,
+    MEDIA_TYPES,
+    REQUEST,
+    SoapCall,
+    read_call,
+    write_envelope,
+)
+from rapport.channel.xmessages.messages import read_messages, read_request, write_batch, write_gaps
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance, Ids
@@ -78,7 +84,7 @@ async def describe(
     return Response(wsdl(address), media_type="text/xml")
 
 
-async def _handle(request: Request[Any, Any, Any], name: str, node: Node, called: Call) -> str:
+async def _handle(request: Request[Any, Any, Any], name: str, node: Node, called: SoapCall) -> str:
     sender = allow(request, node, "publish", name)
     check_not_reserved(name)
     now_ms, new_id = node.clock.now_ms(), Ids(node.clock, _CHANCE).new
@@ -93,11 +99,11 @@ async def _handle(request: Request[Any, Any, Any], name: str, node: Node, called
 
 
 async def _request(
-    request: Request[Any, Any, Any], name: str, node: Node, called: Call
+    request: Request[Any, Any, Any], name: str, node: Node, called: SoapCall
 ) -> tuple[str, str]:
     """Content and header blocks of the answer."""
     identity = allow(request, node, "subscribe", name)
-    asked = read_asked(called.argument)
+    asked = read_request(called.argument)
     batch = await node.pushing.request(
         name,
         asked.request,

@@ -11,8 +11,7 @@ from typing import Any
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
-from rapport.channel.xmessages.envelope import MEDIA_TYPES, SoapError, write_fault
-from rapport.channel.xmessages.names import SOAP_11, SOAP_12
+from rapport.channel.xmessages.envelope import MEDIA_TYPES, SOAP_11, SOAP_12, SoapError, write_fault
 from rapport.core.errors import InvalidInput, RapportError, TooLarge
 from rapport.kernel.telemetry import get_logger
 from rapport.web.headers import SAFE_HEADERS, text_type

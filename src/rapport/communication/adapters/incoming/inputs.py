@@ -11,8 +11,7 @@ from typing import Literal
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.channel.dead.letters import DEAD_LETTERS
-from rapport.channel.dead.replay import Replay, settled
+from rapport.channel.dead_letters import DEAD_LETTERS, Replay, settled
 from rapport.communication.adapters.incoming.declare_inputs import name_fault
 from rapport.communication.adapters.incoming.input_base import (
     AdapterState,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.reserved import REQUEST as REQUEST_PREFIX
+from rapport.channel.validation import REQUEST as REQUEST_PREFIX
 from rapport.communication.adapters.contained import Contained, end_contained
 from rapport.communication.adapters.incoming.input_base import (
     AdapterState,

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import msgspec
 
-from rapport.channel.access.rates import full_bucket, take
-from rapport.channel.mqtt.client import Arrived, BrokerClient
-from rapport.channel.mqtt.mapping import Packet
+from rapport.channel.access.admission import full_bucket, take
+from rapport.channel.mqtt.bridge import Packet
+from rapport.channel.mqtt.client import BrokerClient, ReceivedPacket
 from rapport.communication.adapters.incoming.input_base import AdapterState, Intake
 from rapport.communication.adapters.mqtt.messages import read_packet, unusable_packet
 from rapport.communication.adapters.mqtt.remembered import Remembered
@@ -104,7 +104,7 @@ class MqttInput:
             for one in arrived:
                 client.acknowledge(one.packet.number, one.quality)
 
-    async def _take(self, arrived: Sequence[Arrived]) -> None:
+    async def _take(self, arrived: Sequence[ReceivedPacket]) -> None:
         """Durable or refused when it returns; tries again as long as it is neither, for the broker
         waits.
         """
@@ -166,7 +166,7 @@ class MqttInput:
                 _log.warning("messages wait", input=self._intake.name, why=error.message)
                 await self._clock.sleep(_PAUSE_MS)
 
-    def _read(self, arrived: Arrived) -> Message | Unusable:
+    def _read(self, arrived: ReceivedPacket) -> Message | Unusable:
         """The message, or why there is none: kept by the broker it would block all behind it."""
         packet = arrived.packet
         id = self._remembered.id_for(packet, self._ids.new())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rapport.channel.mqtt.mapping import Packet
-from rapport.channel.mqtt.topics import matches
+from rapport.channel.mqtt.bridge import Packet, matches
 from rapport.communication.adapters.mqtt.settings import TopicPattern
 from rapport.communication.adapters.unusable import SHOWN_TEXT, Unusable, kept_raw
 from rapport.core.errors import InvalidInput

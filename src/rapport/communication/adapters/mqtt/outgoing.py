@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rapport.channel.mqtt.bridge import is_topic
 from rapport.channel.mqtt.client import check_driver
-from rapport.channel.mqtt.topics import is_topic
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
 from rapport.communication.adapters.delivery_json import delivery_json
 from rapport.communication.adapters.mqtt.connection import MqttConnection

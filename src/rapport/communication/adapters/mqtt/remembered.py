@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from rapport.channel.mqtt.mapping import Packet
+from rapport.channel.mqtt.bridge import Packet
 from rapport.core.ids import content_id
 
 REMEMBERED = 1_024

@@ -25,8 +25,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.mqtt.declare import Broker, read_broker_address
-from rapport.channel.mqtt.topics import check_filter
+from rapport.channel.mqtt.bridge import Broker, check_filter, read_broker_address
 from rapport.communication.adapters.secrets import read_secret_field
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier

@@ -16,9 +16,8 @@ from functools import partial
 
 import msgspec
 
-from rapport.channel.channel import Channels, PackedStretch
-from rapport.channel.dead.letters import DEAD_LETTERS, bury
-from rapport.channel.dead.replay import settled
+from rapport.channel.channel import Channels, PackedRange
+from rapport.channel.dead_letters import DEAD_LETTERS, append_dead_letter, settled
 from rapport.communication.adapters.base import (
     Delivery,
     Failed,
@@ -241,7 +240,7 @@ class Dispatch:
         """How many wait behind a call that takes long."""
         return sum(map(self._lanes.waiting, self._slow_peers)) if self._slow_peers else 0
 
-    def _spread_packed(self, stretches: Sequence[PackedStretch], group: asyncio.TaskGroup) -> int:
+    def _spread_packed(self, stretches: Sequence[PackedRange], group: asyncio.TaskGroup) -> int:
         """Deliveries that this process made need not be decoded; how many there are."""
         first, last = stretches[0].first, stretches[-1].last
         carried = [piece for stretch in stretches for piece in stretch.carried]
@@ -272,7 +271,9 @@ class Dispatch:
                 fresh.append(Waiting(stored.position, Delivery.from_event(stored.event)))
             except InvalidInput as error:
                 # Only the engine writes here; what is not a delivery has no sender to tell.
-                await bury(self._channels, self.channel, self.reader, stored, error, attempts=1)
+                await append_dead_letter(
+                    self._channels, self.channel, self.reader, stored, error, attempts=1
+                )
                 await self._book.tell([], [stored.position])
         self._lanes.put(self._unmarked(fresh) if self._left else fresh)
         self._staff(group)

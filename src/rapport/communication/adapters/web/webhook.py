@@ -11,9 +11,7 @@ from collections.abc import Callable
 import httpx2
 import msgspec
 
-from rapport.channel.push.signing import SENT_AT, TIMED_SIGNATURE, timed_signature
-from rapport.channel.push.signing import SIGNATURE as SIGNATURE
-from rapport.channel.push.signing import signature as signature
+from rapport.channel.push import SENT_AT, SIGNATURE, TIMED_SIGNATURE, signature, timed_signature
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome, adapter
 from rapport.communication.adapters.settings import WebhookSettings
 from rapport.communication.effects import Effect

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
-from rapport.channel.push.signing import FRESH_MS, SENT_AT, SIGNATURE, TIMED_SIGNATURE, is_signed
+from rapport.channel.push import FRESH_MS, SENT_AT, SIGNATURE, TIMED_SIGNATURE, is_signed
 from rapport.communication.adapters.incoming.input_base import Arrival, Intake
 from rapport.communication.adapters.web.settings import WebhookInputSettings
 from rapport.communication.adapters.web.webhook_messages import (

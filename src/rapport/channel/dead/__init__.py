@@ -1,1 +1,0 @@
-"""Events whose handlers gave up, and what people do about them. [CH-14]"""

@@ -1,1 +1,0 @@
-"""Channels of several nodes, linked in any graph."""

@@ -1,1 +1,0 @@
-"""Plug-ins of a channel: what happens around append and around delivery, changed while running."""

@@ -1,0 +1,445 @@
+"""Deduplication: which events of a group of appends are new. [CH-6]
+
+A channel recognises a repetition by (source, id). Each identity is a 64-bit hash; `DedupeFilter` (a
+Bloom filter) answers "never seen" for most new events, `DedupeWindow` holds the last million hashes
+with their positions. A hit is confirmed against the log, so a hash collision cannot lose an event.
+The hash is salted per process: the window is rebuilt from the log at the start, never saved.
+`plan_group` merges many appends into one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from rapport.channel.channel import AppendResult
+from rapport.core.codec import encode_block
+from rapport.core.encoded_batch import EncodedBatch
+from rapport.core.event import Event
+
+_BITS_PER_KEY = 64
+"""At least, when the filter is full."""
+_WORD_BITS = 64
+_IN_WORD = _WORD_BITS - 1
+_SHIFTS = (0, 6, 12, 18)
+"""Bit offsets in a key that select the bits to set; the leading bits select the word."""
+_FIRST_ROOM, _GROWTH = 4_096, 8
+_LITTLE_ROOM = 32
+"""Capacity of the first filter: most channels never need more than its few hundred bytes."""
+_FEW_MARKS = 8
+"""Up to this many keys, going one by one is cheaper than with arrays."""
+_ONE = np.uint64(1)
+DEDUPE_WINDOW = 1_000_000
+"""Events per channel among which a repetition is recognised."""
+_FEW = 16
+"""Up to this many keys, looking for each is cheaper than sorting the newest ones."""
+Keys = np.ndarray
+"""Of 64 bits, without a sign."""
+_WORD = (1 << 64) - 1
+_TIMES = np.uint64(0x9E3779B97F4A7C15)
+"""Odd, so that swapping id and source changes the key."""
+Hits = list[tuple[int, int]]
+"""(index among the requested keys, position) of keys that were found."""
+BLOCK_EVENTS = 1024
+BLOCK_BYTES = 4 * 1024 * 1024
+"""Of data; headers may make a block twice as large."""
+Find = Callable[[Keys], Mapping[int, int]]
+"""Of the keys that may have been seen, each by its number among these: the position."""
+IsSame = Callable[[Event, int], bool]
+"""Whether the event at a position is the same as this one."""
+
+
+class _BloomFilter:
+    """Four bits per key, all in one 64-bit word. A full filter has about two false positives in ten
+    thousand. `room`: capacity in keys; `count`: keys added.
+    """
+
+    def __init__(self, room: int) -> None:
+        self.room, self.count = room, 0
+        words = max(-(-room * _BITS_PER_KEY // _WORD_BITS) - 1, 1).bit_length()
+        self._shift = _WORD_BITS - words
+        self._words = np.zeros(1 << words, np.uint64)
+        self._word_of = self._words.data  # one of them, at a third of the cost
+
+    def add(self, keys: np.ndarray) -> None:
+        self.count += len(keys)
+        if len(keys) <= _FEW_MARKS:
+            for key in keys.tolist():
+                self._word_of[key >> self._shift] |= _mark(key)
+        else:
+            np.bitwise_or.at(self._words, self._places(keys), _marks(keys))
+
+    def has(self, key: int, mark: int) -> bool:
+        return self._word_of[key >> self._shift] & mark == mark
+
+    def have(self, keys: np.ndarray, marks: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self._words[self._places(keys)] & marks == marks
+        return found
+
+    def _places(self, keys: np.ndarray) -> np.ndarray:
+        return (keys >> np.uint64(self._shift)).view(np.int64)
+
+
+class DedupeFilter:
+    """Bloom filters over at least the last `window` keys. Each filter is larger than the one
+    before, up to the window. Keys cannot be removed one by one, so the oldest filter is dropped
+    once the others cover the window. A lookup here costs a tenth of a search.
+    """
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._pictures = [_BloomFilter(_LITTLE_ROOM)]
+        self._first: list[int] | None = []
+        """All keys while they are few: then the first filter is rebuilt larger."""
+
+    def add(self, keys: np.ndarray) -> None:
+        """Marks keys."""
+        newest = self._pictures[-1]
+        if newest.count + len(keys) > newest.room:
+            newest = self._begin(len(keys))
+        newest.add(keys)
+        if self._first is not None:
+            self._first += keys.tolist()
+
+    def _begin(self, needed: int) -> _BloomFilter:
+        """Starts the next filter with room for at least so many keys: a large batch would set
+        nearly every bit of a small one.
+        """
+        if self._first is not None:
+            picture = _BloomFilter(max(_FIRST_ROOM, len(self._first) + needed))
+            picture.add(np.array(self._first, np.uint64))
+            self._first, self._pictures = None, [picture]
+            return picture
+        while sum(picture.count for picture in self._pictures[1:]) >= self._window:
+            del self._pictures[0]
+        usual = min(self._pictures[-1].room * _GROWTH, max(self._window, _FIRST_ROOM))
+        self._pictures.append(_BloomFilter(max(usual, needed)))
+        return self._pictures[-1]
+
+    def suspects(self, keys: np.ndarray) -> list[int]:
+        """The numbers of those keys that may have been added."""
+        if len(keys) <= _FEW_MARKS:
+            return [number for number, key in enumerate(keys.tolist()) if self._has(key)]
+        marks = _marks(keys)
+        found = self._pictures[0].have(keys, marks)
+        for picture in self._pictures[1:]:
+            found |= picture.have(keys, marks)
+        suspects: list[int] = np.flatnonzero(found).tolist()
+        return suspects
+
+    def _has(self, key: int) -> bool:
+        mark = _mark(key)
+        return any(picture.has(key, mark) for picture in self._pictures)
+
+
+def _mark(key: int) -> int:
+    bits = 0
+    for shift in _SHIFTS:
+        bits |= 1 << (key >> shift & _IN_WORD)
+    return bits
+
+
+def _marks(keys: np.ndarray) -> np.ndarray:
+    marks: np.ndarray = _ONE << (keys & np.uint64(_IN_WORD))
+    for shift in _SHIFTS[1:]:
+        marks |= _ONE << (keys >> np.uint64(shift) & np.uint64(_IN_WORD))
+    return marks
+
+
+class EventIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The first two fields of an event as a block holds them; decoding stops caring after these."""
+
+    source: str
+    id: str
+
+
+_IDENTITIES = msgspec.msgpack.Decoder(list[EventIdentity])
+
+
+def decode_identities(block: bytes) -> list[EventIdentity]:
+    """The identities in a block, cheaper than its events; raises msgspec.DecodeError."""
+    return _IDENTITIES.decode(block)
+
+
+def identity_keys(events: Sequence[Event | EventIdentity]) -> Keys:
+    """A 64-bit key per event: of the hashes of its id and its source."""
+    count = len(events)
+    if isinstance(events, EncodedBatch):
+        return _keys(_hashes(events.ids, count), np.uint64(hash(events.source) & _WORD))
+    sources = _hashes([event.source for event in events], count)
+    return _keys(_hashes([event.id for event in events], count), sources)
+
+
+def _keys(names: Keys, sources: Keys | np.uint64) -> Keys:
+    keys: Keys = names * _TIMES + sources
+    return keys
+
+
+def _hashes(texts: Sequence[str], count: int) -> Keys:
+    return np.fromiter(map(hash, texts), np.int64, count).view(np.uint64)
+
+
+def are_all_different(keys: Keys) -> bool:
+    """Whether no key occurs twice."""
+    in_order = np.sort(keys)
+    return not (in_order[1:] == in_order[:-1]).any()
+
+
+class _Run:
+    """Sorted keys with their positions; no position exceeds `last`."""
+
+    __slots__ = ("keys", "last", "positions")
+
+    def __init__(self, keys: Keys, positions: np.ndarray) -> None:
+        order = _order(keys)
+        self.keys, self.positions = keys[order], positions[order]
+        self.last = int(positions.max())
+
+    def hits(self, asked: Keys) -> Hits:
+        found = self.keys.searchsorted(asked)
+        found[found == len(self.keys)] = 0
+        here = np.flatnonzero(self.keys[found] == asked)
+        return list(zip(here.tolist(), self.positions[found[here]].tolist(), strict=True))
+
+
+def _order(keys: Keys) -> np.ndarray:
+    """The sort order of keys. Sorting words of (key prefix, index) takes a third of the time of
+    argsort; equal prefixes may come out in the wrong order, once in a thousand times: then argsort
+    is used.
+    """
+    low = np.uint64((1 << len(keys).bit_length()) - 1)
+    words = keys & ~low | np.arange(len(keys), dtype=np.uint64)
+    words.sort()
+    order: np.ndarray = (words & low).view(np.int64)
+    in_order = keys[order]
+    return order if (in_order[1:] >= in_order[:-1]).all() else np.argsort(keys)
+
+
+class _Recent:
+    """The newest keys in order of arrival; sorted on demand."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._keys, self._positions = np.empty(_FEW, np.uint64), np.empty(_FEW, np.int64)
+        self._sorted: _Run | None = None
+
+    @property
+    def keys(self) -> Keys:
+        return self._keys[: self.count]
+
+    def add(self, keys: Keys, first: int) -> None:
+        count, end = self.count, self.count + len(keys)
+        if end > len(self._keys):
+            self._keys = np.resize(self._keys, 2 * end)
+            self._positions = np.resize(self._positions, 2 * end)
+        if len(keys) == 1:
+            self._keys[count], self._positions[count] = keys[0], first
+        else:
+            self._keys[count:end] = keys
+            self._positions[count:end] = np.arange(first, first + len(keys))
+        self.count, self._sorted = end, None
+
+    def as_run(self) -> _Run:
+        """All of them, sorted."""
+        if self._sorted is None:
+            self._sorted = _Run(self.keys, self._positions[: self.count])
+        return self._sorted
+
+    def clear(self) -> None:
+        self.count, self._sorted = 0, None
+
+    def hits(self, asked: Keys) -> Hits:
+        if not self.count:
+            return []
+        if len(asked) > _FEW or self._sorted is not None:
+            return self.as_run().hits(asked)
+        found = ((number, np.flatnonzero(self.keys == key)) for number, key in enumerate(asked))
+        return [(number, int(self._positions[at[0]])) for number, at in found if len(at)]
+
+
+class DedupeWindow:
+    """Maps keys to positions of at least the last `window` events, and at most an eighth more.
+
+    The newest keys are in order of arrival, older ones in sorted arrays of 16 bytes per event, plus
+    one Bloom filter: about 30 MB for the default window. A lookup tests the filter for the whole
+    batch; only possible hits are searched for, array by array. Merging the arrays would cost more
+    than these searches.
+    """
+
+    def __init__(self, window: int = DEDUPE_WINDOW) -> None:
+        self._window = window
+        self._recent_limit = max(window // 16, 1)
+        self._recent = _Recent()
+        self._runs: list[_Run] = []
+        self._marks = DedupeFilter(window)
+
+    def find(self, keys: Keys) -> dict[int, int]:
+        """Of the keys that were seen, each by its number among these: the position."""
+        suspects = self._marks.suspects(keys)
+        if not suspects:
+            return {}
+        wanted = keys[suspects]
+        found: dict[int, int] = {}
+        pieces: list[_Run | _Recent] = [*self._runs, self._recent]
+        for piece in pieces:
+            found |= {suspects[number]: position for number, position in piece.hits(wanted)}
+        return found
+
+    def add(self, keys: Keys, first: int) -> None:
+        """Adds the keys of events at consecutive positions from `first`."""
+        self._recent.add(keys, first)
+        self._marks.add(keys)
+        if self._recent.count >= self._recent_limit:
+            self._runs.append(self._recent.as_run())
+            self._recent.clear()
+            self._forget_before(first + len(keys) - self._window)
+
+    def __len__(self) -> int:
+        return self._recent.count + sum(len(run.keys) for run in self._runs)
+
+    def _forget_before(self, position: int) -> None:
+        self._runs = [run for run in self._runs if run.last >= position]
+
+
+class SequenceCheck(Protocol):
+    """Repetitions among events that are numbered by their publisher."""
+
+    def is_old(self, event: Event) -> bool:
+        """Whether the event's number has been passed; call it once per event, in order."""
+
+    def position_of(self, event: Event) -> int:
+        """The position of the first copy of an old event; 0 when unknown."""
+
+
+class AppendGroup(msgspec.Struct):
+    """The plan of a set of appends: new events with their keys, and a result per append."""
+
+    fresh: list[Sequence[Event]]
+    """In runs: packed events stay packed."""
+    keys: Keys
+    answers: list[AppendResult]
+
+
+def plan_group(
+    appends: Sequence[Sequence[Event]],
+    next_position: int,
+    find: Find,
+    is_same: IsSame,
+    numbered: SequenceCheck | None = None,
+) -> AppendGroup:
+    """Decides which events are new. A repetition gets the position of its first copy, also within
+    the group. `numbered` decides as well when some events are numbered by their publisher.
+    """
+    runs = _runs(appends)
+    keys = _run_keys(runs)
+    suspected = find(keys)
+    if numbered is None and not suspected and are_all_different(keys):
+        return AppendGroup(_merged(runs), keys, _consecutive(appends, next_position))
+    return _plan_with_repetitions(appends, keys, suspected, next_position, is_same, numbered)
+
+
+def _runs(appends: Sequence[Sequence[Event]]) -> list[Sequence[Event]]:
+    """The events of all appends, in order; those that are not packed in rows of their own."""
+    runs: list[Sequence[Event]] = []
+    row: list[Event] = []
+    for append in appends:
+        if not isinstance(append, EncodedBatch):
+            row += append
+        elif append:
+            if row:
+                runs.append(row)
+                row = []
+            runs.append(append)
+    return [*runs, row] if row else runs
+
+
+def _merged(runs: list[Sequence[Event]]) -> list[Sequence[Event]]:
+    """The same with packed neighbours joined: many small appends at once are not many small
+    blocks.
+    """
+    found: list[Sequence[Event]] = []
+    packs: list[EncodedBatch] = []
+    for run in runs:
+        packed = run if isinstance(run, EncodedBatch) else None
+        if packs and (packed is None or packed.width != packs[0].width):
+            found.append(EncodedBatch.joined(packs))
+            packs = []
+        if packed is None:
+            found.append(run)
+        else:
+            packs.append(packed)
+    return [*found, EncodedBatch.joined(packs)] if packs else found
+
+
+def _run_keys(runs: Sequence[Sequence[Event]]) -> Keys:
+    found = [identity_keys(run) for run in runs]
+    return found[0] if len(found) == 1 else np.concatenate(found or [identity_keys(())])
+
+
+def _consecutive(appends: Sequence[Sequence[Event]], next_position: int) -> list[AppendResult]:
+    answers = []
+    for append in appends:
+        answers.append(AppendResult(tuple(range(next_position, next_position + len(append))), 0))
+        next_position += len(append)
+    return answers
+
+
+def _plan_with_repetitions(
+    appends: Sequence[Sequence[Event]],
+    keys: Keys,
+    suspected: Mapping[int, int],
+    next_position: int,
+    is_same: IsSame,
+    numbered: SequenceCheck | None,
+) -> AppendGroup:
+    fresh: list[Event] = []
+    chosen: list[int] = []
+    answers: list[AppendResult] = []
+    placed: dict[tuple[str, str], int] = {}
+    number = 0
+    for append in appends:
+        positions, duplicates = [], 0
+        for event in append:
+            identity = (event.source, event.id)
+            position = placed.get(identity, 0)
+            before = suspected.get(number, 0)
+            if not position and before and is_same(event, before):
+                position = before
+            if numbered is not None and numbered.is_old(event):
+                duplicates += 1
+                position = position or numbered.position_of(event)
+            elif position:
+                duplicates += 1
+            else:
+                position = placed[identity] = next_position + len(fresh)
+                fresh.append(event)
+                chosen.append(number)
+            positions.append(position)
+            number += 1
+        answers.append(AppendResult(tuple(positions), duplicates))
+    return AppendGroup([fresh] if fresh else [], keys[chosen], answers)
+
+
+def cut_blocks(events: Sequence[Event]) -> list[tuple[Sequence[Event], bytes]]:
+    """The events in pieces small enough to be read singly, each with its bytes."""
+    if isinstance(events, EncodedBatch):
+        most = max(min(BLOCK_EVENTS, BLOCK_BYTES // max(events.largest, 1)), 1)
+        return [(piece, piece.block()) for piece in events.pieces(most)]
+    blocks: list[tuple[Sequence[Event], bytes]] = []
+    for start in range(0, len(events), BLOCK_EVENTS):
+        _cut(events[start : start + BLOCK_EVENTS], blocks)
+    return blocks
+
+
+def _cut(events: Sequence[Event], blocks: list[tuple[Sequence[Event], bytes]]) -> None:
+    if len(events) == 1 or sum([len(event.data) for event in events]) <= BLOCK_BYTES:
+        body = encode_block(events)
+        if len(events) == 1 or len(body) <= 2 * BLOCK_BYTES:
+            blocks.append((events, body))
+            return
+    middle = len(events) // 2
+    _cut(events[:middle], blocks)
+    _cut(events[middle:], blocks)

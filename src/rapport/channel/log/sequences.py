@@ -1,0 +1,203 @@
+"""Repetitions recognised by number: the highest sequence per publisher and epoch. Pure. [CH-6]
+
+A publisher that numbers its events sends them in order, so everything up to its mark has been
+stored, however long ago. Three CloudEvents attributes carry the number; the endpoint that accepted
+the event adds the channel they count for, because a copy in another channel is no repetition.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from rapport.core.codec import have_no_headers
+from rapport.core.errors import InvalidInput
+from rapport.core.event import MAX_NAME, Event
+
+PUBLISHER = "publisher"
+"""Attribute: the publisher that numbers; unique among all publishers of the channel."""
+EPOCH = "epoch"
+"""Attribute: which count of this publisher; a new one begins when the old may have been lost."""
+SEQUENCE = "sequence"
+"""Attribute: the number within the epoch, growing, gaps allowed."""
+SEQUENCED_IN = "sequencedin"
+"""Header: the channel that the numbers count for; set by the endpoint, never by the publisher."""
+
+HOPS = "hops"
+"""Header: the nodes a copy has passed; set by nodes (see federation/hops.py)."""
+_SET_BY_NODES = frozenset((SEQUENCED_IN, HOPS))
+
+MOST_PUBLISHERS = 100_000
+"""Publishers remembered per channel; the least recently active is forgotten first."""
+MOST_EPOCHS = 16
+"""Epochs remembered per publisher; the one used longest ago is forgotten first."""
+_MOST_DIGITS = 18
+
+Locate = Callable[[Event], int]
+"""Returns the position of an event stored long ago; 0 when unknown."""
+
+
+class SequenceStamp(msgspec.Struct, frozen=True, gc=False):
+    """An event's number in its publisher's sequence."""
+
+    publisher: str
+    epoch: int
+    sequence: int
+
+
+def stamped(headers: Mapping[str, str], stamp: SequenceStamp) -> dict[str, str]:
+    """The headers with the three attributes of a stamp."""
+    return {
+        **headers,
+        PUBLISHER: stamp.publisher,
+        EPOCH: str(stamp.epoch),
+        SEQUENCE: str(stamp.sequence),
+    }
+
+
+def read_stamp(event: Event) -> SequenceStamp | None:
+    """The event's stamp; None unless all three attributes are there.
+
+    Raises InvalidInput when they are there and mean nothing.
+    """
+    headers = event.headers
+    if PUBLISHER not in headers or EPOCH not in headers or SEQUENCE not in headers:
+        return None
+    epoch, sequence = _number(headers[EPOCH]), _number(headers[SEQUENCE])
+    publisher = headers[PUBLISHER]
+    if epoch is None or sequence is None or not 0 < len(publisher) <= MAX_NAME:
+        raise InvalidInput(
+            f"the event {event.id!r} has a publisher, an epoch and a sequence that cannot be read",
+            code="event.bad_sequence",
+            hint=f"epoch and sequence are whole numbers of at most {_MOST_DIGITS} digits, "
+            f"publisher has 1 to {MAX_NAME} characters",
+        )
+    return SequenceStamp(publisher, epoch, sequence)
+
+
+def counted_in(channel: str, events: Sequence[Event]) -> Sequence[Event]:
+    """The events as an endpoint passes them on: numbered ones marked as counting for this channel.
+
+    Raises InvalidInput for an unreadable stamp. A mark from outside is dropped. Events without
+    headers are returned unchanged.
+    """
+    if have_no_headers(events):
+        return events
+    return [_counted(channel, event) if event.headers else event for event in events]
+
+
+def stamp_in(channel: str, event: Event) -> SequenceStamp | None:
+    """The stamp if it counts in this channel; raises nothing."""
+    if event.headers.get(SEQUENCED_IN) != channel:
+        return None
+    try:
+        return read_stamp(event)
+    except InvalidInput:
+        return None  # endpoints reject these; those in the log are deduplicated by id
+
+
+def _counted(channel: str, event: Event) -> Event:
+    headers = {name: text for name, text in event.headers.items() if name not in _SET_BY_NODES}
+    if read_stamp(event) is not None:
+        headers[SEQUENCED_IN] = channel
+    return event if headers == event.headers else msgspec.structs.replace(event, headers=headers)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+class PublisherMarks(msgspec.Struct):
+    """The highest sequence per epoch of one publisher, and the position of its newest event."""
+
+    position: int = 0
+    epochs: dict[int, int] = {}
+
+
+class SequenceMarks:
+    """All marks of a channel, in memory: at most 16 epochs of at most 100,000 publishers.
+
+    `changed` and `forgotten` name publishers since they were last cleared, for saving.
+    """
+
+    def __init__(
+        self, *, most_publishers: int = MOST_PUBLISHERS, most_epochs: int = MOST_EPOCHS
+    ) -> None:
+        self._most_publishers, self._most_epochs = most_publishers, most_epochs
+        self._by_publisher: OrderedDict[str, PublisherMarks] = OrderedDict()
+        self.changed: set[str] = set()
+        self.forgotten: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._by_publisher)
+
+    def highest(self, publisher: str, epoch: int) -> int:
+        """The mark; -1 for an unknown epoch."""
+        marks = self._by_publisher.get(publisher)
+        return -1 if marks is None else marks.epochs.get(epoch, -1)
+
+    def of(self, publisher: str) -> PublisherMarks:
+        """The marks of a publisher."""
+        return self._by_publisher.get(publisher) or PublisherMarks()
+
+    def raise_to(self, stamp: SequenceStamp, position: int) -> None:
+        """Records an event that is durable at a position; a lower sequence changes no mark."""
+        marks = self._by_publisher.setdefault(stamp.publisher, PublisherMarks())
+        self._by_publisher.move_to_end(stamp.publisher)
+        marks.position = max(marks.position, position)
+        highest = max(marks.epochs.pop(stamp.epoch, -1), stamp.sequence)
+        marks.epochs[stamp.epoch] = highest  # reinserted: the newest is last
+        while len(marks.epochs) > self._most_epochs:
+            del marks.epochs[next(iter(marks.epochs))]
+        self.changed.add(stamp.publisher)
+        self.forgotten.discard(stamp.publisher)
+        self._forget()
+
+    def restore(self, saved: Iterable[tuple[str, PublisherMarks]]) -> None:
+        """Starts with saved marks, least recently used first."""
+        for publisher, marks in sorted(saved, key=lambda pair: pair[1].position):
+            self._by_publisher[publisher] = marks
+        self._forget()
+
+    def _forget(self) -> None:
+        while len(self._by_publisher) > self._most_publishers:
+            publisher, _marks = self._by_publisher.popitem(last=False)
+            self.changed.discard(publisher)
+            self.forgotten.add(publisher)
+
+
+class MarksDraft:
+    """Marks as they will be when a group of appends is durable; `Marks` itself is not touched.
+
+    See grouping.Numbered.
+    """
+
+    def __init__(self, channel: str, marks: SequenceMarks, position_of: Locate) -> None:
+        self._channel, self._marks = channel, marks
+        self.position_of = position_of
+        self._raised: dict[tuple[str, int], int] = {}
+
+    def is_old(self, event: Event) -> bool:
+        """Whether the event's number has been passed; a higher one passes it for the next.
+
+        The newest number of the group itself is not old: an interceptor may have made several
+        events of one, all with its number. They differ in their ids and are durable together.
+        """
+        stamp = stamp_in(self._channel, event)
+        if stamp is None:
+            return False
+        key = (stamp.publisher, stamp.epoch)
+        raised = self._raised.get(key)
+        if raised is not None and stamp.sequence <= raised:
+            return stamp.sequence < raised
+        if raised is None and stamp.sequence <= self._marks.highest(*key):
+            return True
+        self._raised[key] = stamp.sequence
+        return False
+
+    def keep(self, position: int) -> None:
+        """The group is durable up to this position."""
+        for (publisher, epoch), sequence in self._raised.items():
+            self._marks.raise_to(SequenceStamp(publisher, epoch, sequence), position)

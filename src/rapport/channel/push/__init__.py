@@ -1,1 +1,0 @@
-"""Subscriptions that a node pushes to an address."""

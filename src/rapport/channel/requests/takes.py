@@ -1,0 +1,419 @@
+"""Which messages of a channel are taken or leased, and by which token. [CH-2, CH-3, CH-13]
+
+Taken positions are bits in rows of 4,096: a take changes a few rows, in the same transaction as the
+note which token took them. With the note the same token gives the same messages again (its answer
+may have been lost) until the lease ends; then it is swept. A leased message has a record of its own
+until it is acked; then it is a bit like all others.
+
+Where several nodes write the channel's log, takes are records of a side log in the same store. A
+take is appended only if nothing was taken since its messages were chosen (`append_after`), so one
+of two takers has to choose again, and a killed taker blocks nobody. From time to time a summary
+record replaces the ones before it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
+
+import msgspec
+
+from rapport.channel.requests.leases import MessageLease, MessageLeases
+from rapport.core.errors import Corrupt
+from rapport.store.base import (
+    Block,
+    Change,
+    Delete,
+    LogStore,
+    Put,
+    RecordStore,
+    SharedLogStore,
+    take_log,
+)
+
+TAKEN, TAKES, LEASES = "taken", "takes", "message_leases"
+ROW_BITS = 4_096
+_PAGE = 1_000
+SUMMARY_EVERY = 1_000
+"""Takes between two summary records."""
+_READ_RECORDS = 10_000
+
+
+class Take(msgspec.Struct, frozen=True, array_like=True):
+    """The runs of positions (first, last) that one token took, and until when this
+    is remembered.
+    """
+
+    until_ms: int
+    runs: tuple[tuple[int, int], ...]
+
+    def positions(self) -> Iterator[int]:
+        """Every position, in order."""
+        for first, last in self.runs:
+            yield from range(first, last + 1)
+
+
+def runs_of(positions: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Ascending positions as runs of neighbours.
+
+    >>> runs_of([1, 2, 3, 7])
+    ((1, 3), (7, 7))
+    """
+    runs: list[tuple[int, int]] = []
+    for position in positions:
+        if runs and runs[-1][1] == position - 1:
+            runs[-1] = (runs[-1][0], position)
+        else:
+            runs.append((position, position))
+    return tuple(runs)
+
+
+class TakenMessages:
+    """The taken messages of one channel. No I/O: `changes` returns what to write; once that is
+    durable the caller calls `confirm`. One take at a time, or rows would be overwritten.
+    """
+
+    def __init__(self, channel: str) -> None:
+        self._channel = channel
+        self._rows: dict[int, int] = {}
+        self._takes: dict[str, Take] = {}
+        self._due: list[tuple[int, str]] = []
+        self._expired: list[str] = []
+        self._floor = 0
+        """Everything up to here was taken: a queue that is emptied costs no more as it grows."""
+        self._first = 0
+        """Positions before it are no longer stored."""
+        self._is_summed_up = False
+        self.leases = MessageLeases()
+        """Messages that are taken for a time; they are not held."""
+
+    def holds(self, position: int) -> bool:
+        """Whether the message at a position was taken."""
+        row = self._rows.get(position // ROW_BITS)
+        if position < self._first:
+            return True
+        return row is not None and bool(row >> position % ROW_BITS & 1)
+
+    def skip(self, position: int) -> int:
+        """The last position of the run of taken ones right after `position`; itself if none is."""
+        if position <= self._floor:
+            self._floor = position = self._end_of_run(self._floor)
+            return position
+        return self._end_of_run(position)
+
+    def forget_before(self, position: int) -> None:
+        """Drops positions that the channel has trimmed."""
+        self._first = max(self._first, position)
+        self._floor = max(self._floor, position - 1)
+        self.leases.drop_before(position)
+        for number in [number for number in self._rows if number < position // ROW_BITS]:
+            del self._rows[number]
+
+    def is_untouched(self) -> bool:
+        """Whether nothing was ever taken: most channels."""
+        return not self._rows and not self._is_summed_up and not len(self.leases)
+
+    def take_of(self, token: str) -> Take | None:
+        """The take of a token (its digest); None when none is remembered."""
+        return self._takes.get(token)
+
+    def changes(
+        self, positions: Sequence[int], token: str, take: Take, now_ms: int
+    ) -> list[Change]:
+        """The changes for a token's take; nothing is taken before `confirm`."""
+        note = Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
+        changes: list[Change] = [note]
+        for number, row in self._rows_with(positions).items():
+            raw = row.to_bytes(ROW_BITS // 8, "little")
+            changes.append(Put(TAKEN, row_key(self._channel, number), raw))
+        self.expire(now_ms)
+        changes += [Delete(TAKES, take_key(self._channel, old)) for old in self._expired]
+        return changes
+
+    def lease_changes(
+        self, leases: Mapping[int, MessageLease], done: Sequence[int]
+    ) -> list[Change]:
+        """The changes for leased, returned and consumed messages; nothing changes before
+        `confirm_leases`.
+        """
+        changes: list[Change] = [
+            Put(LEASES, lease_key(self._channel, position), msgspec.msgpack.encode(lease))
+            for position, lease in leases.items()
+        ]
+        for number, row in self._rows_with(done).items():
+            raw = row.to_bytes(ROW_BITS // 8, "little")
+            changes.append(Put(TAKEN, row_key(self._channel, number), raw))
+        return changes + [Delete(LEASES, lease_key(self._channel, one)) for one in done]
+
+    def confirm_leases(self, leases: Mapping[int, MessageLease], done: Sequence[int]) -> None:
+        """These changes are durable."""
+        for position, lease in leases.items():
+            self.leases.put(position, lease)
+        self._rows.update(self._rows_with(done))
+        for position in done:
+            self.leases.drop(position)
+
+    def as_records(self) -> list[Change]:
+        """The records from which `load_taken` restores all of this."""
+        floor, _rows, takes = self.contents()
+        rows = dict(self._rows)
+        for number in range(floor // ROW_BITS + 1):
+            through = min(floor - number * ROW_BITS, ROW_BITS - 1)
+            rows[number] = rows.get(number, 0) | (1 << through + 1) - 1
+        return [
+            *(
+                Put(TAKEN, row_key(self._channel, number), row.to_bytes(ROW_BITS // 8, "little"))
+                for number, row in rows.items()
+            ),
+            *(
+                Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
+                for token, take in takes.items()
+            ),
+            *self.lease_changes(self.leases.all(), ()),
+        ]
+
+    def confirm(self, positions: Sequence[int], token: str, take: Take) -> None:
+        """The changes are durable: the positions are taken, and old notes are off the records."""
+        self._rows.update(self._rows_with(positions))
+        self.restore_take(token, take)
+        self._expired.clear()
+
+    def contents(self) -> tuple[int, dict[int, int], dict[str, Take]]:
+        """The whole state: everything up to a position is taken, rows of bits
+        behind it, the notes.
+        """
+        floor = self.skip(0)
+        rows = {n: row for n, row in self._rows.items() if (n + 1) * ROW_BITS > floor + 1}
+        return floor, rows, dict(self._takes)
+
+    def covers(self, other: TakenMessages) -> bool:
+        """Whether everything that `other` holds is held here."""
+        for number, row in other._rows.items():
+            missing = row & ~self._rows.get(number, 0)
+            if missing and number * ROW_BITS + missing.bit_length() - 1 >= self._first:
+                return False
+        return all(one in self.leases or self.holds(one) for one in other.leases.all())
+
+    def add_all_through(self, position: int) -> None:
+        """Marks everything up to a position as taken."""
+        self._is_summed_up = True
+        self.forget_before(position + 1)
+
+    def add_row(self, number: int, row: int) -> None:
+        """Merges a row: taken positions stay taken."""
+        self._rows[number] = self._rows.get(number, 0) | row
+
+    def restore_row(self, number: int, row: bytes) -> None:
+        """Restores a row from the records."""
+        self._rows[number] = int.from_bytes(row, "little")
+
+    def restore_take(self, token: str, take: Take) -> None:
+        """Restores a note from the records."""
+        if token in self._takes:
+            return
+        self._takes[token] = take
+        heapq.heappush(self._due, (take.until_ms, token))
+
+    def _end_of_run(self, position: int) -> int:
+        while True:
+            number, bit = divmod(position + 1, ROW_BITS)
+            free = ~(self._rows.get(number, 0) >> bit)
+            ones = (free & -free).bit_length() - 1  # taken ones before the first free one
+            position += ones
+            if ones == 0 or bit + ones < ROW_BITS:
+                return position
+
+    def expire(self, now_ms: int) -> None:
+        """Forgets notes past their lease; their records go with the next take that succeeds."""
+        while self._due and self._due[0][0] <= now_ms:
+            _until, token = heapq.heappop(self._due)
+            del self._takes[token]
+            self._expired.append(token)
+
+    def _rows_with(self, positions: Sequence[int]) -> dict[int, int]:
+        """The rows that positions fall into, with these marked."""
+        rows: dict[int, int] = {}
+        for position in positions:
+            number = position // ROW_BITS
+            row = rows.get(number, self._rows.get(number, 0))
+            rows[number] = row | 1 << position % ROW_BITS
+        return rows
+
+
+def row_key(channel: str, number: int) -> str:
+    """Key of a row of bits; channel names hold no slash."""
+    return f"{channel}/{number:015d}"
+
+
+def take_key(channel: str, token: str) -> str:
+    """Key of a note."""
+    return f"{channel}/{token}"
+
+
+def lease_key(channel: str, position: int) -> str:
+    """Key of the lease of a message."""
+    return f"{channel}/{position:020d}"
+
+
+def load_taken(records: RecordStore, channel: str) -> TakenMessages:
+    """The taken messages in the records: one row of 512 bytes per 4,096 positions in use. Raises
+    Corrupt.
+    """
+    taken = TakenMessages(channel)
+    try:
+        for key, row in _all(records, TAKEN, channel):
+            taken.restore_row(int(key.partition("/")[2]), row)
+        for key, raw in _all(records, TAKES, channel):
+            taken.restore_take(key.partition("/")[2], msgspec.msgpack.decode(raw, type=Take))
+        for key, raw in _all(records, LEASES, channel):
+            lease = msgspec.msgpack.decode(raw, type=MessageLease)
+            taken.leases.put(int(key.partition("/")[2]), lease)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise Corrupt(
+            f"what was taken from channel {channel!r} cannot be read: {error}",
+            code="channel.bad_takes",
+        ) from None
+    return taken
+
+
+def rows_before(records: RecordStore, channel: str, position: int, limit: int) -> list[Change]:
+    """Deletions of rows that lie wholly before a position, and of leases; at most
+    so many of each.
+    """
+    rows = records.find(TAKEN, prefix=f"{channel}/", limit=limit)
+    leases = records.find(LEASES, prefix=f"{channel}/", limit=limit)
+    gone = [(TAKEN, key) for key, _row in rows if key < row_key(channel, position // ROW_BITS)]
+    gone += [(LEASES, key) for key, _lease in leases if key < lease_key(channel, position)]
+    return [Delete(table, key) for table, key in gone]
+
+
+def _all(records: RecordStore, table: str, channel: str) -> Iterator[tuple[str, bytes]]:
+    after = ""
+    while page := records.find(table, prefix=f"{channel}/", after=after, limit=_PAGE):
+        yield from page
+        after = page[-1][0]
+
+
+class TookRecord(msgspec.Struct, frozen=True, array_like=True, tag="took"):
+    """One token took messages."""
+
+    token: str
+    take: Take
+
+
+class SummaryRecord(msgspec.Struct, frozen=True, array_like=True, tag="all"):
+    """The whole state: everything up to `floor` is taken, rows of bits behind it, and the notes."""
+
+    floor: int
+    rows: dict[int, bytes]
+    takes: dict[str, Take]
+    leases: dict[int, MessageLease] = {}
+
+
+class LeaseRecord(msgspec.Struct, frozen=True, array_like=True, tag="lease"):
+    """Messages that were leased or returned, and others that are done."""
+
+    leases: dict[int, MessageLease]
+    done: tuple[int, ...] = ()
+
+
+AnyRecord = TookRecord | SummaryRecord | LeaseRecord
+_READ = msgspec.msgpack.Decoder(AnyRecord)
+
+
+class SharedTakes:
+    """This node's position in the side log of takes of one channel. Blocking calls (`read`,
+    `append`) are made off the loop; `take_in` belongs to the loop, like the `TakenMessages` it
+    changes.
+    """
+
+    def __init__(
+        self, log: SharedLogStore, channel: str, *, summary_every: int = SUMMARY_EVERY
+    ) -> None:
+        self.log, self._channel, self.name = log, channel, take_log(channel)
+        self._every = summary_every
+        self.known = 0
+        self._summed_up = 0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a summary is due."""
+        return self.known - self._summed_up >= self._every
+
+    def read(self) -> list[Block]:
+        """The blocks behind the known position; one store call when there are none."""
+        found: list[Block] = []
+        reached = self.known
+        while blocks := self.log.read_after(self.name, reached, max_records=_READ_RECORDS):
+            found += blocks
+            reached = blocks[-1].last
+        return found
+
+    def take_in(self, taken: TakenMessages, blocks: Sequence[Block]) -> None:
+        """Applies blocks; one that was read twice counts once. Raises Corrupt."""
+        for block in blocks:
+            if block.first <= self.known:
+                continue
+            record = self._decoded(block)
+            if isinstance(record, TookRecord):
+                taken.confirm(tuple(record.take.positions()), record.token, record.take)
+            elif isinstance(record, LeaseRecord):
+                taken.confirm_leases(record.leases, record.done)
+            else:
+                restore_summary(taken, record)
+                self._summed_up = block.last
+            self.known = block.last
+
+    def append(self, record: AnyRecord, received: int) -> list[Block]:
+        """Appends a record durably and returns its blocks; raises Overtaken when another node was
+        faster.
+        """
+        body = msgspec.msgpack.encode(record)
+        return self.log.append_after(self.name, self.known, [(1, body)], received)
+
+    def trim(self) -> None:
+        """Trims the side log before the last known summary."""
+        self.log.trim(self.name, self._summed_up)
+
+    def _decoded(self, block: Block) -> AnyRecord:
+        try:
+            record: AnyRecord = _READ.decode(block.body)
+        except msgspec.DecodeError as error:
+            raise Corrupt(
+                f"what was taken from channel {self._channel!r} cannot be read: {error}",
+                code="channel.bad_takes",
+            ) from None
+        return record
+
+
+def summary_of(taken: TakenMessages, now_ms: int) -> SummaryRecord:
+    """All that was taken, without notes past their lease."""
+    floor, rows, takes = taken.contents()
+    packed = {number: row.to_bytes(ROW_BITS // 8, "little") for number, row in rows.items()}
+    alive = {token: take for token, take in takes.items() if take.until_ms > now_ms}
+    return SummaryRecord(floor, packed, alive, taken.leases.all())
+
+
+def restore_summary(taken: TakenMessages, summary: SummaryRecord) -> None:
+    """Applies a summary, which is newer than the known state: its leases replace known ones."""
+    for number, row in summary.rows.items():
+        taken.add_row(number, int.from_bytes(row, "little"))
+    for token, take in summary.takes.items():
+        taken.restore_take(token, take)
+    if summary.floor:
+        taken.add_all_through(summary.floor)
+    for position, lease in summary.leases.items():
+        if not taken.holds(position):
+            taken.leases.put(position, lease)
+
+
+def takes_as_records(log: LogStore, channel: str, taken: TakenMessages) -> list[Change]:
+    """The records that hold the state of a side log, for a channel that is moved. `taken` is the
+    state already in the records.
+    """
+    if log.last_position(take_log(channel)) == 0:
+        return []
+    shared = SharedTakes(cast(SharedLogStore, log), channel)
+    shared.take_in(taken, shared.read())
+    return taken.as_records()

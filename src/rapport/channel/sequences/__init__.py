@@ -1,1 +1,0 @@
-"""Repetitions told by number. [CH-6]"""
