@@ -10,7 +10,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.communication.actions import Action, EscalationStep, OwnAction, nothing_said
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.still_allowed import StillAllowed
+from rapport.communication.adapters.outgoing.still_allowed import PrivacyRecheck
 from rapport.communication.adapters.web.inbox import InboxAdapter
 from rapport.communication.arriving.answers import (
     AnswerData,
@@ -114,7 +114,9 @@ class Room:
                 self.clock,
                 report=self.engine.take_outcomes if self.direct else None,
                 is_decided=self.engine.is_decided,
-                may_go=StillAllowed(self.directory or SiteDirectory(self.peers, self.collectives)),
+                may_go=PrivacyRecheck(
+                    self.directory or SiteDirectory(self.peers, self.collectives)
+                ),
             )
             for adapter in self.adapters.values()
         ]

@@ -10,7 +10,7 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters import contained
-from rapport.communication.adapters.contained import Contained, end_contained
+from rapport.communication.adapters.contained import IsolatedCall, end_isolated
 from rapport.communication.adapters.incoming.inputs import Inputs
 from rapport.core.errors import Unavailable
 from rapport.core.message import Identifier, Message
@@ -230,12 +230,12 @@ def test_contained_work_can_use_timeouts_and_clean_up_after_a_cancellation() -> 
                 happened.append("cleaned up")
             return ""
 
-        held = Contained(work)
+        held = IsolatedCall(work)
         running = asyncio.ensure_future(held)
         await asyncio.wait({running}, timeout=0.1)
-        await end_contained(running, held)
+        await end_isolated(running, held)
         assert happened == ["timed out", "cleaned up"]
         assert running.cancelled()
-        assert await Contained(lambda: asyncio.sleep(0, "given")) == "given"
+        assert await IsolatedCall(lambda: asyncio.sleep(0, "given")) == "given"
 
     play(scenario)

@@ -19,7 +19,7 @@ from rapport.communication.adapters.files.folder_files import read_file
 from rapport.communication.adapters.files.folder_in import FolderInput
 from rapport.communication.adapters.files.folder_out import FolderAdapter, file_name
 from rapport.communication.adapters.files.settings import (
-    FilesTaken,
+    FileInputSettings,
     FolderInputSettings,
     FolderSettings,
 )
@@ -105,7 +105,7 @@ def taken(messages):
 
 def an_input(directory, **files):
     files = {"settle_ms": 20} | files
-    settings = FolderInputSettings(directory=str(directory), files=FilesTaken(**files))
+    settings = FolderInputSettings(directory=str(directory), files=FileInputSettings(**files))
     return FolderInput(settings, SystemClock())
 
 

@@ -17,14 +17,14 @@ from rapport.communication.adapters.files import ftp
 from rapport.communication.adapters.files.ftp import FtpAdapter, FtpInput
 from rapport.communication.adapters.files.ftp_client import FtpFolder
 from rapport.communication.adapters.files.settings import (
-    FilesTaken,
+    FileInputSettings,
     FtpInputSettings,
     FtpServer,
     FtpSettings,
 )
 from rapport.communication.adapters.incoming.input_base import AdapterState
 from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.unusable import bury_unusable
+from rapport.communication.adapters.unusable import dead_letter_inputs
 from rapport.core.errors import InvalidInput, NotAllowed, SourceUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
@@ -122,14 +122,14 @@ class Watch:
         self.channels = open_memory(self.clock)
         self.settings = FtpInputSettings(
             server=address_of(server, self.folder),
-            files=FilesTaken(**{"settle_ms": 20} | files),
+            files=FileInputSettings(**{"settle_ms": 20} | files),
             after=after,
             most_listed=50,
         )
 
     def adapter(self):
         return FtpInput(
-            self.settings, self.clock, bury_unusable("pictures", self.channels, self.clock)
+            self.settings, self.clock, dead_letter_inputs("pictures", self.channels, self.clock)
         )
 
     async def opened(self):

@@ -14,7 +14,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.incoming.input_base import AdapterState
 from rapport.communication.adapters.incoming.inputs import Inputs
 from rapport.communication.adapters.mail import imap
-from rapport.communication.adapters.mail.care import AddressBook, mail_care, mail_knowledge
+from rapport.communication.adapters.mail.care import AddressBook, mail_context, mail_handlers
 from rapport.communication.adapters.mail.email import make_mail
 from rapport.communication.adapters.mail.imap import ImapInput, ImapPushInput
 from rapport.communication.adapters.mail.imap_mailbox import Mailbox, quoted
@@ -73,9 +73,9 @@ class Desk:
         self.server.deliver(self.user, mail)
 
     def adapter(self, kind):
-        known = mail_knowledge(self.secret, self.book)
+        known = mail_context(self.secret, self.book)
         return kind(
-            self.settings, known, mail_care("replies", self.channels, self.book, self.clock)
+            self.settings, known, mail_handlers("replies", self.channels, self.book, self.clock)
         )
 
     async def opened(self):

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from rapport.communication.adapters.base import Failed, Sent, adapter, declared
-from rapport.communication.adapters.outgoing.instances import Instances, maker_of
+from rapport.communication.adapters.base import Failed, Sent, adapter, declaration_of
+from rapport.communication.adapters.outgoing.instances import PeerInstances, instance_factory
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import ManualClock
 from rapport.testing.suites.adapter import make_delivery
@@ -49,7 +49,7 @@ def to(peer, number=1, address=""):
 
 def test_every_peer_has_an_instance_of_its_own_made_once_with_its_address():
     async def scenario():
-        instances = Instances("line", Line, ManualClock())
+        instances = PeerInstances("line", Line, ManualClock())
         assert Line.made == []
         for number in range(3):
             await instances.send(to("ana", number))
@@ -65,7 +65,7 @@ def test_every_peer_has_an_instance_of_its_own_made_once_with_its_address():
 
 def test_an_instance_that_cannot_be_made_is_a_failed_address_without_its_secrets():
     async def scenario():
-        outcome = await Instances("line", Line, ManualClock()).send(to("ana", address="broken"))
+        outcome = await PeerInstances("line", Line, ManualClock()).send(to("ana", address="broken"))
         assert isinstance(outcome, Failed)
         assert not outcome.retry
         assert "adapter.not_made" in outcome.reason
@@ -77,7 +77,7 @@ def test_an_instance_that_cannot_be_made_is_a_failed_address_without_its_secrets
 def test_idle_instances_are_closed_and_made_again_when_needed():
     async def scenario():
         clock = ManualClock()
-        instances = Instances("line", Line, clock, idle_ms=IDLE)
+        instances = PeerInstances("line", Line, clock, idle_ms=IDLE)
         running = asyncio.create_task(instances.run())
         await instances.send(to("ana"))
         await clock.advance(IDLE // 2)
@@ -96,7 +96,7 @@ def test_idle_instances_are_closed_and_made_again_when_needed():
 def test_an_instance_in_use_is_never_idle_and_is_closed_only_after_its_send():
     async def scenario():
         clock = ManualClock()
-        instances = Instances("line", Line, clock, idle_ms=IDLE)
+        instances = PeerInstances("line", Line, clock, idle_ms=IDLE)
         await instances.send(to("ana"))
         line = Line.made[0]
         line.gate = asyncio.Event()
@@ -118,7 +118,7 @@ def test_an_instance_in_use_is_never_idle_and_is_closed_only_after_its_send():
 def test_a_changed_peer_gets_a_new_instance_and_the_others_keep_theirs():
     async def scenario():
         clock = ManualClock()
-        instances = Instances("line", Line, clock)
+        instances = PeerInstances("line", Line, clock)
         running = asyncio.create_task(instances.run())
         await instances.send(to("ana"))
         await instances.send(to("ben"))
@@ -140,7 +140,7 @@ def test_an_instance_that_cannot_be_closed_keeps_no_other_open():
             raise RuntimeError("stuck")
 
     async def scenario():
-        instances = Instances("line", Sticky, ManualClock())
+        instances = PeerInstances("line", Sticky, ManualClock())
         await instances.send(to("ana"))
         await instances.send(to("ben"))
         await instances.close()
@@ -158,7 +158,7 @@ def test_an_instance_that_hangs_while_it_is_closed_keeps_no_other_open():
 
     async def scenario():
         clock = ManualClock()
-        instances = Instances("line", Hanging, clock, idle_ms=IDLE)
+        instances = PeerInstances("line", Hanging, clock, idle_ms=IDLE)
         running = asyncio.ensure_future(instances.run())
         await instances.send(to("ana"))
         instances.peer_changed("ana")
@@ -187,16 +187,16 @@ def test_a_stateful_class_takes_the_address_or_nothing_and_no_more():
         def __init__(self, address, password):
             pass
 
-    assert isinstance(maker_of(Nothing)("a:x"), Nothing)
-    assert maker_of(Address)("b:x").address == "b:x"
+    assert isinstance(instance_factory(Nothing)("a:x"), Nothing)
+    assert instance_factory(Address)("b:x").address == "b:x"
     with pytest.raises(InvalidInput) as caught:
-        maker_of(More)
+        instance_factory(More)
     assert caught.value.code == "adapter.bad_constructor"
     assert "password" in caught.value.message
 
 
 def test_a_class_that_does_not_say_what_it_is_is_no_adapter():
     with pytest.raises(InvalidInput) as caught:
-        declared(Line)
+        declaration_of(Line)
     assert caught.value.code == "adapter.not_declared"
     assert "@adapter" in caught.value.hint

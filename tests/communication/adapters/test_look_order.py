@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.files.file_messages import SeenFile
-from rapport.communication.adapters.files.look_order import LookOrder
+from rapport.communication.adapters.files.file_messages import FileEntry
+from rapport.communication.adapters.files.look_order import FileQueue
 
 
-def file(number: int, changed: int | None = None) -> SeenFile:
-    return SeenFile(f"f{number:03}", 1, f"{number if changed is None else changed:05}")
+def file(number: int, changed: int | None = None) -> FileEntry:
+    return FileEntry(f"f{number:03}", 1, f"{number if changed is None else changed:05}")
 
 
 @given(
@@ -19,7 +19,7 @@ def file(number: int, changed: int | None = None) -> SeenFile:
     most=st.integers(1, 12),
 )
 def test_every_file_has_its_turn_whatever_stays(stuck, left, most):
-    order, there, came = LookOrder(), [file(number) for number in range(31)], []
+    order, there, came = FileQueue(), [file(number) for number in range(31)], []
     for _look in range(31):
         now = order.next(there, there, most)
         assert len(now) <= most
@@ -38,7 +38,7 @@ def test_every_file_has_its_turn_whatever_stays(stuck, left, most):
 
 
 def test_what_was_tried_comes_again_also_beside_many_new_ones_and_a_changed_file_is_new():
-    order, stuck = LookOrder(), file(0)
+    order, stuck = FileQueue(), file(0)
     order.tried(stuck)
     new = [file(number) for number in range(1, 30)]
     assert order.next([stuck, *new], [stuck, *new], 10) == [*new[:9], stuck]

@@ -14,16 +14,16 @@ import pytest
 from rapport.communication.adapters.incoming.input_base import AdapterState
 from rapport.communication.adapters.mail.care import (
     AddressBook,
-    AskedByMail,
-    mail_care,
-    mail_knowledge,
+    MailQuestions,
+    mail_context,
+    mail_handlers,
 )
 from rapport.communication.adapters.mail.email import MailAdapter
 from rapport.communication.adapters.mail.imap import ImapInput
 from rapport.communication.adapters.mail.limits import MailLimits
 from rapport.communication.adapters.mail.reply import (
-    Doubtful,
-    MailKnowledge,
+    AmbiguousAnswer,
+    MailContext,
     OpenQuestion,
     meaning_of,
 )
@@ -32,7 +32,7 @@ from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.history.ledger import Ledger
 from rapport.communication.peers import Peer, SiteDirectory
-from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.authenticating import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.message import Message
 from rapport.testing.servers.imap import PASSWORD
@@ -42,8 +42,8 @@ NOON = 1_772_452_800_000
 LIMITS = MailLimits()
 
 
-def knowing(*questions: OpenQuestion, vouched: bool = True) -> MailKnowledge:
-    return MailKnowledge(
+def knowing(*questions: OpenQuestion, vouched: bool = True) -> MailContext:
+    return MailContext(
         proves=lambda *_: False,
         peer_of={"ana@example.org": "ana"}.get,
         open_questions=lambda peer: questions if peer == "ana" else (),
@@ -61,7 +61,7 @@ def fresh_mail(text: str, *, date: int = 0, sender: str = "ana@example.org") -> 
     return mail
 
 
-def read(known: MailKnowledge, text: str = "yes, I come", **more: int) -> object:
+def read(known: MailContext, text: str = "yes, I come", **more: int) -> object:
     return meaning_of(fresh_mail(text, **more).as_bytes(), known, LIMITS)
 
 
@@ -83,7 +83,7 @@ def test_without_an_open_question_it_is_a_mail() -> None:
 
 def test_of_two_open_questions_none_is_guessed_and_both_are_named_aside() -> None:
     found = read(knowing(TWO, ONE))
-    assert isinstance(found, Doubtful)
+    assert isinstance(found, AmbiguousAnswer)
     assert (found.message.type, found.message.refers_to) == ("MAIL", "")
     assert found.aside.code == "mail.ambiguous_answer"
     assert "m2, m1" in found.aside.reason
@@ -92,7 +92,7 @@ def test_of_two_open_questions_none_is_guessed_and_both_are_named_aside() -> Non
 
 def test_an_address_that_nobody_vouches_for_answers_nothing_but_is_seen() -> None:
     found = read(knowing(ONE, vouched=False))
-    assert isinstance(found, Doubtful)
+    assert isinstance(found, AmbiguousAnswer)
     assert found.message.type == "MAIL"
     assert found.aside.code == "mail.unproven_answer"
 
@@ -133,15 +133,15 @@ class Post:
         )
         room.adapters["mail"] = self.adapter
         book = AddressBook(SiteDirectory(room.peers, room.collectives), clock)
-        asked = AskedByMail()
+        asked = MailQuestions()
         asked.ledger = Ledger(channels)
         self.mailbox = ImapInput(
             ImapSettings(port=imap.port, encryption="none", user=self.user, password=PASSWORD),
-            mail_knowledge(secret, book, asked=asked, vouched=vouched),
-            mail_care("replies", channels, book, clock, asked),
+            mail_context(secret, book, asked=asked, vouched=vouched),
+            mail_handlers("replies", channels, book, clock, asked),
         )
         sessions = Sessions(records, clock, SessionSettings())
-        door = Authenticating(channels, records, clock, sessions, lambda _peer, _word: False)
+        door = Authenticator(channels, records, clock, sessions, lambda _peer, _word: False)
         self.arrivals = Arrivals(channels, records, clock, door, secret=secret)
 
     async def fetch(self) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
 from rapport.communication.adapters.outgoing.outcomes import (
-    HandedOutcomes,
+    SentOutcomes,
     outcome_data,
     outcomes_data,
 )
@@ -42,6 +42,6 @@ def test_outcomes_told_together_are_those_of_all_parts(parts):
         outcomes_data(*([list(column) for column in zip(*told, strict=True)] or [[]] * 3))
         for told in parts
     ]
-    joined = HandedOutcomes.joined([part for part in made if part])
+    joined = SentOutcomes.joined([part for part in made if part])
     assert list(joined) == [outcome_data(*each) for told in parts for each in told]
     assert list(joined[1:3]) == list(joined)[1:3]

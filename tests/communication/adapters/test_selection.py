@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.outgoing.selection import Unserved, select_addresses
+from rapport.communication.adapters.outgoing.selection import UnknownAdapterLog, select_addresses
 
 ADDRESSES = ("fax:1", "mail:a@b", "inbox:", "mail:c@d")
 
@@ -48,7 +48,7 @@ def test_what_is_selected_is_what_a_walk_by_the_text_gives(addresses, delivery, 
 
 
 def test_an_unknown_adapter_is_told_once_a_minute_however_often_it_is_met():
-    unserved = Unserved()
+    unserved = UnknownAdapterLog()
     assert unserved.to_tell(["fax", "fax", "telex"], 0) == ["fax", "telex"]
     assert unserved.to_tell(["fax"], 59_999) == []
     assert unserved.to_tell(["fax"], 60_000) == ["fax"]

@@ -13,12 +13,12 @@ from structlog.testing import capture_logs
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.contained import Contained
+from rapport.communication.adapters.contained import IsolatedCall
 from rapport.communication.adapters.incoming.input_base import Arrival, Trusted, never
 from rapport.communication.adapters.incoming.inputs import Inputs
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.sending import Sending
-from rapport.communication.adapters.steps_watched import SLOW_MS, StepsWatched
+from rapport.communication.adapters.outgoing.sending import AdapterCaller
+from rapport.communication.adapters.steps_watched import SLOW_MS, StepMonitor
 from rapport.core.message import Message
 from rapport.kernel.clock import ManualClock
 from rapport.node.adapter_metrics import adapter_metrics
@@ -42,7 +42,7 @@ def told(logs: list[Any]) -> list[tuple[str, str, int]]:
 @pytest.mark.parametrize("ends", ["returns", "raises"])
 def test_a_slow_step_is_counted_and_told_and_waiting_is_no_step(ends: str) -> None:
     clock = ManualClock()
-    watched = StepsWatched("output pager", clock)
+    watched = StepMonitor("output pager", clock)
 
     async def work() -> str:
         waiting = clock.sleep(10 * MINUTE)
@@ -55,7 +55,7 @@ def test_a_slow_step_is_counted_and_told_and_waiting_is_no_step(ends: str) -> No
         return "done"
 
     async def scenario() -> None:
-        running = asyncio.ensure_future(Contained(work, watched))
+        running = asyncio.ensure_future(IsolatedCall(work, watched))
         await asyncio.sleep(0)
         clock.set_ms(10 * MINUTE)
         (result,) = await asyncio.gather(running, return_exceptions=True)
@@ -70,11 +70,11 @@ def test_a_slow_step_is_counted_and_told_and_waiting_is_no_step(ends: str) -> No
 
 def test_an_adapter_that_blocks_often_is_told_of_once_a_minute() -> None:
     clock = ManualClock()
-    watched = StepsWatched("input desk", clock)
+    watched = StepMonitor("input desk", clock)
 
     async def scenario() -> None:
         for _ in range(6):
-            await Contained(lambda: step(clock), watched)
+            await IsolatedCall(lambda: step(clock), watched)
 
     with capture_logs() as logs:
         asyncio.run(scenario())
@@ -104,7 +104,7 @@ class Pager:
 
 def test_an_output_is_named_and_its_delivery_goes_out_all_the_same() -> None:
     clock = ManualClock(1)
-    sending = Sending(Pager(clock), clock, deadline_ms=MINUTE)
+    sending = AdapterCaller(Pager(clock), clock, deadline_ms=MINUTE)
     delivery = Delivery(message="m", peer="ana", address="pager:1", attempt=1, text="hello")
     with capture_logs() as logs:
         assert asyncio.run(sending.send([delivery])) == [Sent()]

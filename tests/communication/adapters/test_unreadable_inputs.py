@@ -13,18 +13,22 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.dead.office import DeadLetterOffice, Wanted
 from rapport.channel.mqtt.declare import Broker
 from rapport.channel.mqtt.mapping import Packet
-from rapport.communication.adapters.files.file_messages import SeenFile
+from rapport.communication.adapters.files.file_messages import FileEntry
 from rapport.communication.adapters.files.ftp import FtpInput
-from rapport.communication.adapters.files.settings import FilesTaken, FtpInputSettings, FtpServer
+from rapport.communication.adapters.files.settings import (
+    FileInputSettings,
+    FtpInputSettings,
+    FtpServer,
+)
 from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.mail.care import AddressBook, mail_care, mail_knowledge
+from rapport.communication.adapters.mail.care import AddressBook, mail_context, mail_handlers
 from rapport.communication.adapters.mail.imap import ImapInput
 from rapport.communication.adapters.mail.imap_mailbox import FetchedMail
 from rapport.communication.adapters.mail.settings import ImapSettings
 from rapport.communication.adapters.mqtt.incoming import MqttInput
 from rapport.communication.adapters.mqtt.messages import unusable_packet
 from rapport.communication.adapters.mqtt.settings import MqttInputSettings, TopicPattern
-from rapport.communication.adapters.unusable import LARGEST_RAW, Unusable, bury_unusable
+from rapport.communication.adapters.unusable import LARGEST_RAW, RejectedInput, dead_letter_inputs
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.message import Message
@@ -44,7 +48,7 @@ class Site:
         self.published: list[Message] = []
         self.inputs = Inputs(self.publish, self.channels, self.channels.records, self.clock)
         self.office = DeadLetterOffice(self.channels, self.clock)
-        self.bury = bury_unusable("panels", self.channels, self.clock)
+        self.bury = dead_letter_inputs("panels", self.channels, self.clock)
 
     async def publish(self, messages: Sequence[Message], **_about: Any) -> list[Any]:
         self.published += messages
@@ -104,13 +108,13 @@ def test_a_mail_is_read_again_once_its_sender_is_known() -> None:
 
         def adapter() -> ImapInput:
             book = AddressBook(SiteDirectory(peers, {}), site.clock)
-            known = mail_knowledge(SECRET, book)
-            care = mail_care("panels", site.channels, book, site.clock)
+            known = mail_context(SECRET, book)
+            care = mail_handlers("panels", site.channels, book, site.clock)
             return ImapInput(ImapSettings(user="u", password="p"), known, care)
 
         mailbox: Any = SimpleNamespace(fetch=lambda uid: FetchedMail(uid, MAIL, cut=False))
         unusable = adapter()._reader._read(mailbox, 7)
-        assert isinstance(unusable, Unusable)
+        assert isinstance(unusable, RejectedInput)
         assert (unusable.code, unusable.raw) == ("mail.unknown_sender", MAIL)
         await site.bury(unusable)
         peers["ana"] = Peer(name="ana", addresses=("mail:ana@example.org",))
@@ -127,12 +131,12 @@ def test_a_file_is_read_again_by_the_settings_of_now() -> None:
 
         def adapter(sender: str) -> FtpInput:
             server = FtpServer(host="ftp.example.org")
-            settings = FtpInputSettings(server=server, files=FilesTaken(sender=sender))
+            settings = FtpInputSettings(server=server, files=FileInputSettings(sender=sender))
             return FtpInput(settings, site.clock, site.bury)
 
         folder: Any = SimpleNamespace(fetch=lambda _name, _most: b"4 doors", has=lambda _name: True)
-        unusable = adapter("")._read(folder, SeenFile("a.txt", 7, "2026"))
-        assert isinstance(unusable, Unusable)
+        unusable = adapter("")._read(folder, FileEntry("a.txt", 7, "2026"))
+        assert isinstance(unusable, RejectedInput)
         assert (unusable.code, unusable.raw) == ("input.no_sender", b"4 doors")
         await site.bury(unusable)
         again = adapter("peer:ana")

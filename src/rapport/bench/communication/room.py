@@ -27,7 +27,7 @@ from rapport.communication.delivering.handling import Route, nobody_else
 from rapport.communication.directory.cache import CachedDirectory
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import Collective, Peer, PeerDirectory, SiteDirectory
-from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.authenticating import Authenticator
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
 from rapport.core.message import Identifier, Message
@@ -221,7 +221,7 @@ class Room:
         return self._tasks.failures
 
     def _arrivals(self, secret: bytes, directory: PeerDirectory) -> Arrivals:
-        authenticating = Authenticating(
+        authenticating = Authenticator(
             self.channels,
             self.records,
             CLOCK,

@@ -28,7 +28,7 @@ class AbsentAdapter:
         """Nothing to let go of."""
 
 
-class ElsewhereAdapter(AbsentAdapter):
+class OtherEngineAdapter(AbsentAdapter):
     """Stands for a medium that another of several engines was given as a class of its own: what
     comes to this one waits for it to be given here, too, or goes to another address.
     """

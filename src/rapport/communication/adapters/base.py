@@ -21,12 +21,12 @@ from rapport.core.ids import content_id
 
 DELIVERY = "rapport.output.delivery"
 LONGEST_ID = 240
-_AWAITABLE = ("Awaitable", "Coroutine", "Future", "Task")
+_AWAITABLE_KINDS = ("Awaitable", "Coroutine", "Future", "Task")
 """Kinds of results that a plain function may say it gives, to be awaited."""
 Class = TypeVar("Class", bound=type)
 
 
-class Declared(msgspec.Struct, frozen=True):
+class AdapterDeclaration(msgspec.Struct, frozen=True):
     """What a class says about itself: the name that addresses begin with, and whether every peer
     has an instance of its own.
     """
@@ -41,22 +41,22 @@ def adapter(name: str, *, stateful: bool = False) -> Callable[[Class], Class]:
 
     >>> @adapter("pager")
     ... class Pager: ...
-    >>> declared(Pager)
-    Declared(name='pager', stateful=False)
+    >>> declaration_of(Pager)
+    AdapterDeclaration(name='pager', stateful=False)
     """
 
     def declare(kind: Class) -> Class:
-        kind.declared = Declared(name, stateful)  # type: ignore[attr-defined]
+        kind.declared = AdapterDeclaration(name, stateful)  # type: ignore[attr-defined]
         kind.name = name  # type: ignore[attr-defined]
         return kind
 
     return declare
 
 
-def declared(kind: object) -> Declared:
+def declaration_of(kind: object) -> AdapterDeclaration:
     """What `@adapter` said of a class or of the class of an instance; raises InvalidInput."""
     found = getattr(kind, "declared", None)
-    if isinstance(found, Declared):
+    if isinstance(found, AdapterDeclaration):
         return found
     shown = kind.__name__ if isinstance(kind, type) else type(kind).__name__
     raise InvalidInput(
@@ -218,7 +218,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 Outcome = Sent | Confirmed | Failed
 
 
-class BrokenOff(Exception):
+class SendInterrupted(Exception):
     """Raised in place of an outcome where a call had to end and nothing may be said of it: the
     dispatch then begins anew at its durable place, as after a crash. For who stands between
     dispatch and medium; an adapter tells a failure.
@@ -283,7 +283,7 @@ def _method_fault(method: Any, name: str, arguments: int) -> str:
     except ValueError:
         return ""  # not written in Python: nothing can be said before it is called
     function = getattr(method, "__func__", method)
-    may_wait = any(word in str(signature.return_annotation) for word in _AWAITABLE)
+    may_wait = any(word in str(signature.return_annotation) for word in _AWAITABLE_KINDS)
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         return f"{name} is a generator: it yields instead of returning"
     if inspect.isfunction(function) and not inspect.iscoroutinefunction(function) and not may_wait:
@@ -299,4 +299,13 @@ def is_repeatable(output: OutputAdapter) -> bool:
 def is_stateful(output: object) -> bool:
     """Whether every peer has an instance of its own; what says nothing is stateless."""
     found = getattr(output, "declared", None)
-    return isinstance(found, Declared) and found.stateful
+    return isinstance(found, AdapterDeclaration) and found.stateful
+
+
+TokenFor = Callable[[str, str], str]
+"""Message and peer to the token that proves an answer; see `answers.answer_token`."""
+
+
+def no_token(_message: str, _peer: str) -> str:
+    """For a node that proves no answers by mail."""
+    return ""

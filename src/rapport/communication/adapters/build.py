@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rapport.communication.adapters.base import OutputAdapter, is_stateful
-from rapport.communication.adapters.outgoing.instances import Instances
+from rapport.communication.adapters.outgoing.instances import PeerInstances
 from rapport.communication.adapters.web.inbox import InboxAdapter
 from rapport.communication.adapters.web.page import OpenPages, PageAdapter
 from rapport.core.errors import Unsupported
@@ -42,7 +42,7 @@ def adapter_names(plugins: Plugins) -> tuple[str, ...]:
     return tuple(sorted({*BUILT_IN, *plugins.names("adapters")}))
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class AdapterContext(msgspec.Struct, frozen=True):
     """What adapters need beside their settings."""
 
     link_for: LinkFor
@@ -70,19 +70,19 @@ def make_adapters(
     and with the peer's address, too. Raises UnknownName, or
     Unsupported when the extra with a built-in's driver is not installed.
     """
-    around = Surroundings(
+    around = AdapterContext(
         link_for, proof_for, pages or OpenPages(), clock or SystemClock(), zone_of
     )
     return {name: _make(name, declared, around, plugins) for name in declared.adapters()}
 
 
 def _make(
-    name: str, declared: Communication, around: Surroundings, plugins: Plugins
+    name: str, declared: Communication, around: AdapterContext, plugins: Plugins
 ) -> OutputAdapter:
     if name not in BUILT_IN:
-        return _plugged_in(name, declared.plugin_settings.get(name, {}), around, plugins)
+        return _plugin_adapter(name, declared.plugin_settings.get(name, {}), around, plugins)
     try:
-        return _built_in(name, declared, around)
+        return _built_in_adapter(name, declared, around)
     except ImportError as error:
         raise Unsupported(
             f"the adapter {name}",
@@ -91,17 +91,17 @@ def _make(
         ) from None
 
 
-def _plugged_in(
-    name: str, settings: dict[str, Any], around: Surroundings, plugins: Plugins
+def _plugin_adapter(
+    name: str, settings: dict[str, Any], around: AdapterContext, plugins: Plugins
 ) -> OutputAdapter:
     make = partial(plugins.get("adapters", name), settings, around.link_for)
     if is_stateful(make.func):
-        return Instances(name, make, around.clock)
+        return PeerInstances(name, make, around.clock)
     made: OutputAdapter = make()
     return made
 
 
-def _built_in(name: str, declared: Communication, around: Surroundings) -> OutputAdapter:
+def _built_in_adapter(name: str, declared: Communication, around: AdapterContext) -> OutputAdapter:
     """Drivers load here, for adapters that are used."""
     match name:
         case "inbox":

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from rapport.communication.adapters.steps_watched import StepsWatched
+from rapport.communication.adapters.steps_watched import StepMonitor
 from rapport.kernel.tasks import end_firmly
 from rapport.kernel.telemetry import get_logger
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 _log = get_logger(__name__)
 
 
-class Contained(Generic[T]):
+class IsolatedCall(Generic[T]):
     """Work that is awaited once, by one task; transparent until it is cut."""
 
     def __init__(
-        self, work: Callable[[], Awaitable[T]], watched: StepsWatched | None = None
+        self, work: Callable[[], Awaitable[T]], watched: StepMonitor | None = None
     ) -> None:
         """`watched` is told of steps that keep the event loop from turning."""
         self._work, self._watched = work, watched
@@ -86,7 +86,7 @@ class Contained(Generic[T]):
             raise RuntimeError(f"the adapter wanted to end the process ({told})") from error
 
 
-async def end_contained(running: asyncio.Future[Any], contained: Contained[Any]) -> None:
+async def end_isolated(running: asyncio.Future[Any], contained: IsolatedCall[Any]) -> None:
     """Cancels the task that awaits the work and waits until it has ended: some seconds at most."""
     if running.done():
         if not running.cancelled():

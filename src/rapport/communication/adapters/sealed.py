@@ -11,20 +11,25 @@ import secrets
 
 import msgspec
 
-from rapport.communication.adapters.base import Delivery, Failed, Outcome, OutputAdapter
-from rapport.communication.adapters.base import declared as declared_by
+from rapport.communication.adapters.base import (
+    Delivery,
+    Failed,
+    Outcome,
+    OutputAdapter,
+    declaration_of,
+)
 from rapport.communication.sessions.sealing import NONCE_BYTES, Seal, seal_text, split_sealed
 from rapport.communication.sessions.sessions import Sessions
 from rapport.kernel.clock import Clock
 
 
-class SealedAdapter:
+class SealingAdapter:
     """Seals what wants it and passes everything on."""
 
     def __init__(self, inner: OutputAdapter, sessions: Sessions, clock: Clock) -> None:
         self._inner, self._sessions, self._clock = inner, sessions, clock
         self.name = inner.name
-        self.declared = declared_by(inner)
+        self.declared = declaration_of(inner)
         self.repeatable = bool(getattr(inner, "repeatable", False))
 
     async def send(self, delivery: Delivery) -> Outcome | None:
@@ -50,4 +55,4 @@ class SealedAdapter:
 def with_seals(adapter: OutputAdapter, sessions: Sessions, clock: Clock) -> OutputAdapter:
     """The adapter, with seals where it says that it carries them."""
     seals = bool(getattr(adapter, "seals", False))
-    return SealedAdapter(adapter, sessions, clock) if seals else adapter
+    return SealingAdapter(adapter, sessions, clock) if seals else adapter

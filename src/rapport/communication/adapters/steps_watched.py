@@ -16,7 +16,7 @@ _NS_PER_MS = 1_000_000
 _log = get_logger(__name__)
 
 
-class StepsWatched:
+class StepMonitor:
     """The steps of one adapter. Two readings of the clock for each, some tenths of a
     microsecond.
     """

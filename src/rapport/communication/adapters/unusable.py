@@ -17,7 +17,7 @@ from rapport.core.message import Message
 from rapport.kernel.clock import Clock
 
 INPUT = "input"
-UNUSABLE = "rapport.input.unusable"
+REJECTED_INPUT = "rapport.input.unusable"
 SHOWN_TEXT = 2_000
 LARGEST_RAW = 500_000
 """Bytes of unreadable input that a dead letter holds; as base64 they fit into an event."""
@@ -25,7 +25,7 @@ TOO_FAST = "message.too_fast"
 """The reason of a message that was refused only for now."""
 
 
-class Unusable(msgspec.Struct, frozen=True, kw_only=True):
+class RejectedInput(msgspec.Struct, frozen=True, kw_only=True):
     """A mail or file that is no message, and why."""
 
     id: str
@@ -45,29 +45,34 @@ class Unusable(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-SetAside = Callable[[Unusable], Awaitable[None]]
+DeadLetterInput = Callable[[RejectedInput], Awaitable[None]]
 """Durable when it returns; may be called again for the same thing."""
 
 
-async def only_counted(_found: Unusable) -> None:
+async def drop_input(_found: RejectedInput) -> None:
     """For an input without a place to keep things aside."""
 
 
-def bury_unusable(name: str, channels: Channels, clock: Clock) -> SetAside:
+def dead_letter_inputs(name: str, channels: Channels, clock: Clock) -> DeadLetterInput:
     """Keeps what the input `name` could not use in `dead_letters`."""
 
-    async def set_aside(found: Unusable) -> None:
-        event = unusable_event(name, found, now_ms=clock.now_ms())
+    async def set_aside(found: RejectedInput) -> None:
+        event = rejected_input_event(name, found, now_ms=clock.now_ms())
         error = InvalidInput(found.reason, code=found.code)
         await bury(channels, INPUT, f"input.{name}", StoredEvent(0, event.time, event), error, 1)
 
     return set_aside
 
 
-def unusable_event(name: str, found: Unusable, *, now_ms: int) -> Event:
+def rejected_input_event(name: str, found: RejectedInput, *, now_ms: int) -> Event:
     """What was found, as the event of a dead letter."""
     return make_event(
-        source=f"input/{name}", id=found.id, type=UNUSABLE, subject=name, time=now_ms, data=found
+        source=f"input/{name}",
+        id=found.id,
+        type=REJECTED_INPUT,
+        subject=name,
+        time=now_ms,
+        data=found,
     )
 
 
@@ -78,9 +83,9 @@ def kept_raw(raw: bytes) -> bytes:
     return raw if len(raw) <= LARGEST_RAW and b"session-token" not in raw else b""
 
 
-def not_accepted(message: Message, reason: str) -> Unusable:
+def refused_input(message: Message, reason: str) -> RejectedInput:
     """A message that the engine refused for good."""
-    return Unusable(
+    return RejectedInput(
         id=message.id,
         code="input.not_accepted",
         reason=reason,
@@ -91,25 +96,25 @@ def not_accepted(message: Message, reason: str) -> Unusable:
 
 
 @runtime_checkable
-class ReadsAgain(Protocol):
+class RereadsInput(Protocol):
     """An input adapter that reads what was unreadable once more."""
 
-    async def read_again(self, found: Unusable) -> Message | None:
+    async def read_again(self, found: RejectedInput) -> Message | None:
         """The message in `found.raw`, with the same id each time; None when it was no message but
         is dealt with now. Raises InvalidInput when it is still unreadable.
         """
 
 
-async def buried_message(event: Event | None, adapter: object) -> Message | None:
+async def message_of_letter(event: Event | None, adapter: object) -> Message | None:
     """The message of a dead letter: as `not_accepted` kept it, or as the input's adapter reads it
     now; None when there is nothing left to publish. Raises InvalidInput.
     """
     if event is None:
         raise InvalidInput("the event is in no log any more", code="dead_letter.event_gone")
-    found: Unusable = event.payload_as(Unusable)
+    found: RejectedInput = event.payload_as(RejectedInput)
     if found.message:
         return Message.from_json(found.message.encode())
-    if found.raw and isinstance(adapter, ReadsAgain):
+    if found.raw and isinstance(adapter, RereadsInput):
         return await adapter.read_again(found)
     raise InvalidInput(
         f"it was no message ({found.code}), and only what is shown of it was kept",

@@ -35,7 +35,7 @@ from rapport.communication.aside import run_aside
 from rapport.communication.contents.rules import AnyContent, Contents
 from rapport.communication.delivering.telling import ADAPTER
 from rapport.communication.delivering.wishes import NO_WISHES, Wishes, with_wishes
-from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.authenticating import Authenticator
 from rapport.core.message import Message
 from rapport.core.packed_events import PackedEvents
 from rapport.core.usual_events import as_sound
@@ -55,7 +55,7 @@ class Arrivals:
         channels: Channels,
         records: RecordStore,
         clock: Clock,
-        authenticating: Authenticating,
+        authenticating: Authenticator,
         *,
         secret: bytes,
         settings: ArrivalSettings | None = None,

@@ -16,8 +16,8 @@ from rapport.core.errors import TooFast
 from rapport.core.ids import content_id
 from rapport.store.base import Change, Delete, Put, RecordStore
 
-_TABLE = "login.attempts"
-_PAGE = 500
+_ATTEMPTS = "login.attempts"
+_PAGE_SIZE = 500
 
 
 class AttemptRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ OF_ORIGIN = AttemptRule(free=20, longest_ms=300_000)
 """One address that tries many peers; people behind one proxy share it."""
 
 
-class Tally(msgspec.Struct, frozen=True):
+class FailureCount(msgspec.Struct, frozen=True):
     """Failures so far, and when the last one was (ms UTC)."""
 
     failures: int = 0
@@ -62,23 +62,23 @@ class Tally(msgspec.Struct, frozen=True):
         pause_ms = rule.pause_ms(self.failures)
         return max(min(self.last_ms + pause_ms - now_ms, pause_ms), 0)
 
-    def not_after(self, now_ms: int) -> Tally:
+    def not_after(self, now_ms: int) -> FailureCount:
         """The same with no failure in the future: after the clock was set back the pause counts
         from now, not from when the clock is there again.
         """
-        return self if self.last_ms <= now_ms else Tally(self.failures, now_ms)
+        return self if self.last_ms <= now_ms else FailureCount(self.failures, now_ms)
 
-    def failed(self, rule: AttemptRule, now_ms: int) -> Tally:
+    def failed(self, rule: AttemptRule, now_ms: int) -> FailureCount:
         """One failure more; the first one when all before are long ago."""
         is_old = now_ms - self.last_ms >= rule.forget_ms
-        return Tally(1 if is_old else self.failures + 1, now_ms)
+        return FailureCount(1 if is_old else self.failures + 1, now_ms)
 
-    def forgiven(self) -> Tally:
+    def forgiven(self) -> FailureCount:
         """One failure less."""
-        return Tally(max(self.failures - 1, 0), self.last_ms)
+        return FailureCount(max(self.failures - 1, 0), self.last_ms)
 
 
-class Attempts:
+class LoginAttempts:
     """Tallies in the record store. Blocks on the disk: called from a worker thread."""
 
     def __init__(self, records: RecordStore) -> None:
@@ -109,7 +109,7 @@ class Attempts:
         with self._guard:
             tallies = [(key, tally.forgiven()) for key, _rule, tally in self._tallies(peer, origin)]
             if wholly:
-                tallies[0] = (tallies[0][0], Tally())
+                tallies[0] = (tallies[0][0], FailureCount())
             self._write(tallies)
 
     def forget_old(self, now_ms: int) -> None:
@@ -118,30 +118,30 @@ class Attempts:
             longest_ms = max(OF_PEER.forget_ms, OF_ORIGIN.forget_ms)
             old = [key for key, tally in self._all() if now_ms - tally.last_ms >= longest_ms]
             if old:
-                self._records.apply([Delete(_TABLE, key) for key in old])
+                self._records.apply([Delete(_ATTEMPTS, key) for key in old])
 
-    def _tallies(self, peer: str, origin: str) -> list[tuple[str, AttemptRule, Tally]]:
+    def _tallies(self, peer: str, origin: str) -> list[tuple[str, AttemptRule, FailureCount]]:
         # Digests: names are what strangers wrote, of any length.
         named = [(f"peer/{content_id(peer)}", OF_PEER)]
         if origin:
             named.append((f"origin/{content_id(origin)}", OF_ORIGIN))
         return [(key, rule, self._read(key)) for key, rule in named]
 
-    def _read(self, key: str) -> Tally:
-        kept = self._records.get(_TABLE, key)
-        return msgspec.msgpack.decode(kept, type=Tally) if kept else Tally()
+    def _read(self, key: str) -> FailureCount:
+        kept = self._records.get(_ATTEMPTS, key)
+        return msgspec.msgpack.decode(kept, type=FailureCount) if kept else FailureCount()
 
-    def _write(self, tallies: list[tuple[str, Tally]]) -> None:
+    def _write(self, tallies: list[tuple[str, FailureCount]]) -> None:
         changes: list[Change] = [
-            Put(_TABLE, key, msgspec.msgpack.encode(tally))
+            Put(_ATTEMPTS, key, msgspec.msgpack.encode(tally))
             if tally.failures
-            else Delete(_TABLE, key)
+            else Delete(_ATTEMPTS, key)
             for key, tally in tallies
         ]
         self._records.apply(changes)
 
-    def _all(self) -> Iterator[tuple[str, Tally]]:
+    def _all(self) -> Iterator[tuple[str, FailureCount]]:
         after = ""
-        while page := self._records.find(_TABLE, after=after, limit=_PAGE):
+        while page := self._records.find(_ATTEMPTS, after=after, limit=_PAGE_SIZE):
             for after, value in page:
-                yield after, msgspec.msgpack.decode(value, type=Tally)
+                yield after, msgspec.msgpack.decode(value, type=FailureCount)

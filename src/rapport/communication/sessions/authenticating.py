@@ -18,9 +18,9 @@ import msgspec
 from rapport.channel.access.rates import full_bucket, take
 from rapport.channel.channel import Channels
 from rapport.communication.aside import run_aside
-from rapport.communication.sessions.attempts import Attempts
-from rapport.communication.sessions.sessions import Opened, Sessions
-from rapport.communication.sessions.turns import Turns
+from rapport.communication.sessions.attempts import LoginAttempts
+from rapport.communication.sessions.sessions import OpenedSession, Sessions
+from rapport.communication.sessions.turns import ConcurrencyLimit
 from rapport.core.errors import (
     InvalidInput,
     NotAuthenticated,
@@ -79,7 +79,7 @@ def _anybody(_peer: str) -> bool:
     return True
 
 
-class Authenticating:
+class Authenticator:
     """Checks credentials, opens sessions and writes down that it did."""
 
     def __init__(
@@ -96,10 +96,10 @@ class Authenticating:
         directory knows the name (a peer that was removed gets in no more). It may block.
         """
         self._channels, self._clock, self.sessions = channels, clock, sessions
-        self._attempts = Attempts(records)
+        self._attempts = LoginAttempts(records)
         self._authenticate, self._is_peer = authenticate, is_peer
         self._ids = Ids(clock, Chance.from_machine())
-        self._turns = Turns(_AT_ONCE, _MOST_WAITING)
+        self._turns = ConcurrencyLimit(_AT_ONCE, _MOST_WAITING)
         self._notes = full_bucket(_MOST_NOTES, clock.now_ms())
         self._late: set[asyncio.Task[bool]] = set()
         self._under_way: dict[str, list[_Login]] = {}
@@ -111,7 +111,7 @@ class Authenticating:
         self.forgetting: list[Callable[[], Awaitable[None]]] = []
         """Called when strangers are looked for."""
 
-    async def log_in(self, peer: str, password: str, *, origin: str = "") -> Opened:
+    async def log_in(self, peer: str, password: str, *, origin: str = "") -> OpenedSession:
         """A session for who knows the password. `origin`: where it comes from, for the limit on
         attempts; empty = nobody's own.
 
@@ -135,7 +135,7 @@ class Authenticating:
         await run_aside(partial(self._attempts.forgive, peer, origin, wholly=True))
         return await self._let_in(opened, origin)
 
-    async def _opened(self, peer: str, password: str) -> Opened | None:
+    async def _opened(self, peer: str, password: str) -> OpenedSession | None:
         """A session if the password is right, and still was when the session began: one that was
         set meanwhile ends also what the old one is just opening.
         """
@@ -154,7 +154,7 @@ class Authenticating:
             if not under_way and self._under_way.get(peer) is under_way:
                 del self._under_way[peer]
 
-    async def renew(self, token: str, *, peer: str = "", origin: str = "") -> Opened:
+    async def renew(self, token: str, *, peer: str = "", origin: str = "") -> OpenedSession:
         """A new token for a good one, of `peer` if it is named. Raises NotAuthenticated."""
         whose = await self.sessions.peer_of(token)
         opened = None
@@ -226,7 +226,7 @@ class Authenticating:
         except RapportError as error:
             _log.error("who has left is not known", error=error.code)
 
-    async def _asked(self, message: Message, origin: str) -> Opened:
+    async def _asked(self, message: Message, origin: str) -> OpenedSession:
         if message.sender.kind != "peer":
             raise InvalidInput("only peers log in", code="auth.bad_request")
         peer = message.sender.name
@@ -290,7 +290,7 @@ class Authenticating:
             "the password cannot be checked now", code="auth.unavailable", retry_after_seconds=retry
         )
 
-    async def _let_in(self, opened: Opened, origin: str) -> Opened:
+    async def _let_in(self, opened: OpenedSession, origin: str) -> OpenedSession:
         await self._note("reply", opened.peer, origin, "", session=opened.session)
         for call in self.after_login:
             try:

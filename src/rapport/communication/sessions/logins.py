@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from rapport.communication.aside import run_aside, surely
-from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.authenticating import Authenticator
 from rapport.communication.sessions.passwords import Passwords, check_password
 from rapport.core.errors import UnknownName
 
@@ -27,7 +27,7 @@ class Logins:
     def __init__(
         self,
         passwords: Passwords,
-        authenticating: Authenticating,
+        authenticating: Authenticator,
         is_peer: Callable[[str], bool],
         *,
         unknown: Callable[[str], UnknownName] = _unknown,

@@ -16,14 +16,14 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from rapport.communication.aside import run_aside
-from rapport.communication.sessions.turns import Turns
+from rapport.communication.sessions.turns import ConcurrencyLimit
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier
 from rapport.store.base import Put, RecordStore
 from rapport.store.guarding import Guard, GuardFailed, as_guarded
 
-_TABLE = "passwords"
+_PASSWORDS = "passwords"
 LEAST_CHARACTERS = 8
 MOST_CHARACTERS = 1_024
 _AT_ONCE = 2
@@ -57,7 +57,7 @@ class Passwords:
             type=Type.ID,
         )
         self._nobody = ""
-        self._turns = Turns(_AT_ONCE, _MOST_WAITING)
+        self._turns = ConcurrencyLimit(_AT_ONCE, _MOST_WAITING)
 
     async def set(self, peer: str, password: str) -> None:
         """The peer's password from now on; durable when it returns. Raises InvalidInput for one
@@ -72,7 +72,7 @@ class Passwords:
 
     async def has(self, peer: str) -> bool:
         """Whether the peer has a password."""
-        return await run_aside(partial(self._records.get, _TABLE, _key(peer))) is not None
+        return await run_aside(partial(self._records.get, _PASSWORDS, _key(peer))) is not None
 
     async def peers(self) -> list[str]:
         """Who has a password, sorted; reads all of them."""
@@ -94,26 +94,26 @@ class Passwords:
     # --- in a worker thread ---
 
     def _set(self, peer: str, password: str) -> bool:
-        self._records.put(_TABLE, _key(peer), _record(peer, self._hasher.hash(password)))
+        self._records.put(_PASSWORDS, _key(peer), _record(peer, self._hasher.hash(password)))
         return True
 
     def _peers(self) -> Iterator[str]:
         after = ""
-        while page := self._records.find(_TABLE, after=after, limit=_PAGE):
+        while page := self._records.find(_PASSWORDS, after=after, limit=_PAGE):
             yield from (name for _key, kept in page if (name := _read(kept)[1]))
             after = page[-1][0]
 
     def _remove(self, peer: str) -> bool:
-        if self._records.get(_TABLE, _key(peer)) is None:
+        if self._records.get(_PASSWORDS, _key(peer)) is None:
             return False
-        self._records.delete(_TABLE, _key(peer))
+        self._records.delete(_PASSWORDS, _key(peer))
         return True
 
     def _check(self, peer: str, password: str) -> bool:
         if not self._nobody:
             # Before looking who it is, so that the first stranger waits no longer than others.
             self._nobody = self._hasher.hash(secrets.token_hex(16))
-        kept = self._records.get(_TABLE, _key(peer))
+        kept = self._records.get(_PASSWORDS, _key(peer))
         if kept is None:
             self._is_it(peer, self._nobody, password)
             return False
@@ -130,8 +130,8 @@ class Passwords:
 
     def _keep_instead(self, kept: bytes, peer: str, password: str) -> None:
         """The same password hashed anew; raises GuardFailed when the record is another by then."""
-        made = Put(_TABLE, _key(peer), _record(peer, self._hasher.hash(password)))
-        as_guarded(self._records).apply_guarded([made], [Guard(_TABLE, _key(peer), kept)])
+        made = Put(_PASSWORDS, _key(peer), _record(peer, self._hasher.hash(password)))
+        as_guarded(self._records).apply_guarded([made], [Guard(_PASSWORDS, _key(peer), kept)])
 
     def _is_it(self, peer: str, hashed: str, password: str) -> bool:
         try:

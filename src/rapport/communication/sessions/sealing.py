@@ -29,8 +29,8 @@ SEALED_MARK = ";sealed"
 """Ends an address whose medium carries sealed contents only."""
 _LONGEST_SEAL = 2_048
 
-How = Literal["signed", "encrypted"]
-Way = Literal["from-peer", "to-peer"]
+SealMode = Literal["signed", "encrypted"]
+Direction = Literal["from-peer", "to-peer"]
 """Each way has keys of its own: nothing that we sealed can come back as the peer's."""
 SealFault = Literal["seal.malformed", "seal.wrong", "seal.stale"]
 
@@ -38,7 +38,7 @@ SealFault = Literal["seal.malformed", "seal.wrong", "seal.stale"]
 class Seal(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What stands beside a sealed content."""
 
-    how: How
+    how: SealMode
     peer: str
     session: str
     nonce: bytes
@@ -53,7 +53,7 @@ def sealing_key(secret: bytes, session: str, peer: str) -> bytes:
 
 
 def seal_content(
-    key: bytes, fields: Mapping[str, Any], content: str, seal: Seal, way: Way
+    key: bytes, fields: Mapping[str, Any], content: str, seal: Seal, way: Direction
 ) -> tuple[str, str]:
     """(content, seal) as they travel, with all of `fields` covered. `seal` has a nonce that was
     never used with this key, and no proof yet.
@@ -69,7 +69,7 @@ def seal_content(
 
 
 def open_content(
-    key: bytes, fields: Mapping[str, Any], content: str, seal: Seal, way: Way
+    key: bytes, fields: Mapping[str, Any], content: str, seal: Seal, way: Direction
 ) -> str | None:
     """The content that was sealed with these fields; None when anything at all is not as it was."""
     covered = _covered(fields, msgspec.structs.replace(seal, proof=b""))
@@ -80,14 +80,14 @@ def open_content(
     return None if raw is None or seal.proof else _decrypted(key, raw, seal.nonce, covered, way)
 
 
-def seal_message(key: bytes, message: Message, seal: Seal, way: Way) -> Message:
+def seal_message(key: bytes, message: Message, seal: Seal, way: Direction) -> Message:
     """The message as it travels: content sealed, the seal where the token would be."""
     content, text = seal_content(key, _fields(message), message.content, seal, way)
     return msgspec.structs.replace(message, content=content, session_token=text)
 
 
 def open_message(
-    key: bytes, message: Message, seal: Seal, way: Way, now_ms: int
+    key: bytes, message: Message, seal: Seal, way: Direction, now_ms: int
 ) -> Message | SealFault:
     """The message that was sealed, without its seal. An old seal is refused, so that receivers
     need to remember what they have seen for `FRESH_MS` only.
@@ -167,7 +167,7 @@ def _covered(fields: Mapping[str, Any], seal: Seal) -> bytes:
     return msgspec.json.encode({"fields": dict(fields), "seal": described}, order="sorted")
 
 
-def _decrypted(key: bytes, raw: bytes, nonce: bytes, covered: bytes, way: Way) -> str | None:
+def _decrypted(key: bytes, raw: bytes, nonce: bytes, covered: bytes, way: Direction) -> str | None:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -177,7 +177,7 @@ def _decrypted(key: bytes, raw: bytes, nonce: bytes, covered: bytes, way: Way) -
         return None
 
 
-def _proof(key: bytes, way: Way, covered: bytes, content: str) -> bytes:
+def _proof(key: bytes, way: Direction, covered: bytes, content: str) -> bytes:
     # The length keeps the two parts apart.
     body = len(covered).to_bytes(8, "big") + covered + content.encode()
     return hmac.digest(derived_key(key, f"signed {way}"), body, hashlib.sha256)

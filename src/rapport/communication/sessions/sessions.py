@@ -25,7 +25,7 @@ from rapport.communication.sessions.records import (
 )
 from rapport.communication.sessions.sealing import sealing_key
 from rapport.communication.sessions.tokens import (
-    Claims,
+    TokenClaims,
     TokenFault,
     key_of,
     read_token,
@@ -58,7 +58,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
+class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
     """What a peer gets at login; shown to nobody else."""
 
     peer: str
@@ -72,7 +72,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
         return f"Opened(peer={self.peer!r}, session={self.session!r})"
 
 
-class Checked(msgspec.Struct, frozen=True):
+class TokenCheck(msgspec.Struct, frozen=True):
     """What a token is worth: the session of its peer, or what is wrong with it."""
 
     session: Session | None = None
@@ -96,18 +96,18 @@ class Sessions:
         self.settings = settings or SessionSettings()
         self._keys: dict[str, SessionKey] = {}
         self._keys_read_ms: int | None = None
-        self._read: OrderedDict[str, Claims] = OrderedDict()
+        self._read: OrderedDict[str, TokenClaims] = OrderedDict()
         self._known: OrderedDict[str, tuple[Session | None, int]] = OrderedDict()
         # Records and what is known of them change together: an ended session stays ended.
         self._guard = threading.Lock()
 
     # --- life ---
 
-    async def begin(self, peer: str) -> Opened:
+    async def begin(self, peer: str) -> OpenedSession:
         """Opens a session for a peer who has shown to be it; durable when it returns."""
         return await run_aside(partial(self._begin, peer))
 
-    async def renew(self, token: str) -> Opened | None:
+    async def renew(self, token: str) -> OpenedSession | None:
         """A new token for the session of a good one, which stays good until it is over; None when
         the token is not good or the session has had its longest time.
         """
@@ -138,13 +138,13 @@ class Sessions:
 
     # --- asking ---
 
-    async def check(self, tokens: Sequence[str]) -> list[Checked]:
+    async def check(self, tokens: Sequence[str]) -> list[TokenCheck]:
         """What each token is worth now; one look at the disk for all that it is needed for."""
         now_ms = self._now()
         if self._misses_keys(tokens, now_ms):
             await run_aside(self._read_keys)
         read = [self._read.get(token) or self._looked_at(token) for token in tokens]
-        await self._refresh([one for one in read if isinstance(one, Claims)], now_ms)
+        await self._refresh([one for one in read if isinstance(one, TokenClaims)], now_ms)
         return [self._judged(one, now_ms) for one in read]
 
     async def peer_of(self, token: str) -> str | None:
@@ -167,7 +167,7 @@ class Sessions:
         now_ms = self._now()
         if self._keys_read_ms is None:
             await run_aside(self._read_keys)
-        await self._refresh([Claims(peer, session, 0, 0)], now_ms)
+        await self._refresh([TokenClaims(peer, session, 0, 0)], now_ms)
         found = self._known.get(session, (None, 0))[0]
         if found is None or found.peer != peer or found.expires_ms <= now_ms:
             return None
@@ -181,23 +181,23 @@ class Sessions:
         found = await self.open_sessions(peer)
         return await self.sealing(peer, found[0].id) if found else None
 
-    def _looked_at(self, token: str) -> Claims | TokenFault:
+    def _looked_at(self, token: str) -> TokenClaims | TokenFault:
         """What a token says; one that we signed is not looked at again at its next message."""
         known, read = self._read, read_token(token, self._secret_of)
-        if isinstance(read, Claims):
+        if isinstance(read, TokenClaims):
             known[token] = read
             while len(known) > _MOST_READ:
                 known.popitem(last=False)
         return read
 
-    def _judged(self, read: Claims | TokenFault, now_ms: int) -> Checked:
-        if not isinstance(read, Claims):
-            return Checked(fault=read)
+    def _judged(self, read: TokenClaims | TokenFault, now_ms: int) -> TokenCheck:
+        if not isinstance(read, TokenClaims):
+            return TokenCheck(fault=read)
         session = self._known.get(read.session, (None, 0))[0]
         if session is None or session.peer != read.peer:
-            return Checked(fault="session.ended")
+            return TokenCheck(fault="session.ended")
         is_expired = read.expires_ms <= now_ms
-        return Checked(session, "session.expired" if is_expired else None)
+        return TokenCheck(session, "session.expired" if is_expired else None)
 
     def _misses_keys(self, tokens: Iterable[str], now_ms: int) -> bool:
         """Whether a token names a key that another node may have made since we last looked."""
@@ -208,7 +208,7 @@ class Sessions:
         named = {key_of(token) for token in tokens}
         return any(key is not None and key not in self._keys for key in named)
 
-    async def _refresh(self, claims: Sequence[Claims], now_ms: int) -> None:
+    async def _refresh(self, claims: Sequence[TokenClaims], now_ms: int) -> None:
         stale = [one for one in claims if self._is_stale(one.session, now_ms)]
         if stale:
             await run_aside(partial(self._load, stale, now_ms))
@@ -226,11 +226,11 @@ class Sessions:
 
     # --- in a worker thread ---
 
-    def _begin(self, peer: str) -> Opened:
+    def _begin(self, peer: str) -> OpenedSession:
         with self._guard:
             return self._begun(peer, self._now())
 
-    def _begun(self, peer: str, now_ms: int) -> Opened:
+    def _begun(self, peer: str, now_ms: int) -> OpenedSession:
         key = self._signing_key(now_ms)
         ends_ms = now_ms + max(self.settings.longest_ms, self.settings.lifetime_ms)
         session = Session(
@@ -243,23 +243,23 @@ class Sessions:
         )
         return self._issue(session, key, now_ms)
 
-    def _renew(self, peer: str, session: str) -> Opened | None:
+    def _renew(self, peer: str, session: str) -> OpenedSession | None:
         with self._guard:
             kept = self._records.get(peer, session)
             return None if kept is None else self._renewed(kept, self._now())
 
-    def _renewed(self, session: Session, now_ms: int) -> Opened:
+    def _renewed(self, session: Session, now_ms: int) -> OpenedSession:
         expires_ms = min(now_ms + self.settings.lifetime_ms, session.ends_ms)
         # Never shorter than what a token already out promises.
         moved = msgspec.structs.replace(session, expires_ms=max(expires_ms, session.expires_ms))
         return self._issue(moved, self._signing_key(now_ms), now_ms)
 
-    def _issue(self, session: Session, key: SessionKey, now_ms: int) -> Opened:
+    def _issue(self, session: Session, key: SessionKey, now_ms: int) -> OpenedSession:
         self._records.put(session)
         self._remember(session.id, session, now_ms)
-        claims = Claims(session.peer, session.id, now_ms, session.expires_ms)
+        claims = TokenClaims(session.peer, session.id, now_ms, session.expires_ms)
         seal = sealing_key(self._keys[session.key].secret, session.id, session.peer)
-        return Opened(
+        return OpenedSession(
             peer=session.peer,
             session=session.id,
             token=write_token(claims, key.id, key.secret),
@@ -288,7 +288,7 @@ class Sessions:
         self._read_keys()
         return len(over)
 
-    def _load(self, claims: Sequence[Claims], now_ms: int) -> None:
+    def _load(self, claims: Sequence[TokenClaims], now_ms: int) -> None:
         with self._guard:
             for one in claims:
                 self._remember(one.session, self._records.get(one.peer, one.session), now_ms)

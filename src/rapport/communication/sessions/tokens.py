@@ -31,7 +31,7 @@ TokenFault = Literal[
 """What is wrong with a token, for our own log only."""
 
 
-class Claims(msgspec.Struct, frozen=True, array_like=True):
+class TokenClaims(msgspec.Struct, frozen=True, array_like=True):
     """What a token says. Times are ms UTC."""
 
     peer: str
@@ -40,16 +40,16 @@ class Claims(msgspec.Struct, frozen=True, array_like=True):
     expires_ms: int
 
 
-_decode = msgspec.msgpack.Decoder(Claims).decode
+_decode = msgspec.msgpack.Decoder(TokenClaims).decode
 
 
-def write_token(claims: Claims, key: str, secret: bytes) -> str:
+def write_token(claims: TokenClaims, key: str, secret: bytes) -> str:
     """The token of these claims, signed with the key of that id, a word without dots."""
     body = f"{TOKEN_PREFIX}{key}.{to_text(msgspec.msgpack.encode(claims))}"
     return f"{body}.{_mac(secret, body)}"
 
 
-def read_token(token: str, secret_of: Callable[[str], bytes | None]) -> Claims | TokenFault:
+def read_token(token: str, secret_of: Callable[[str], bytes | None]) -> TokenClaims | TokenFault:
     """What the token says, when one of our keys signed it; `secret_of` finds a key by its id.
 
     Says nothing about time: ask `claims.expires_ms`. Takes the same time for every wrong MAC.

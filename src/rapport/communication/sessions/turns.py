@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from rapport.core.errors import Unavailable
 
 
-class Turns:
+class ConcurrencyLimit:
     """At most `at_once` are in their turn and `most_waiting` wait for one, in order."""
 
     def __init__(self, at_once: int, most_waiting: int) -> None:

@@ -16,8 +16,8 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.actions import Action
-from rapport.communication.adapters.base import BrokenOff, OutputAdapter
-from rapport.communication.adapters.outgoing.dispatch import Dispatch, MayGo, always
+from rapport.communication.adapters.base import OutputAdapter, SendInterrupted
+from rapport.communication.adapters.outgoing.dispatch import Dispatch, MaySend, may_always_send
 from rapport.communication.adapters.outgoing.dispatch_settings import (
     DEFAULT_SETTINGS,
     DispatchSettings,
@@ -83,7 +83,7 @@ class Sharing:
         acts: bool = False,
         alone: Work = NO_WORK,
         route: Route = nobody_else,
-        may_go: MayGo = always,
+        may_go: MaySend = may_always_send,
     ) -> None:
         """`instance` names this start of this process and no other. `lease_records`: the same
         records by a connection of their own, so that work does not hold up the leases. `acts`: the
@@ -281,7 +281,7 @@ async def _while_ours(work: Callable[[], Awaitable[None]]) -> None:
     while not is_over:
         try:
             await work()
-        except* (GuardFailed, BrokenOff) as failed:
+        except* (GuardFailed, SendInterrupted) as failed:
             # A group of tasks that failed hides that it was cancelled at the same time.
             is_over = failed.subgroup(_is_of_the_lease) is not None or _is_cancelled()
         else:

@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from rapport.communication.adapters.files.settings import FilesTaken
+from rapport.communication.adapters.files.settings import FileInputSettings
 from rapport.core.errors import InvalidInput
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
@@ -19,7 +19,7 @@ _PASSED_OVER = re.compile(
 )
 
 
-class SeenFile(msgspec.Struct, frozen=True):
+class FileEntry(msgspec.Struct, frozen=True):
     """How a file looked from outside; the same twice means that nobody wrote in between."""
 
     name: str
@@ -28,7 +28,7 @@ class SeenFile(msgspec.Struct, frozen=True):
     """When it was changed, in the words of where it lies."""
 
 
-def is_passed_over(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """Names by which programs say that a file is not complete or not for others.
 
     >>> [is_passed_over(name) for name in (".x", "a.part", "a.json")]
@@ -37,13 +37,13 @@ def is_passed_over(name: str) -> bool:
     return bool(_PASSED_OVER.match(name))
 
 
-def unchanged(before: list[SeenFile], now: list[SeenFile]) -> list[SeenFile]:
+def unchanged(before: list[FileEntry], now: list[FileEntry]) -> list[FileEntry]:
     """The files that look as they did, in the order of their change: these are complete."""
     still = set(before) & set(now)
     return sorted(still, key=lambda file: (file.changed, file.name))
 
 
-def message_of_file(place: str, file: SeenFile, raw: bytes, taken: FilesTaken) -> Message:
+def message_of_file(place: str, file: FileEntry, raw: bytes, taken: FileInputSettings) -> Message:
     """The message that a file holds; raises InvalidInput. `place` tells folders apart.
 
     The id is the file's own, or made of what the file is: read again it is the same.
@@ -59,7 +59,7 @@ def message_of_file(place: str, file: SeenFile, raw: bytes, taken: FilesTaken) -
     return _said(_text(raw), own_id, taken)
 
 
-def notice_of_file(place: str, file: SeenFile, digest: str, taken: FilesTaken) -> Message:
+def notice_of_file(place: str, file: FileEntry, digest: str, taken: FileInputSettings) -> Message:
     """The message that a file was posted: its name, size and SHA-256, as JSON."""
     name = file.name.encode("utf-8", "replace").decode()
     told = {"file": name, "size": file.size, "sha256": digest}
@@ -67,7 +67,7 @@ def notice_of_file(place: str, file: SeenFile, digest: str, taken: FilesTaken) -
     return _said(msgspec.json.encode(told).decode(), own_id, taken)
 
 
-def _said(content: str, own_id: str, taken: FilesTaken) -> Message:
+def _said(content: str, own_id: str, taken: FileInputSettings) -> Message:
     if not taken.sender:
         raise InvalidInput(
             "the file is plain text, and nobody is declared as its sender",

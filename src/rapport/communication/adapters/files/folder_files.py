@@ -11,7 +11,7 @@ import os
 import stat
 from pathlib import Path
 
-from rapport.communication.adapters.files.file_messages import SeenFile, is_passed_over
+from rapport.communication.adapters.files.file_messages import FileEntry, is_ignored
 from rapport.core.errors import InvalidInput
 
 DONE, BAD, WHY = "done", "bad", ".why"
@@ -44,18 +44,18 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def files_in(directory: Path) -> list[SeenFile]:
+def files_in(directory: Path) -> list[FileEntry]:
     """Plain files that are not passed over; links are never followed."""
     found = []
     with os.scandir(directory) as entries:
         for entry in entries:
-            if is_passed_over(entry.name) or not entry.is_file(follow_symlinks=False):
+            if is_ignored(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue
             try:
                 seen = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue  # somebody has taken it away
-            found.append(SeenFile(entry.name, seen.st_size, f"{seen.st_mtime_ns:020d}"))
+            found.append(FileEntry(entry.name, seen.st_size, f"{seen.st_mtime_ns:020d}"))
             if len(found) >= _MOST_LOOKED_AT:
                 break
     return found

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from rapport.communication.adapters.files.file_messages import (
-    SeenFile,
+    FileEntry,
     message_of_file,
     notice_of_file,
 )
@@ -21,7 +21,7 @@ from rapport.communication.adapters.files.folder_files import (
     move_aside,
     read_file,
 )
-from rapport.communication.adapters.files.look_order import LookOrder
+from rapport.communication.adapters.files.look_order import FileQueue
 from rapport.communication.adapters.files.settings import FolderInputSettings
 from rapport.communication.adapters.incoming.input_base import Arrival
 from rapport.communication.adapters.unusable import TOO_FAST
@@ -45,8 +45,8 @@ class FolderInput:
     def __init__(self, settings: FolderInputSettings, clock: Clock) -> None:
         self._settings, self._clock = settings, clock
         self._directory = Path(settings.directory)
-        self._taken: list[SeenFile] = []
-        self._order = LookOrder()
+        self._taken: list[FileEntry] = []
+        self._order = FileQueue()
         self._unmoved = ""
         """Why a file of this look could not be moved."""
 
@@ -94,7 +94,7 @@ class FolderInput:
 
     # --- in a thread ---
 
-    def _read_all(self, files: Sequence[SeenFile]) -> list[tuple[SeenFile, Message]]:
+    def _read_all(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message]]:
         found = []
         for file in files:
             self._order.tried(file)
@@ -112,7 +112,7 @@ class FolderInput:
                 self._move(file, BAD, why)
         return found
 
-    def _move(self, file: SeenFile, folder: str, why: str) -> None:
+    def _move(self, file: FileEntry, folder: str, why: str) -> None:
         """Where it cannot be moved it stays, and the others go on."""
         try:
             move_aside(self._directory, file.name, folder, why)
@@ -121,7 +121,7 @@ class FolderInput:
             self._unmoved = error.strerror or str(error)
             _log.error("file not moved", directory=str(self._directory), why=self._unmoved)
 
-    def _read(self, file: SeenFile) -> Message:
+    def _read(self, file: FileEntry) -> Message:
         taken = self._settings.files
         if taken.content == "notice":
             digest = digest_of(self._directory, file.name)

@@ -6,11 +6,18 @@ import re
 from functools import partial
 from pathlib import Path
 
-from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
+from rapport.communication.adapters.base import (
+    Delivery,
+    Failed,
+    Outcome,
+    Sent,
+    TokenFor,
+    adapter,
+    no_token,
+)
 from rapport.communication.adapters.delivery_json import delivery_json
 from rapport.communication.adapters.files.folder_files import write_atomically
 from rapport.communication.adapters.files.settings import FolderSettings
-from rapport.communication.adapters.mail.ids import TokenFor, no_token
 from rapport.communication.aside import run_aside
 from rapport.core.ids import content_id
 

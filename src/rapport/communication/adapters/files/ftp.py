@@ -5,27 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
+from rapport.communication.adapters.base import (
+    Delivery,
+    Failed,
+    Outcome,
+    Sent,
+    TokenFor,
+    adapter,
+    no_token,
+)
 from rapport.communication.adapters.delivery_json import delivery_json
 from rapport.communication.adapters.files.file_messages import (
-    SeenFile,
-    is_passed_over,
+    FileEntry,
+    is_ignored,
     message_of_file,
     notice_of_file,
 )
 from rapport.communication.adapters.files.folder_out import file_name, is_too_long, too_long
 from rapport.communication.adapters.files.ftp_client import REFUSED, FtpFolder
-from rapport.communication.adapters.files.ftp_seen import SeenFiles
-from rapport.communication.adapters.files.look_order import LookOrder
+from rapport.communication.adapters.files.ftp_seen import ProcessedFiles
+from rapport.communication.adapters.files.look_order import FileQueue
 from rapport.communication.adapters.files.settings import FtpInputSettings, FtpServer, FtpSettings
 from rapport.communication.adapters.incoming.input_base import AdapterState, Arrival
-from rapport.communication.adapters.mail.ids import TokenFor, no_token
 from rapport.communication.adapters.unusable import (
     TOO_FAST,
-    SetAside,
-    Unusable,
+    DeadLetterInput,
+    RejectedInput,
     kept_raw,
-    not_accepted,
+    refused_input,
 )
 from rapport.communication.aside import run_aside
 from rapport.core.errors import InvalidInput, NotAllowed, RapportError, SourceUnavailable
@@ -85,17 +92,19 @@ class FtpInput:
 
     name = "ftp"
 
-    def __init__(self, settings: FtpInputSettings, clock: Clock, set_aside: SetAside) -> None:
+    def __init__(
+        self, settings: FtpInputSettings, clock: Clock, set_aside: DeadLetterInput
+    ) -> None:
         self._settings, self._clock, self._set_aside = settings, clock, set_aside
-        self._seen: SeenFiles | None = None
-        self._taken: list[SeenFile] = []
-        self._order = LookOrder()
+        self._seen: ProcessedFiles | None = None
+        self._taken: list[FileEntry] = []
+        self._order = FileQueue()
         self._not_ended: NotAllowed | None = None
         """Why a file of this look could not be taken away."""
 
     async def open(self, state: AdapterState) -> None:
         """Takes up the memory of what was seen."""
-        self._seen = SeenFiles(state)
+        self._seen = ProcessedFiles(state)
         await self._seen.open()
 
     async def pull(self) -> list[Message]:
@@ -106,7 +115,7 @@ class FtpInput:
         await self._clock.sleep(self._settings.files.settle_ms)
         now, most = await self._new_files(), self._settings.files.most_files
         found = await run_aside(partial(self._fetch, self._order.next(before, now, most)))
-        bad = [(file, one) for file, one in found if isinstance(one, Unusable)]
+        bad = [(file, one) for file, one in found if isinstance(one, RejectedInput)]
         for _file, unusable in bad:
             await self._set_aside(unusable)
         # What the server refuses it may give later.
@@ -122,21 +131,21 @@ class FtpInput:
         NotAllowed, after all, when the server refuses it for one.
         """
         taken, self._taken = self._taken, []
-        good, bad = list[SeenFile](), list[SeenFile]()
+        good, bad = list[FileEntry](), list[FileEntry]()
         for file, message, arrival in zip(taken, messages, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
                 self._order.not_yet(file)
                 continue  # taken with a later look
             if not arrival.accepted:
-                await self._set_aside(not_accepted(message, arrival.why))
+                await self._set_aside(refused_input(message, arrival.why))
             (good if arrival.accepted else bad).append(file)
         await self._end(good, self._settings.move_to)
         await self._end(bad, BAD)
         self._tell_not_ended()
 
-    async def read_again(self, found: Unusable) -> Message:
+    async def read_again(self, found: RejectedInput) -> Message:
         """See ReadsAgain: by the settings of now. The letter's id stands for the file's time."""
-        file = SeenFile(found.subject, len(found.raw), found.id)
+        file = FileEntry(found.subject, len(found.raw), found.id)
         return message_of_file(self._place, file, found.raw, self._settings.files)
 
     @property
@@ -149,13 +158,13 @@ class FtpInput:
         if refused is not None:
             raise refused
 
-    async def _new_files(self) -> list[SeenFile]:
+    async def _new_files(self) -> list[FileEntry]:
         listed = await run_aside(self._list)
         seen = self._seen_files()
         await seen.forget_others(listed)
-        return [file for file in listed if not is_passed_over(file.name) and not seen.has(file)]
+        return [file for file in listed if not is_ignored(file.name) and not seen.has(file)]
 
-    async def _end(self, files: Sequence[SeenFile], folder: str) -> None:
+    async def _end(self, files: Sequence[FileEntry], folder: str) -> None:
         """What cannot be used is never deleted: it is moved where taken ones would be deleted."""
         if not files:
             return
@@ -166,14 +175,14 @@ class FtpInput:
 
     # --- in a thread ---
 
-    def _list(self) -> list[SeenFile]:
+    def _list(self) -> list[FileEntry]:
         with FtpFolder(self._settings.server) as folder:
             return folder.files(self._settings.most_listed)
 
-    def _fetch(self, files: Sequence[SeenFile]) -> list[tuple[SeenFile, Message | Unusable]]:
+    def _fetch(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message | RejectedInput]]:
         if not files:
             return []
-        found: list[tuple[SeenFile, Message | Unusable]] = []
+        found: list[tuple[FileEntry, Message | RejectedInput]] = []
         until_ns = self._clock.steady_ns() + _LOOK_NS
         with FtpFolder(self._settings.server) as folder:
             for file in files:
@@ -190,7 +199,7 @@ class FtpInput:
                     break  # the others come with the next look
         return found
 
-    def _read(self, folder: FtpFolder, file: SeenFile) -> Message | Unusable | None:
+    def _read(self, folder: FtpFolder, file: FileEntry) -> Message | RejectedInput | None:
         """None for a file that has gone meanwhile. What is wrong with one keeps back no others."""
         taken, place, raw = self._settings.files, self._place, b""
         try:
@@ -204,7 +213,7 @@ class FtpInput:
                 return None
             name = file.name.encode("utf-8", "replace").decode()
             own_id = content_id("file", place, file.name, str(file.size), file.changed)
-            return Unusable(
+            return RejectedInput(
                 id=own_id,
                 code=error.code,
                 reason=error.message,
@@ -212,7 +221,7 @@ class FtpInput:
                 raw=kept_raw(raw) if len(raw) == file.size else b"",
             )
 
-    def _take_away(self, files: Sequence[SeenFile], where: str) -> None:
+    def _take_away(self, files: Sequence[FileEntry], where: str) -> None:
         with FtpFolder(self._settings.server) as folder:
             for file in files:
                 try:
@@ -224,7 +233,7 @@ class FtpInput:
                     self._order.leave([file])
                     self._not_ended = error  # the others go all the same
 
-    def _seen_files(self) -> SeenFiles:
+    def _seen_files(self) -> ProcessedFiles:
         if self._seen is None:
             raise RuntimeError("the FTP input was not opened")
         return self._seen

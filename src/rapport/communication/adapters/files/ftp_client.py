@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
-from rapport.communication.adapters.files.file_messages import SeenFile
+from rapport.communication.adapters.files.file_messages import FileEntry
 from rapport.communication.adapters.files.settings import FtpServer
 from rapport.communication.templates import clean
 from rapport.core.errors import (
@@ -72,7 +72,7 @@ class FtpFolder:
             ftp.quit()
         ftp.close()
 
-    def files(self, most: int) -> list[SeenFile]:
+    def files(self, most: int) -> list[FileEntry]:
         """The plain files in the folder; raises InvalidInput when there are more than `most`."""
         with self._told() as ftp:
             try:
@@ -164,7 +164,7 @@ class FtpFolder:
                         with suppress(ftplib.Error, OSError, EOFError):
                             ftp.voidresp()
 
-    def _asked(self, ftp: ftplib.FTP, wire: str) -> SeenFile | None:
+    def _asked(self, ftp: ftplib.FTP, wire: str) -> FileEntry | None:
         """A server without MLSD is asked about each name; what has no size is no file."""
         name = wire.rpartition("/")[2]
         try:
@@ -173,7 +173,7 @@ class FtpFolder:
             changed = ftp.sendcmd(f"MDTM {name}")[4:].strip()
         except ftplib.error_perm:
             return None
-        return SeenFile(_shown(name), size or 0, changed)
+        return FileEntry(_shown(name), size or 0, changed)
 
     def _log_in(self, ftp: ftplib.FTP) -> None:
         try:
@@ -231,11 +231,11 @@ class _Encrypted(ftplib.FTP_TLS):
         return self.context.wrap_socket(plain, server_hostname=self.host, session=session), size
 
 
-def _by_facts(wire: str, facts: dict[str, str]) -> SeenFile | None:
+def _by_facts(wire: str, facts: dict[str, str]) -> FileEntry | None:
     size = facts.get("size", "")
     if facts.get("type", "").lower() != "file" or not size.isdigit():
         return None
-    return SeenFile(_shown(wire), int(size), facts.get("modify", ""))
+    return FileEntry(_shown(wire), int(size), facts.get("modify", ""))
 
 
 def _end(source: socket.socket) -> None:

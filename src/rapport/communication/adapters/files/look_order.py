@@ -6,22 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rapport.communication.adapters.files.file_messages import SeenFile, unchanged
+from rapport.communication.adapters.files.file_messages import FileEntry, unchanged
 
 _SHARE = 10
 """Of a look, one part in so many is for files that were tried before."""
 
 
-class LookOrder:
+class FileQueue:
     """The memory of one input about files that still lie there; no longer than they do. A file that
     was changed since is another one, and a restart begins anew.
     """
 
     def __init__(self) -> None:
-        self._tried: dict[SeenFile, None] = {}
-        self._left: set[SeenFile] = set()
+        self._tried: dict[FileEntry, None] = {}
+        self._left: set[FileEntry] = set()
 
-    def next(self, before: list[SeenFile], now: list[SeenFile], most: int) -> list[SeenFile]:
+    def next(self, before: list[FileEntry], now: list[FileEntry], most: int) -> list[FileEntry]:
         """At most `most` complete files: new ones in the order of their change, and those that were
         tried before, the one whose turn is longest ago first.
         """
@@ -35,15 +35,15 @@ class LookOrder:
         room = min(len(again), max(most // _SHARE, most - len(new)))
         return new[: most - room] + again[:room]
 
-    def tried(self, file: SeenFile) -> None:
+    def tried(self, file: FileEntry) -> None:
         """It had its turn: while it lies there others go first."""
         self._tried.pop(file, None)
         self._tried[file] = None
 
-    def not_yet(self, file: SeenFile) -> None:
+    def not_yet(self, file: FileEntry) -> None:
         """Nothing is wrong with it, it only came too soon: it keeps its place before later ones."""
         self._tried.pop(file, None)
 
-    def leave(self, files: Iterable[SeenFile]) -> None:
+    def leave(self, files: Iterable[FileEntry]) -> None:
         """They are dealt with and cannot be taken away: as they are, they are left alone."""
         self._left.update(files)

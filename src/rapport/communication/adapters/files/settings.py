@@ -60,7 +60,7 @@ class FolderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of a text that is still written; what is longer fails at once."""
 
 
-class FilesTaken(msgspec.Struct, frozen=True, kw_only=True):
+class FileInputSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of files that come in, from a folder or from a server."""
 
     content: FileContent = "message"
@@ -85,7 +85,7 @@ class FolderInputSettings(msgspec.Struct, frozen=True, kw_only=True):
     """An input of the kind `folder`: the directory to look into, which exists."""
 
     directory: str
-    files: FilesTaken = FilesTaken()
+    files: FileInputSettings = FileInputSettings()
 
 
 class FtpServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ class FtpInputSettings(msgspec.Struct, frozen=True, kw_only=True):
     """An input of the kind `ftp`."""
 
     server: FtpServer
-    files: FilesTaken = FilesTaken()
+    files: FileInputSettings = FileInputSettings()
     after: AfterFetching = "keep"
     """`keep` remembers what was seen; `delete` and `move` leave nothing to remember."""
     move_to: str = "done"
@@ -183,8 +183,8 @@ def _server(table: Fields, directory: Path) -> FtpServer:
     )
 
 
-def _files(table: Fields) -> FilesTaken:
-    usual = FilesTaken()
+def _files(table: Fields) -> FileInputSettings:
+    usual = FileInputSettings()
     content = cast(FileContent, table.choice("content", FILE_CONTENTS, usual.content))
     sender = table.text("sender", "")
     if sender:
@@ -195,7 +195,7 @@ def _files(table: Fields) -> FilesTaken:
     elif content == "notice":
         message = "a notice needs somebody who says it"
         table.fault("sender", "input.no_sender", message, hint='write sender = "peer:NAME"')
-    return FilesTaken(
+    return FileInputSettings(
         content=content,
         sender=sender,
         type=table.filled_text("type", usual.type),

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.adapters.incoming.declare_inputs import InputDeclared
+from rapport.communication.adapters.incoming.declare_inputs import InputConfig
 from rapport.communication.adapters.incoming.input_base import (
     InputAdapter,
     InputHost,
@@ -19,8 +19,8 @@ from rapport.communication.adapters.incoming.input_base import (
     never,
 )
 from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.mail.care import AskedByMail
-from rapport.communication.adapters.unusable import bury_unusable
+from rapport.communication.adapters.mail.care import MailQuestions
+from rapport.communication.adapters.unusable import dead_letter_inputs
 from rapport.communication.adapters.web.webhook_in import WebhookInput
 from rapport.communication.directory.stored import StoredDirectory
 from rapport.communication.peers import Peer
@@ -32,11 +32,11 @@ from rapport.kernel.tasks import Tasks
 
 SITE = "component:site"
 """The owner of what the site file declares."""
-DOORS = frozenset({"webhook"})
+HTTP_INPUTS = frozenset({"webhook"})
 """Inputs that take what is brought to them and look nowhere."""
 
 
-class AllPeople:
+class DirectoryPeers:
     """All peers of a directory, page by page: for finding the one behind an address."""
 
     def __init__(self, directory: StoredDirectory) -> None:
@@ -54,15 +54,15 @@ class AllPeople:
         return self._directory.peer(name)
 
 
-class InputSurroundings(msgspec.Struct, frozen=True):
+class InputContext(msgspec.Struct, frozen=True):
     """What input adapters need beside their settings."""
 
     channels: Channels
     clock: Clock
-    people: AllPeople
+    people: DirectoryPeers
     secret: bytes
     """That of answer tokens."""
-    asked: AskedByMail
+    asked: MailQuestions
     plugins: Plugins = msgspec.field(default_factory=Plugins)
 
 
@@ -72,7 +72,7 @@ class SiteInputs:
     """
 
     def __init__(
-        self, inputs: Inputs, declared: Sequence[InputDeclared], around: InputSurroundings
+        self, inputs: Inputs, declared: Sequence[InputConfig], around: InputContext
     ) -> None:
         """Raises Unsupported when a driver is not installed, and InvalidInput for a plug-in that
         cannot be made.
@@ -92,13 +92,13 @@ class SiteInputs:
         """As `run`, only those that wait for who comes: of several processes each runs its own, and
         what comes to any of them is in `input` for whoever handles it.
         """
-        await self._run([pair for pair in self._declared if pair[0].adapter in DOORS])
+        await self._run([pair for pair in self._declared if pair[0].adapter in HTTP_INPUTS])
 
     async def run_without_doors(self) -> None:
         """As `run`, the others: a mailbox or a folder is looked into by one process at a time."""
-        await self._run([pair for pair in self._declared if pair[0].adapter not in DOORS])
+        await self._run([pair for pair in self._declared if pair[0].adapter not in HTTP_INPUTS])
 
-    async def _run(self, chosen: Sequence[tuple[InputDeclared, InputAdapter]]) -> None:
+    async def _run(self, chosen: Sequence[tuple[InputConfig, InputAdapter]]) -> None:
         tasks = Tasks(self._clock)
         for one, adapter in chosen:
             tasks.start(f"input.{one.name}.add", partial(self._add, one, adapter))
@@ -109,15 +109,15 @@ class SiteInputs:
             for one, _ in chosen:
                 await self._inputs.remove(one.name)
 
-    async def _add(self, declared: InputDeclared, adapter: InputAdapter) -> None:
+    async def _add(self, declared: InputConfig, adapter: InputAdapter) -> None:
         await add_input(self._inputs, declared, adapter)
 
 
-def make_input(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
+def make_input(declared: InputConfig, around: InputContext) -> InputAdapter:
     """The adapter that a site declares; raises Unsupported when its driver is not installed, and
     InvalidInput for a plug-in that cannot be made.
     """
-    make = _MAKERS.get(declared.adapter, _plugged_in)
+    make = _MAKERS.get(declared.adapter, _plugin_input)
     try:
         return make(declared, around)
     except ImportError as error:
@@ -132,7 +132,7 @@ def web_inputs_of(inputs: SiteInputs) -> dict[str, WebhookInput]:
     return {name: adapter for name, adapter in found if isinstance(adapter, WebhookInput)}
 
 
-async def add_input(inputs: Inputs, declared: InputDeclared, adapter: InputAdapter) -> str:
+async def add_input(inputs: Inputs, declared: InputConfig, adapter: InputAdapter) -> str:
     """Adds a declared input under its name, in the name of the site."""
     trusted = _any_peer if declared.trusted else never
     if isinstance(adapter, InputPullAdapter):
@@ -147,10 +147,10 @@ def _any_peer(message: Message) -> bool:
     return message.sender.kind == "peer"
 
 
-def _plugged_in(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
+def _plugin_input(declared: InputConfig, around: InputContext) -> InputAdapter:
     """A kind of a package: called with its table of the site file and what every input may use."""
     make = around.plugins.get("inputs", declared.adapter)
-    set_aside = bury_unusable(declared.name, around.channels, around.clock)
+    set_aside = dead_letter_inputs(declared.name, around.channels, around.clock)
     host = InputHost(
         name=declared.name, directory=declared.directory, clock=around.clock, set_aside=set_aside
     )
@@ -166,7 +166,7 @@ def _plugged_in(declared: InputDeclared, around: InputSurroundings) -> InputAdap
     return adapter
 
 
-def _cannot_be(declared: InputDeclared, why: str) -> InvalidInput:
+def _cannot_be(declared: InputConfig, why: str) -> InvalidInput:
     return InvalidInput(
         f"[inputs.{declared.name}]: the plug-in {declared.adapter!r} gives no input: {why[:500]}",
         code="input.cannot_make",
@@ -174,48 +174,48 @@ def _cannot_be(declared: InputDeclared, why: str) -> InvalidInput:
     )
 
 
-def _mqtt(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
+def _mqtt_input(declared: InputConfig, around: InputContext) -> InputAdapter:
     from rapport.communication.adapters.mqtt.incoming import MqttInput
 
-    set_aside = bury_unusable(declared.name, around.channels, around.clock)
+    set_aside = dead_letter_inputs(declared.name, around.channels, around.clock)
     return MqttInput(declared.settings, around.clock, set_aside)
 
 
-def _webhook(declared: InputDeclared, _around: InputSurroundings) -> InputAdapter:
+def _webhook_input(declared: InputConfig, _around: InputContext) -> InputAdapter:
     return WebhookInput(declared.settings)
 
 
-def _mail(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
-    from rapport.communication.adapters.mail.care import AddressBook, mail_care, mail_knowledge
+def _mail_input(declared: InputConfig, around: InputContext) -> InputAdapter:
+    from rapport.communication.adapters.mail.care import AddressBook, mail_context, mail_handlers
     from rapport.communication.adapters.mail.imap import ImapInput, ImapPushInput
 
     book = AddressBook(around.people, around.clock)
     asked, vouched = around.asked, declared.trusted
-    known = mail_knowledge(around.secret, book, asked=asked, vouched=vouched)
-    care = mail_care(declared.name, around.channels, book, around.clock, asked)
+    known = mail_context(around.secret, book, asked=asked, vouched=vouched)
+    care = mail_handlers(declared.name, around.channels, book, around.clock, asked)
     if declared.adapter == "imap":
         return ImapInput(declared.settings, known, care)
     return ImapPushInput(declared.settings, known, care)
 
 
-def _folder(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
+def _folder_input(declared: InputConfig, around: InputContext) -> InputAdapter:
     from rapport.communication.adapters.files.folder_in import FolderInput
 
     return FolderInput(declared.settings, around.clock)
 
 
-def _ftp(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
+def _ftp_input(declared: InputConfig, around: InputContext) -> InputAdapter:
     from rapport.communication.adapters.files.ftp import FtpInput
 
-    set_aside = bury_unusable(declared.name, around.channels, around.clock)
+    set_aside = dead_letter_inputs(declared.name, around.channels, around.clock)
     return FtpInput(declared.settings, around.clock, set_aside)
 
 
-_MAKERS: dict[str, Callable[[InputDeclared, InputSurroundings], InputAdapter]] = {
-    "folder": _folder,
-    "ftp": _ftp,
-    "imap": _mail,
-    "imap-push": _mail,
-    "mqtt": _mqtt,
-    "webhook": _webhook,
+_MAKERS: dict[str, Callable[[InputConfig, InputContext], InputAdapter]] = {
+    "folder": _folder_input,
+    "ftp": _ftp_input,
+    "imap": _mail_input,
+    "imap-push": _mail_input,
+    "mqtt": _mqtt_input,
+    "webhook": _webhook_input,
 }

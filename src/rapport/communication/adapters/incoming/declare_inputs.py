@@ -23,6 +23,7 @@ from rapport.communication.adapters.files.settings import (
     read_folder_input,
     read_ftp_input,
 )
+from rapport.communication.adapters.incoming.input_base import name_fault
 from rapport.communication.adapters.mail.settings import (
     IMAP_KEYS,
     IMAP_PUSH_KEYS,
@@ -30,7 +31,7 @@ from rapport.communication.adapters.mail.settings import (
 )
 from rapport.communication.adapters.mqtt.settings import MQTT_INPUT_KEYS, read_mqtt_input
 from rapport.communication.adapters.web.settings import WEBHOOK_INPUT_KEYS, read_webhook_input
-from rapport.core.errors import InvalidInput, Problem
+from rapport.core.errors import Problem
 from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import Section, TomlFile
@@ -39,7 +40,7 @@ INTERVAL_MS = 60_000
 COMMON_KEYS = ("adapter", "interval", "on_request", "trusted")
 
 
-class InputDeclared(msgspec.Struct, frozen=True, kw_only=True):
+class InputConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One `[inputs.NAME]` table."""
 
     name: str
@@ -70,44 +71,44 @@ class InputKind(msgspec.Struct, frozen=True, kw_only=True):
     pulled: bool = False
 
 
-def _mqtt(table: InputTable) -> Any:
+def _mqtt_settings(table: InputTable) -> Any:
     site = table.fields.section.file.section("site").values.get("name", "")
     # The broker tells clients apart by it: two sites at one broker must not push each other out.
     client = f"rapport-{site}-{table.name}" if isinstance(site, str) and site else table.name
     return read_mqtt_input(table.fields, table.directory, client=client, trusted=table.trusted)
 
 
-def _webhook(table: InputTable) -> Any:
+def _webhook_settings(table: InputTable) -> Any:
     return read_webhook_input(table.fields, table.directory)
 
 
-def _imap(table: InputTable) -> Any:
+def _imap_settings(table: InputTable) -> Any:
     return read_imap_input(table.fields, table.directory)
 
 
-def _folder(table: InputTable) -> Any:
+def _folder_settings(table: InputTable) -> Any:
     return read_folder_input(table.fields, table.directory)
 
 
-def _ftp(table: InputTable) -> Any:
+def _ftp_settings(table: InputTable) -> Any:
     return read_ftp_input(table.fields, table.directory)
 
 
-def _as_they_stand(table: InputTable) -> Any:
+def _plugin_settings(table: InputTable) -> Any:
     values = table.fields.section.values
     return {key: value for key, value in values.items() if key not in COMMON_KEYS}
 
 
 KINDS: dict[str, InputKind] = {
-    "folder": InputKind(keys=FOLDER_INPUT_KEYS, read=_folder, pulled=True),
-    "ftp": InputKind(keys=FTP_INPUT_KEYS, read=_ftp, pulled=True),
-    "imap": InputKind(keys=IMAP_KEYS, read=_imap, pulled=True),
-    "imap-push": InputKind(keys=IMAP_PUSH_KEYS, read=_imap),
-    "mqtt": InputKind(keys=MQTT_INPUT_KEYS, read=_mqtt),
-    "webhook": InputKind(keys=WEBHOOK_INPUT_KEYS, read=_webhook),
+    "folder": InputKind(keys=FOLDER_INPUT_KEYS, read=_folder_settings, pulled=True),
+    "ftp": InputKind(keys=FTP_INPUT_KEYS, read=_ftp_settings, pulled=True),
+    "imap": InputKind(keys=IMAP_KEYS, read=_imap_settings, pulled=True),
+    "imap-push": InputKind(keys=IMAP_PUSH_KEYS, read=_imap_settings),
+    "mqtt": InputKind(keys=MQTT_INPUT_KEYS, read=_mqtt_settings),
+    "webhook": InputKind(keys=WEBHOOK_INPUT_KEYS, read=_webhook_settings),
 }
 """The built-in kinds by name."""
-PLUGGED_IN = InputKind(keys=(), read=_as_they_stand, pulled=True)
+PLUGIN_KIND = InputKind(keys=(), read=_plugin_settings, pulled=True)
 """Of a package: it knows its keys and whether it is pulled itself, and is not loaded for that."""
 
 
@@ -122,7 +123,7 @@ def read_inputs(
     problems: list[Problem],
     *,
     plugged_in: Callable[[], Collection[str]] = installed_inputs,
-) -> tuple[InputDeclared, ...]:
+) -> tuple[InputConfig, ...]:
     """The `[inputs.*]` tables, those without a fault that matters; secrets are read from where they
     are named, below `directory`. `plugged_in` is asked for kinds that are not built in.
     """
@@ -140,12 +141,12 @@ def _read_one(
     directory: Path,
     problems: list[Problem],
     others: Collection[str],
-) -> InputDeclared | None:
+) -> InputConfig | None:
     kind_name = section.values.get("adapter")
     kind = None
     if isinstance(kind_name, str):
-        kind = KINDS.get(kind_name, PLUGGED_IN if kind_name in others else None)
-    is_known = kind is not None and kind is not PLUGGED_IN
+        kind = KINDS.get(kind_name, PLUGIN_KIND if kind_name in others else None)
+    is_known = kind is not None and kind is not PLUGIN_KIND
     known = (*COMMON_KEYS, *kind.keys) if kind is not None and is_known else None
     table = Fields(section, problems, known=known, strict=True)
     if fault := name_fault(name):
@@ -158,7 +159,7 @@ def _read_one(
             table.fault("adapter", "input.unknown_adapter", message, hint=hint)
         return None
     trusted = table.flag("trusted")
-    return InputDeclared(
+    return InputConfig(
         name=name,
         adapter=named,
         settings=kind.read(InputTable(name, table, directory, trusted)),
@@ -181,16 +182,3 @@ def _interval(table: Fields, kind: InputKind, named: str) -> int | None:
         message = "an input that looks on request has no interval"
         table.fault("interval", "input.interval_on_request", message, hint="leave one of them out")
     return None
-
-
-def name_fault(name: str) -> InvalidInput | None:
-    """What is wrong with the name of an input, or None; it becomes part of channel names."""
-    if name[:1].isalpha() and name.isascii() and len(name) <= 100:
-        rest = name.replace("-", "").replace("_", "")
-        if rest.isalnum() and name == name.lower():
-            return None
-    return InvalidInput(
-        f"{name[:80]!r} cannot be the name of an input",
-        code="input.bad_name",
-        hint="a letter, then letters, digits, - or _, all lower case: such as front-desk",
-    )

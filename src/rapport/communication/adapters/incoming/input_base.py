@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from rapport.communication.adapters.base import check_method
-from rapport.communication.adapters.unusable import SetAside
+from rapport.communication.adapters.unusable import DeadLetterInput
 from rapport.communication.aside import run_aside
 from rapport.communication.contents.rules import ContentFault
 from rapport.core.errors import InvalidInput
@@ -158,7 +158,7 @@ class InputPullAdapter(Protocol):
 
 
 @runtime_checkable
-class RemembersPlace(Protocol):
+class StatefulPull(Protocol):
     """A pull adapter that keeps a durable place."""
 
     async def open(self, state: AdapterState) -> None:
@@ -166,7 +166,7 @@ class RemembersPlace(Protocol):
 
 
 @runtime_checkable
-class NotesPulled(Protocol):
+class AcknowledgesPull(Protocol):
     """A pull adapter that wants to know when what it pulled is safe."""
 
     async def pulled(self, messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
@@ -176,7 +176,7 @@ class NotesPulled(Protocol):
 
 
 @runtime_checkable
-class Closes(Protocol):
+class ClosableInput(Protocol):
     """An adapter with something to let go of."""
 
     async def close(self) -> None:
@@ -231,5 +231,18 @@ class InputHost(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path
     """Of the site."""
     clock: Clock
-    set_aside: SetAside
+    set_aside: DeadLetterInput
     """Keeps what came in and is no message as a dead letter."""
+
+
+def name_fault(name: str) -> InvalidInput | None:
+    """What is wrong with the name of an input, or None; it becomes part of channel names."""
+    if name[:1].isalpha() and name.isascii() and len(name) <= 100:
+        rest = name.replace("-", "").replace("_", "")
+        if rest.isalnum() and name == name.lower():
+            return None
+    return InvalidInput(
+        f"{name[:80]!r} cannot be the name of an input",
+        code="input.bad_name",
+        hint="a letter, then letters, digits, - or _, all lower case: such as front-desk",
+    )

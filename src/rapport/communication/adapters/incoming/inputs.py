@@ -13,10 +13,9 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.channel.dead.letters import DEAD_LETTERS
 from rapport.channel.dead.replay import Replay, settled
-from rapport.communication.adapters.incoming.declare_inputs import name_fault
 from rapport.communication.adapters.incoming.input_base import (
     AdapterState,
-    Closes,
+    ClosableInput,
     InputAdapter,
     InputPullAdapter,
     InputPushAdapter,
@@ -24,6 +23,7 @@ from rapport.communication.adapters.incoming.input_base import (
     Trusted,
     check_pull,
     check_push,
+    name_fault,
     never,
 )
 from rapport.communication.adapters.incoming.pull_inputs import PULL_WITHIN_MS, PullInput
@@ -35,7 +35,7 @@ from rapport.communication.adapters.incoming.push_inputs import (
     within,
 )
 from rapport.communication.adapters.incoming.requests import PullRequest
-from rapport.communication.adapters.unusable import INPUT, buried_message
+from rapport.communication.adapters.unusable import INPUT, message_of_letter
 from rapport.communication.aside import run_aside
 from rapport.communication.delivering.handling import always_heard
 from rapport.communication.delivering.returned import Returned, told
@@ -255,7 +255,7 @@ class Inputs:
             _log.error(
                 "pulled but not taken", input=entry.name, messages=left[:20], count=len(left)
             )
-        if isinstance(entry.adapter, Closes):
+        if isinstance(entry.adapter, ClosableInput):
             try:
                 await within(self._clock, STOP_WITHIN_MS, entry.adapter.close, entry.steps)
             except Exception as error:
@@ -287,7 +287,7 @@ class Inputs:
         """
         error = ""
         try:
-            message = await buried_message(stored.event if stored else None, adapter)
+            message = await message_of_letter(stored.event if stored else None, adapter)
             if message is not None:
                 (arrival,) = await publish([message])
                 error = "" if arrival.accepted else arrival.why

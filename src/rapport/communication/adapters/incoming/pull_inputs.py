@@ -14,12 +14,12 @@ import msgspec
 
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.reserved import REQUEST as REQUEST_PREFIX
-from rapport.communication.adapters.contained import Contained, end_contained
+from rapport.communication.adapters.contained import IsolatedCall, end_isolated
 from rapport.communication.adapters.incoming.input_base import (
+    AcknowledgesPull,
     AdapterState,
     InputPullAdapter,
-    NotesPulled,
-    RemembersPlace,
+    StatefulPull,
     messages_of,
 )
 from rapport.communication.adapters.incoming.pull_schedule import PullPlan, PullSchedule
@@ -34,7 +34,7 @@ from rapport.communication.adapters.incoming.requests import (
     PullRequest,
     timeout_event,
 )
-from rapport.communication.adapters.steps_watched import StepsWatched
+from rapport.communication.adapters.steps_watched import StepMonitor
 from rapport.communication.aside import surely
 from rapport.communication.delivering.handling import always_heard
 from rapport.communication.delivering.telling import control_message, logged_control
@@ -74,7 +74,7 @@ class PullInput:
         self._is_heard = is_heard
         self.name, self.adapter, self.owner = name, adapter, owner
         self.counts = InputCounts()
-        self.steps = StepsWatched(f"input {name}", clock)
+        self.steps = StepMonitor(f"input {name}", clock)
         self._plan, self._publish, self._state = plan, publish, state
         self._channels, self._clock, self._within_ms = channels, clock, within_ms
         self._schedule = PullSchedule(plan, clock.now_ms())
@@ -135,23 +135,23 @@ class PullInput:
             return await surely(self._hand_in(self._unpublished))
         self.counts.pulls += 1
         self.counts.last_pull_ms = self._clock.now_ms()
-        held: Contained[Any] = Contained(self.adapter.pull, self.steps)
+        held: IsolatedCall[Any] = IsolatedCall(self.adapter.pull, self.steps)
         pulling = asyncio.ensure_future(held)
         taking = asyncio.ensure_future(self._take(pulling, held))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            await end_contained(pulling, held)
+            await end_isolated(pulling, held)
             await asyncio.gather(taking, return_exceptions=True)
             raise
 
-    async def _take(self, pulling: asyncio.Future[Any], held: Contained[Any]) -> bool:
+    async def _take(self, pulling: asyncio.Future[Any], held: IsolatedCall[Any]) -> bool:
         """Waits for what the adapter gives, not for ever, and hands it in."""
         deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._within_ms))
         waits: set[asyncio.Future[Any]] = {pulling, deadline}
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         await end_firmly(deadline)
-        await end_contained(pulling, held)
+        await end_isolated(pulling, held)
         if pulling.cancelled():
             raise Unavailable(
                 f"no answer within {format_duration(self._within_ms)}", code="input.no_answer"
@@ -168,7 +168,7 @@ class PullInput:
             self._unpublished = list(messages)
             raise
         self.counts.take(arrivals)
-        if isinstance(self.adapter, NotesPulled):
+        if isinstance(self.adapter, AcknowledgesPull):
             settle = partial(self.adapter.pulled, messages, arrivals)
             await within(self._clock, self._within_ms, settle, self.steps)
         return any(arrival.accepted for arrival in arrivals)
@@ -187,7 +187,7 @@ class PullInput:
         kept = self._subscription.state
         settled = msgspec.msgpack.decode(kept, type=list[int]) if kept else []
         self._requests = OpenRequests(self._subscription.position, settled)
-        if not self._is_open and isinstance(self.adapter, RemembersPlace):
+        if not self._is_open and isinstance(self.adapter, StatefulPull):
             opening = partial(self.adapter.open, self._state)
             await within(self._clock, self._within_ms, opening, self.steps)
         self._is_open = True

@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 
-FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 1_000, 300_000
+FIRST_FAILURE_PAUSE_MS, LONGEST_FAILURE_PAUSE_MS = 1_000, 300_000
 """After a failure; doubled with each one in a row."""
 
 
@@ -41,7 +41,7 @@ class PullSchedule:
         self._plan = plan
         self._next_ms = now_ms if plan.interval_ms is not None else None
         self._not_before_ms = now_ms
-        self._paused_ms, self._pause_ms = 0, FIRST_PAUSE_MS
+        self._paused_ms, self._pause_ms = 0, FIRST_FAILURE_PAUSE_MS
         self.found_some = False
         self.is_over = False
 
@@ -60,7 +60,7 @@ class PullSchedule:
 
     def looked(self, began_ms: int, now_ms: int, *, found: bool) -> None:
         """A look has ended well."""
-        self._pause_ms, self._paused_ms, self._not_before_ms = FIRST_PAUSE_MS, 0, now_ms
+        self._pause_ms, self._paused_ms, self._not_before_ms = FIRST_FAILURE_PAUSE_MS, 0, now_ms
         self.found_some = self.found_some or found
         if self._plan.interval_ms is not None:
             self._next_ms = began_ms + self._plan.interval_ms
@@ -73,7 +73,7 @@ class PullSchedule:
         """
         self._paused_ms = self._pause_ms
         self._not_before_ms = now_ms + self._paused_ms
-        self._pause_ms = min(self._pause_ms * 2, LONGEST_PAUSE_MS)
+        self._pause_ms = min(self._pause_ms * 2, LONGEST_FAILURE_PAUSE_MS)
         self.is_over = self._is_past_deadline(began_ms) and not kept
         return self._paused_ms
 

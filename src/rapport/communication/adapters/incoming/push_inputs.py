@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from rapport.communication.adapters import contained
-from rapport.communication.adapters.contained import Contained, end_contained
+from rapport.communication.adapters.contained import IsolatedCall, end_isolated
 from rapport.communication.adapters.incoming.input_base import (
     AdapterState,
     Arrival,
@@ -17,7 +17,7 @@ from rapport.communication.adapters.incoming.input_base import (
     Work,
     messages_of,
 )
-from rapport.communication.adapters.steps_watched import StepsWatched
+from rapport.communication.adapters.steps_watched import StepMonitor
 from rapport.core.errors import Conflict, RapportError, Unavailable
 from rapport.core.message import Message
 from rapport.core.times import format_duration
@@ -66,11 +66,11 @@ class PushInput:
     ) -> None:
         self.name, self.adapter, self.owner, self.state = name, adapter, owner, state
         self.counts = InputCounts()
-        self.steps = StepsWatched(f"input {name}", clock)
+        self.steps = StepMonitor(f"input {name}", clock)
         self._publish, self._clock = publish, clock
         self._tasks = Tasks(clock)
         self._scheduled = 0
-        self._working: dict[str, Contained[None]] = {}
+        self._working: dict[str, IsolatedCall[None]] = {}
         """The scheduled work that runs now, by the name of its task."""
         self._ended = self._is_ending = False
 
@@ -126,7 +126,7 @@ class PushInput:
 
     async def _work_once(self, task: str, work: Work) -> None:
         """Until the work ends or fails; whoever cares for the task calls it again then."""
-        running = self._working[task] = Contained(work, self.steps)
+        running = self._working[task] = IsolatedCall(work, self.steps)
         try:
             await running
         except Exception as error:
@@ -155,10 +155,10 @@ class PushInput:
 
 
 async def within(
-    clock: Clock, limit_ms: int, work: Work, watched: StepsWatched | None = None
+    clock: Clock, limit_ms: int, work: Work, watched: StepMonitor | None = None
 ) -> None:
     """Awaits an adapter's work, not for ever; raises TimeoutError, or what it raises."""
-    held = Contained(work, watched)
+    held = IsolatedCall(work, watched)
     doing = asyncio.ensure_future(held)
     deadline = asyncio.ensure_future(clock.sleep(limit_ms))
     try:
@@ -168,4 +168,4 @@ async def within(
         doing.result()
     finally:
         await end_firmly(deadline)
-        await end_contained(doing, held)
+        await end_isolated(doing, held)

@@ -16,7 +16,7 @@ from rapport.core.ids import content_id
 
 REQUEST = "rapport.input.request"
 TIMEOUT = "rapport.control.timeout"
-FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 1_000, 60_000
+FIRST_REQUEST_PAUSE_MS, LONGEST_REQUEST_PAUSE_MS = 1_000, 60_000
 """Between two looks for the same request; doubled each time."""
 
 
@@ -62,12 +62,12 @@ def timeout_event(
     )
 
 
-class _Open(msgspec.Struct):
+class _OpenRequest(msgspec.Struct):
     """A request that is not settled: when it is due for the next look."""
 
     request: PullRequest
     due_ms: int
-    pause_ms: int = FIRST_PAUSE_MS
+    pause_ms: int = FIRST_REQUEST_PAUSE_MS
 
 
 class OpenRequests:
@@ -79,7 +79,7 @@ class OpenRequests:
         self.read_until = committed
         self._committed = committed
         self._settled = {position for position in settled if position > committed}
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenRequest] = {}
 
     def take(self, position: int, request: PullRequest | None) -> None:
         """A request was read; None for an event that is none."""
@@ -87,7 +87,7 @@ class OpenRequests:
         if request is None:
             self._settled.add(position)
         elif position not in self._settled:
-            self._open[position] = _Open(request, request.asked_ms)
+            self._open[position] = _OpenRequest(request, request.asked_ms)
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When the next look for a request is due; None when there is none. A clock that was set
@@ -123,7 +123,7 @@ class OpenRequests:
             expires = entry.request.expires
             if not found and expires and expires > began_ms:
                 entry.due_ms = min(now_ms + entry.pause_ms, expires)
-                entry.pause_ms = min(entry.pause_ms * 2, LONGEST_PAUSE_MS)
+                entry.pause_ms = min(entry.pause_ms * 2, LONGEST_REQUEST_PAUSE_MS)
                 continue
             if not found and expires:
                 late.append(entry.request)

@@ -25,7 +25,7 @@ from rapport.communication.adapters.mail.parsing import (
 from rapport.communication.templates import clean
 from rapport.core.errors import InvalidInput
 
-State = Literal["failed", "delayed", "delivered"]
+BounceState = Literal["failed", "delayed", "delivered"]
 
 _OURS = re.compile(rf"<([^<>\s]{{1,500}}@{re.escape(DOMAIN)})>")
 _ROBOTS = ("mailer-daemon", "postmaster", "mail-daemon", "mailerdaemon")
@@ -39,11 +39,11 @@ _NOT_YET = re.compile(r"delayed|still trying|will (be )?retr|warning", re.IGNORE
 _LONGEST_REASON = 300
 
 
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
+class BounceNotice(msgspec.Struct, frozen=True, kw_only=True):
     """What a server says about one mail of ours."""
 
     mail: SentMail
-    state: State
+    state: BounceState
     reason: str
     recipient: str = ""
     """The address it is about, without `mail:`; empty when it does not say."""
@@ -51,7 +51,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_bounce(
     tree: ParsedMail, sender: str, limits: MailLimits, *, is_peer: bool = False
-) -> Notice | None:
+) -> BounceNotice | None:
     """What the mail says about a mail of ours, None when it is no such notice.
 
     The token of what it names is not checked here. `is_peer`: the sender is one we write to.
@@ -104,9 +104,9 @@ def _status_blocks(tree: ParsedMail) -> Iterator[ParsedMail]:
             yield from inner_of(part)
 
 
-def _by_standard(fields: ParsedMail, mail: SentMail, limits: MailLimits) -> Notice | None:
+def _by_standard(fields: ParsedMail, mail: SentMail, limits: MailLimits) -> BounceNotice | None:
     action = header(fields, "Action", limits).strip().lower()
-    states: dict[str, State] = {
+    states: dict[str, BounceState] = {
         "failed": "failed",
         "delayed": "delayed",
         "delivered": "delivered",
@@ -120,7 +120,7 @@ def _by_standard(fields: ParsedMail, mail: SentMail, limits: MailLimits) -> Noti
     recipient = header(fields, "Final-Recipient", limits) or header(
         fields, "Original-Recipient", limits
     )
-    return Notice(
+    return BounceNotice(
         mail=mail,
         state=states[action],
         reason=_shown(reason or action),
@@ -128,7 +128,7 @@ def _by_standard(fields: ParsedMail, mail: SentMail, limits: MailLimits) -> Noti
     )
 
 
-def _by_words(tree: ParsedMail, mail: SentMail, limits: MailLimits) -> Notice | None:
+def _by_words(tree: ParsedMail, mail: SentMail, limits: MailLimits) -> BounceNotice | None:
     """A server that does not follow the standard: its subject and text, up to our own mail."""
     texts = [header(tree, "Subject", limits)]
     texts += [
@@ -141,10 +141,10 @@ def _by_words(tree: ParsedMail, mail: SentMail, limits: MailLimits) -> Notice | 
     for_good = bool(_FOR_GOOD.search(said)) or (code is not None and code[1] == "5")
     if not for_good and not _NOT_YET.search(said):
         return None
-    state: State = "failed" if for_good else "delayed"
+    state: BounceState = "failed" if for_good else "delayed"
     recipient = header(tree, "X-Failed-Recipients", limits).split(",")[0].strip().lower()
     line = next((line for line in said.splitlines() if code and code[0] in line), texts[0])
-    return Notice(mail=mail, state=state, reason=_shown(line), recipient=recipient)
+    return BounceNotice(mail=mail, state=state, reason=_shown(line), recipient=recipient)
 
 
 def _readable(part: ParsedMail, limits: MailLimits) -> str:

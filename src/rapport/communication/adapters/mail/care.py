@@ -6,20 +6,21 @@ that nobody can use becomes a dead letter with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Protocol
 
+import msgspec
+
 from rapport.channel.channel import Channels
-from rapport.communication.adapters.mail.imap import MailCare
 from rapport.communication.adapters.mail.reply import (
-    Bounced,
-    MailKnowledge,
+    Bounce,
+    MailContext,
+    MailWithAttachments,
     OpenQuestion,
-    WithoutAttachments,
 )
 from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
-from rapport.communication.adapters.unusable import bury_unusable
+from rapport.communication.adapters.unusable import DeadLetterInput, dead_letter_inputs
 from rapport.communication.arriving.answers import is_answer_token
 from rapport.communication.delivering.steps import LATEST_ATTEMPT
 from rapport.communication.delivering.telling import ENGINE, PROOF
@@ -58,7 +59,7 @@ class AddressBook:
             self._peers, self._read_ns = self._read(), now_ns
         return self._peers.get(address.lower())
 
-    def address_of(self, bounced: Bounced) -> str:
+    def address_of(self, bounced: Bounce) -> str:
         """The peer's address that a mail came back from: by the key, else by the server's word."""
         peer = self._directory.peer(bounced.peer)
         mails = [one for one in peer.addresses if one.startswith(_MAIL)] if peer else []
@@ -79,7 +80,7 @@ class AddressBook:
         return found
 
 
-class AskedByMail:
+class MailQuestions:
     """What people were asked by mail, by the ledger; nothing as long as there is none."""
 
     def __init__(self) -> None:
@@ -96,16 +97,16 @@ class AskedByMail:
         return [OpenQuestion(row.message, row.time, row.conversation) for row in rows]
 
 
-def mail_knowledge(
+def mail_context(
     secret: bytes,
     book: AddressBook,
     conversation_of: Callable[[str], str] | None = None,
     *,
-    asked: AskedByMail | None = None,
+    asked: MailQuestions | None = None,
     vouched: bool = False,
-) -> MailKnowledge:
+) -> MailContext:
     """What reading mails needs, from the node's secret for answers, its directory and ledger."""
-    return MailKnowledge(
+    return MailContext(
         partial(is_answer_token, secret),
         book.peer_of,
         conversation_of or _unknown,
@@ -122,32 +123,32 @@ def _nothing_asked(_peer: str) -> list[OpenQuestion]:
     return []
 
 
-def mail_care(
+def mail_handlers(
     name: str,
     channels: Channels,
     book: AddressBook,
     clock: Clock,
-    asked: AskedByMail | None = None,
-) -> MailCare:
+    asked: MailQuestions | None = None,
+) -> MailHandlers:
     """Bounces go to `control`, unusable mails to `dead_letters`; `name` is the input's."""
-    asked = asked or AskedByMail()
+    asked = asked or MailQuestions()
 
-    async def bounced(mail: Bounced) -> None:
+    async def bounced(mail: Bounce) -> None:
         event = bounce_event(mail, book.address_of(mail), now_ms=clock.now_ms())
         await channels.channel("control").append([event])
 
-    async def refuse_attachments(mail: WithoutAttachments) -> None:
+    async def refuse_attachments(mail: MailWithAttachments) -> None:
         event = attachments_report(mail).to_event(
             source=SOURCE, time=clock.now_ms(), causes=(mail.message.id,)
         )
         event.headers[PROOF] = "application"
         await channels.channel("input").append([event])
 
-    set_aside = bury_unusable(name, channels, clock)
-    return MailCare(bounced, set_aside, refuse_attachments, asked.catch_up)
+    set_aside = dead_letter_inputs(name, channels, clock)
+    return MailHandlers(bounced, set_aside, refuse_attachments, asked.catch_up)
 
 
-def attachments_report(mail: WithoutAttachments) -> Message:
+def attachments_report(mail: MailWithAttachments) -> Message:
     """What the sender of a mail hears of its attached files; one mail is told of once."""
     names = ", ".join(mail.attachments)
     return Message(
@@ -163,7 +164,7 @@ def attachments_report(mail: WithoutAttachments) -> Message:
     )
 
 
-def bounce_event(mail: Bounced, address: str, *, now_ms: int) -> Event:
+def bounce_event(mail: Bounce, address: str, *, now_ms: int) -> Event:
     """The outcome of a delivery that the medium took and gave back; one notice is one outcome."""
     data = OutcomeData(
         message=mail.message,
@@ -183,3 +184,20 @@ def bounce_event(mail: Bounced, address: str, *, now_ms: int) -> Event:
         data=data,
         headers={CAUSE: cause_text(mail.message)},
     )
+
+
+async def _nothing() -> None:
+    """For a room in which nobody is asked."""
+
+
+class MailHandlers(msgspec.Struct, frozen=True):
+    """What is done with mails that are no messages; both are durable when they return, and may be
+    called again for the same mail.
+    """
+
+    bounced: Callable[[Bounce], Awaitable[None]]
+    set_aside: DeadLetterInput
+    refuse_attachments: Callable[[MailWithAttachments], Awaitable[None]]
+    """Tells the sender of a message that was taken that its attached files were not."""
+    catch_up: Callable[[], Awaitable[None]] = _nothing
+    """Called before mails are read: what they may answer is known from then on."""

@@ -14,8 +14,16 @@ from email.utils import format_datetime
 
 import aiosmtplib
 
-from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
-from rapport.communication.adapters.mail.ids import TokenFor, message_id, no_token
+from rapport.communication.adapters.base import (
+    Delivery,
+    Failed,
+    Outcome,
+    Sent,
+    TokenFor,
+    adapter,
+    no_token,
+)
+from rapport.communication.adapters.mail.ids import message_id
 from rapport.communication.adapters.mail.settings import MailSettings
 from rapport.communication.adapters.mail.smtp_connections import SmtpConnections
 from rapport.communication.addresses import address_fault

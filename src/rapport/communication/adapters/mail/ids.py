@@ -8,7 +8,6 @@ mails has to be kept, and any node that knows the secret can read it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -18,8 +17,6 @@ from rapport.communication.adapters.base import Delivery
 DOMAIN = "rapport.invalid"
 """A name that is never anybody's (RFC 2606)."""
 
-TokenFor = Callable[[str, str], str]
-"""Message and peer to the token that proves an answer; see `answers.answer_token`."""
 
 _LONGEST = 400
 """A mail server may cut lines at 998 characters, and References holds several ids."""
@@ -61,11 +58,6 @@ def read_message_id(text: str) -> SentMail | None:
         )
     except UnicodeDecodeError:
         return None
-
-
-def no_token(_message: str, _peer: str) -> str:
-    """For a node that proves no answers by mail."""
-    return ""
 
 
 def _name(text: str) -> str:

@@ -8,7 +8,7 @@ durable, and a mail that is read again has the same id. Mails that are no messag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
@@ -17,24 +17,19 @@ from typing import Self, TypeVar
 import msgspec
 
 from rapport.communication.adapters.incoming.input_base import AdapterState, Arrival, Intake
+from rapport.communication.adapters.mail.care import MailHandlers
 from rapport.communication.adapters.mail.imap_mailbox import REFUSED, Mailbox
 from rapport.communication.adapters.mail.limits import MailLimits
 from rapport.communication.adapters.mail.reply import (
-    Bounced,
-    Doubtful,
-    MailKnowledge,
+    AmbiguousAnswer,
+    Bounce,
+    MailContext,
     MailMeaning,
-    WithoutAttachments,
+    MailWithAttachments,
     meaning_of,
 )
 from rapport.communication.adapters.mail.settings import ImapSettings
-from rapport.communication.adapters.unusable import (
-    TOO_FAST,
-    SetAside,
-    Unusable,
-    kept_raw,
-    not_accepted,
-)
+from rapport.communication.adapters.unusable import TOO_FAST, RejectedInput, kept_raw, refused_input
 from rapport.communication.aside import run_aside
 from rapport.core.errors import InvalidInput, SourceUnavailable, Unavailable
 from rapport.core.ids import content_id
@@ -55,40 +50,23 @@ any end it would begin with the same mails for ever.
 T = TypeVar("T")
 
 
-class MailPlace(msgspec.Struct, frozen=True):
+class MailCursor(msgspec.Struct, frozen=True):
     """How far a folder was read: mails up to `uid`, in the numbering `validity`."""
 
     validity: int = 0
     uid: int = 0
 
 
-async def _nothing() -> None:
-    """For a room in which nobody is asked."""
-
-
-class MailCare(msgspec.Struct, frozen=True):
-    """What is done with mails that are no messages; both are durable when they return, and may be
-    called again for the same mail.
-    """
-
-    bounced: Callable[[Bounced], Awaitable[None]]
-    set_aside: SetAside
-    refuse_attachments: Callable[[WithoutAttachments], Awaitable[None]]
-    """Tells the sender of a message that was taken that its attached files were not."""
-    catch_up: Callable[[], Awaitable[None]] = _nothing
-    """Called before mails are read: what they may answer is known from then on."""
-
-
-class Look(msgspec.Struct, frozen=True):
+class MailBatch(msgspec.Struct, frozen=True):
     """What one look found. `place` is where the next begins once all of it is durable."""
 
-    place: MailPlace
+    place: MailCursor
     messages: list[Message]
     uids: list[int]
     """Mails that were read."""
     is_empty: bool
     """There was nothing new."""
-    refused: list[WithoutAttachments] = []
+    refused: list[MailWithAttachments] = []
     """Of `messages` those whose attachments are not kept."""
     is_cut: bool = False
     """The connection has ended on the way: what is to be done at the server needs another."""
@@ -97,7 +75,7 @@ class Look(msgspec.Struct, frozen=True):
 class MailReader:
     """Reads a folder from its durable place on; what pull and push have in common."""
 
-    def __init__(self, settings: ImapSettings, known: MailKnowledge, care: MailCare) -> None:
+    def __init__(self, settings: ImapSettings, known: MailContext, care: MailHandlers) -> None:
         """The functions of `known` are called from a thread."""
         self.settings, self._known, self._care = settings, known, care
         depth = max(settings.most_parts // 10, 2)
@@ -111,12 +89,12 @@ class MailReader:
         """Takes up the durable memory."""
         self._state = state
 
-    async def look(self, session: ImapSession) -> Look:
+    async def look(self, session: ImapSession) -> MailBatch:
         """The next mails, those aside and the bounces told already; empty = nothing new."""
         place = self._place_in(session.mailbox, await self._kept())
         new = await session.run(partial(session.mailbox.uids_after, place.uid))
         uids, messages, last, is_cut = list[int](), list[Message](), place.uid, False
-        refused: list[WithoutAttachments] = []
+        refused: list[MailWithAttachments] = []
         if new:
             await self._care.catch_up()
         loop = asyncio.get_running_loop()
@@ -132,22 +110,22 @@ class MailReader:
                 is_cut = True
                 break  # perhaps because of this mail: what was read before it is not kept back
             last = uid
-            if not (isinstance(meaning, Unusable) and meaning.code == _NOT_GIVEN):
+            if not (isinstance(meaning, RejectedInput) and meaning.code == _NOT_GIVEN):
                 uids.append(uid)  # what nobody could read stays as it is for its owner
             if isinstance(meaning, Message):
                 messages.append(meaning)
-            elif isinstance(meaning, WithoutAttachments):
+            elif isinstance(meaning, MailWithAttachments):
                 messages.append(meaning.message)
                 refused.append(meaning)
-            elif isinstance(meaning, Bounced):
+            elif isinstance(meaning, Bounce):
                 await self._care.bounced(meaning)
-            elif isinstance(meaning, Unusable):
+            elif isinstance(meaning, RejectedInput):
                 await self._care.set_aside(meaning)
-            elif isinstance(meaning, Doubtful):
+            elif isinstance(meaning, AmbiguousAnswer):
                 await self._care.set_aside(meaning.aside)
                 messages.append(meaning.message)
-        return Look(
-            MailPlace(place.validity, last),
+        return MailBatch(
+            MailCursor(place.validity, last),
             messages,
             uids,
             is_empty=last == place.uid,
@@ -156,7 +134,7 @@ class MailReader:
         )
 
     async def settle(
-        self, look: Look, arrivals: Sequence[Arrival], session: ImapSession | None
+        self, look: MailBatch, arrivals: Sequence[Arrival], session: ImapSession | None
     ) -> None:
         """Ends a look whose messages are durable: marks or moves the mails, then moves the place.
 
@@ -166,7 +144,7 @@ class MailReader:
             if arrival.reason == TOO_FAST:
                 return  # all of it comes again with the next look, what is known is dropped
             if not arrival.accepted:
-                await self._care.set_aside(not_accepted(message, arrival.why))
+                await self._care.set_aside(refused_input(message, arrival.why))
         taken = [arrival.accepted for arrival in arrivals]
         accepted = [message.id for message, took in zip(look.messages, taken, strict=True) if took]
         for one in look.refused:
@@ -187,29 +165,29 @@ class MailReader:
             return None
         meaning = meaning_of(mail.raw, self._known, self._limits, cut=mail.cut)
         raw = b"" if mail.cut else kept_raw(mail.raw)
-        if isinstance(meaning, Unusable):
+        if isinstance(meaning, RejectedInput):
             return msgspec.structs.replace(meaning, raw=raw)
-        if isinstance(meaning, Doubtful):
+        if isinstance(meaning, AmbiguousAnswer):
             aside = msgspec.structs.replace(meaning.aside, raw=raw)
             return msgspec.structs.replace(meaning, aside=aside)
         return meaning
 
-    async def read_again(self, found: Unusable) -> Message | None:
+    async def read_again(self, found: RejectedInput) -> Message | None:
         """What a mail means now, of which a dead letter was made; see ReadsAgain."""
         await self._care.catch_up()
         meaning = await run_aside(partial(meaning_of, found.raw, self._known, self._limits))
         match meaning:
             case Message():
                 return meaning
-            case WithoutAttachments():
+            case MailWithAttachments():
                 return meaning.message
-            case Bounced():
+            case Bounce():
                 await self._care.bounced(meaning)
                 return None
-        aside = meaning.aside if isinstance(meaning, Doubtful) else meaning
+        aside = meaning.aside if isinstance(meaning, AmbiguousAnswer) else meaning
         raise InvalidInput(aside.reason, code=aside.code)
 
-    def _refused(self, mailbox: Mailbox, uid: int, error: SourceUnavailable) -> Unusable:
+    def _refused(self, mailbox: Mailbox, uid: int, error: SourceUnavailable) -> RejectedInput:
         """A mail that the server cannot give must not keep back all later ones for ever. The
         connection was there a moment ago, so that it ends may be because of the mail.
         """
@@ -219,23 +197,23 @@ class MailReader:
         if failures < most:
             raise error
         self._refusals = {}
-        return Unusable(
+        return RejectedInput(
             id=content_id("mail", self.settings.user, str(mailbox.validity), str(uid)),
             code=_NOT_GIVEN,
             reason=error.message,
         )
 
-    def _place_in(self, mailbox: Mailbox, kept: MailPlace | None) -> MailPlace:
+    def _place_in(self, mailbox: Mailbox, kept: MailCursor | None) -> MailCursor:
         """A new numbering begins at the start: what was taken before is known again by its id."""
         if kept is None and not self.settings.from_start:
-            return MailPlace(mailbox.validity, mailbox.next_uid - 1)
+            return MailCursor(mailbox.validity, mailbox.next_uid - 1)
         if kept is None or kept.validity != mailbox.validity:
-            return MailPlace(mailbox.validity, 0)
+            return MailCursor(mailbox.validity, 0)
         return kept
 
-    async def _kept(self) -> MailPlace | None:
+    async def _kept(self) -> MailCursor | None:
         kept = await self._state_of().get(_PLACE)
-        return None if kept is None else msgspec.msgpack.decode(kept, type=MailPlace)
+        return None if kept is None else msgspec.msgpack.decode(kept, type=MailCursor)
 
     def _state_of(self) -> AdapterState:
         if self._state is None:
@@ -300,9 +278,9 @@ class ImapInput:
 
     name = "imap"
 
-    def __init__(self, settings: ImapSettings, known: MailKnowledge, care: MailCare) -> None:
+    def __init__(self, settings: ImapSettings, known: MailContext, care: MailHandlers) -> None:
         self._reader = MailReader(settings, known, care)
-        self._look: Look | None = None
+        self._look: MailBatch | None = None
 
     async def open(self, state: AdapterState) -> None:
         """Takes up the durable place."""
@@ -318,7 +296,7 @@ class ImapInput:
             await _settle_anew(self._reader, look, ())
         return look.messages
 
-    async def read_again(self, found: Unusable) -> Message | None:
+    async def read_again(self, found: RejectedInput) -> Message | None:
         """See ReadsAgain."""
         return await self._reader.read_again(found)
 
@@ -335,7 +313,7 @@ class ImapPushInput:
 
     name = "imap-push"
 
-    def __init__(self, settings: ImapSettings, known: MailKnowledge, care: MailCare) -> None:
+    def __init__(self, settings: ImapSettings, known: MailContext, care: MailHandlers) -> None:
         self._reader = MailReader(settings, known, care)
         self._intake: Intake | None = None
 
@@ -345,7 +323,7 @@ class ImapPushInput:
         self._reader.open(intake.state)
         intake.schedule(self._listen, name="imap")
 
-    async def read_again(self, found: Unusable) -> Message | None:
+    async def read_again(self, found: RejectedInput) -> Message | None:
         """See ReadsAgain."""
         return await self._reader.read_again(found)
 
@@ -372,7 +350,7 @@ class ImapPushInput:
                     await session.run(wait, longest_ms=longest_ms)
 
 
-async def _settle_anew(reader: MailReader, look: Look, arrivals: Sequence[Arrival]) -> None:
+async def _settle_anew(reader: MailReader, look: MailBatch, arrivals: Sequence[Arrival]) -> None:
     """As `settle`, with a connection of its own where one is needed."""
     if reader.settings.after == "leave":
         await reader.settle(look, arrivals, None)

@@ -18,7 +18,7 @@ _LONGEST_LINE = 10_000_000
 _READ_BYTES = 65_536
 
 
-class _Bounded(imaplib.IMAP4):
+class _BoundedImap(imaplib.IMAP4):
     """Reads from the socket itself, so that it knows what has arrived and waits for no more."""
 
     def __init__(self, *arguments: Any, longest_literal: int, **options: Any) -> None:
@@ -85,9 +85,9 @@ class _Bounded(imaplib.IMAP4):
         return taken
 
 
-class PlainConnection(_Bounded):
+class PlainConnection(_BoundedImap):
     """In the clear, or encrypted later by `starttls`."""
 
 
-class TlsConnection(_Bounded, imaplib.IMAP4_SSL):
+class TlsConnection(_BoundedImap, imaplib.IMAP4_SSL):
     """Encrypted from the first byte."""

@@ -42,7 +42,7 @@ _MOST_ATTACHMENTS, _LONGEST_FILE_NAME = 10, 100
 _UNSEEN_LINES = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\0"
 
 
-class ReadMail(msgspec.Struct, frozen=True, kw_only=True):
+class MailContent(msgspec.Struct, frozen=True, kw_only=True):
     """What a mail says. The sender is what it claims; nothing here proves it."""
 
     id: str
@@ -73,13 +73,13 @@ def parse_mail(raw: bytes, limits: MailLimits) -> ParsedMail:
         raise _unreadable(type(error).__name__) from None
 
 
-def read_mail(tree: ParsedMail, limits: MailLimits, *, cut: bool = False) -> ReadMail:
+def read_mail(tree: ParsedMail, limits: MailLimits, *, cut: bool = False) -> MailContent:
     """What the mail says; raises InvalidInput when no text of it can be read.
 
     `cut` tells that only the beginning of the mail was fetched.
     """
     sender, text = _sender(tree), _text(tree, limits, cut=cut)
-    return ReadMail(
+    return MailContent(
         id=content_id("mail", _own_name(tree, limits), sender, text),
         sender=sender,
         subject=header(tree, "Subject", limits),

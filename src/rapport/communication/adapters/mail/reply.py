@@ -10,12 +10,12 @@ from urllib.parse import unquote
 
 import msgspec
 
-from rapport.communication.adapters.mail.bounce import Notice, read_bounce
+from rapport.communication.adapters.mail.bounce import BounceNotice, read_bounce
 from rapport.communication.adapters.mail.ids import SentMail, read_message_id
 from rapport.communication.adapters.mail.limits import MailLimits
-from rapport.communication.adapters.mail.parsing import ReadMail, parse_mail, read_mail
+from rapport.communication.adapters.mail.parsing import MailContent, parse_mail, read_mail
 from rapport.communication.adapters.mail.quoting import reply_of
-from rapport.communication.adapters.unusable import SHOWN_TEXT, Unusable
+from rapport.communication.adapters.unusable import SHOWN_TEXT, RejectedInput
 from rapport.communication.arriving.link_names import name_from_link
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.ids import content_id
@@ -38,7 +38,7 @@ class OpenQuestion(msgspec.Struct, frozen=True):
     conversation: str = ""
 
 
-class MailKnowledge(msgspec.Struct, frozen=True):
+class MailContext(msgspec.Struct, frozen=True):
     """What reading a mail needs to know of the node."""
 
     proves: Callable[[str, str, str], bool]
@@ -53,7 +53,7 @@ class MailKnowledge(msgspec.Struct, frozen=True):
     """Whether the mailbox vouches for senders: then an address alone proves a peer."""
 
 
-class Bounced(msgspec.Struct, frozen=True, kw_only=True):
+class Bounce(msgspec.Struct, frozen=True, kw_only=True):
     """A mail of ours that did not arrive; proven by the token in the id it names."""
 
     id: str
@@ -67,27 +67,27 @@ class Bounced(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Doubtful(msgspec.Struct, frozen=True):
+class AmbiguousAnswer(msgspec.Struct, frozen=True):
     """A mail that may be an answer, and why it does not count as one: it goes in as any mail, and
     is kept aside for who can ask.
     """
 
     message: Message
-    aside: Unusable
+    aside: RejectedInput
 
 
-class WithoutAttachments(msgspec.Struct, frozen=True):
+class MailWithAttachments(msgspec.Struct, frozen=True):
     """A message of a mail whose attached files are not kept; its sender hears of that."""
 
     message: Message
     attachments: tuple[str, ...]
 
 
-MailMeaning = Message | Bounced | Unusable | Doubtful | WithoutAttachments
+MailMeaning = Message | Bounce | RejectedInput | AmbiguousAnswer | MailWithAttachments
 
 
 def meaning_of(
-    raw: bytes, known: MailKnowledge, limits: MailLimits, *, cut: bool = False
+    raw: bytes, known: MailContext, limits: MailLimits, *, cut: bool = False
 ) -> MailMeaning:
     """What the mail means. Never raises for what a mail holds; raises Unavailable while `known`
     cannot say who has an address, or what they were asked: then it is read again later.
@@ -100,14 +100,16 @@ def meaning_of(
             return _bounce(notice, mail, known)
         found = _message(mail, known)
         if isinstance(found, Message) and mail.attachments:
-            return WithoutAttachments(_noted(found, mail.attachments), mail.attachments)
+            return MailWithAttachments(_noted(found, mail.attachments), mail.attachments)
         return found
     except InvalidInput as error:
-        return Unusable(id=content_id("mail", _as_text(raw)), code=error.code, reason=error.message)
+        return RejectedInput(
+            id=content_id("mail", _as_text(raw)), code=error.code, reason=error.message
+        )
     except Unavailable:
         raise
     except Exception as error:  # the library's parsers raise anything: it harms only this mail
-        return Unusable(
+        return RejectedInput(
             id=content_id("mail", _as_text(raw)),
             code="mail.unreadable",
             reason=f"the mail cannot be read ({type(error).__name__})",
@@ -121,13 +123,13 @@ def _noted(message: Message, attachments: Sequence[str]) -> Message:
     return msgspec.structs.replace(message, content=content)
 
 
-def _bounce(notice: Notice, mail: ReadMail, known: MailKnowledge) -> MailMeaning:
+def _bounce(notice: BounceNotice, mail: MailContent, known: MailContext) -> MailMeaning:
     sent = notice.mail
     if not known.proves(sent.message, sent.peer, sent.token):
         return _unusable(mail, "mail.bad_token", "a notice about a mail that was never sent")
     if notice.state != "failed":
         return _unusable(mail, "mail.notice", f"{notice.state}: {notice.reason}")
-    return Bounced(
+    return Bounce(
         id=mail.id,
         message=sent.message,
         peer=sent.peer,
@@ -137,7 +139,7 @@ def _bounce(notice: Notice, mail: ReadMail, known: MailKnowledge) -> MailMeaning
     )
 
 
-def _message(mail: ReadMail, known: MailKnowledge) -> MailMeaning:
+def _message(mail: MailContent, known: MailContext) -> MailMeaning:
     if mail.automatic:
         return _unusable(mail, "mail.automatic", f"no person wrote it: {mail.automatic}")
     named = [*_referred_to(mail), *_links_in(mail.text)]
@@ -152,7 +154,7 @@ def _message(mail: ReadMail, known: MailKnowledge) -> MailMeaning:
     return _unnamed(mail, peer, known)
 
 
-def _unnamed(mail: ReadMail, peer: str, known: MailKnowledge) -> Message | Doubtful:
+def _unnamed(mail: MailContent, peer: str, known: MailContext) -> Message | AmbiguousAnswer:
     """A peer's mail that names nothing of ours: the answer to the only open question there is, if
     the mailbox vouches for its sender. Of several none is guessed.
     """
@@ -169,15 +171,15 @@ def _unnamed(mail: ReadMail, peer: str, known: MailKnowledge) -> Message | Doubt
     else:
         code, why = "mail.ambiguous_answer", f"{len(waiting)} questions to {peer} are open"
     reason = f"the mail may answer {names}, but names none of our mails, and {why}"
-    return Doubtful(_mail(mail, peer), _unusable(mail, code, reason))
+    return AmbiguousAnswer(_mail(mail, peer), _unusable(mail, code, reason))
 
 
-def _may_answer(mail: ReadMail, question: OpenQuestion) -> bool:
+def _may_answer(mail: MailContent, question: OpenQuestion) -> bool:
     """Whether the mail was written after the question, as far as clocks agree."""
     return not mail.written_ms or mail.written_ms + _CLOCKS_DIFFER_MS >= question.sent_ms
 
 
-def _mail(mail: ReadMail, peer: str) -> Message:
+def _mail(mail: MailContent, peer: str) -> Message:
     content = f"{mail.subject}\n\n{reply_of(mail.text)}".strip("\n")
     return Message(
         type=MAIL,
@@ -190,7 +192,7 @@ def _mail(mail: ReadMail, peer: str) -> Message:
 
 
 def _answer(
-    mail: ReadMail, message: str, peer: str, known: MailKnowledge, token: str = ""
+    mail: MailContent, message: str, peer: str, known: MailContext, token: str = ""
 ) -> Message:
     """The token goes along where a session's would: whoever takes the message in checks it."""
     return Message(
@@ -206,7 +208,7 @@ def _answer(
     )
 
 
-def _referred_to(mail: ReadMail) -> Iterator[SentMail]:
+def _referred_to(mail: MailContent) -> Iterator[SentMail]:
     for reference in mail.references:
         if sent := read_message_id(reference):
             yield sent
@@ -221,8 +223,8 @@ def _links_in(text: str) -> Iterator[SentMail]:
         yield SentMail("", name_from_link(unquote(message)), name_from_link(unquote(peer)), token)
 
 
-def _unusable(mail: ReadMail, code: str, reason: str) -> Unusable:
-    return Unusable(
+def _unusable(mail: MailContent, code: str, reason: str) -> RejectedInput:
+    return RejectedInput(
         id=mail.id,
         code=code,
         reason=reason,

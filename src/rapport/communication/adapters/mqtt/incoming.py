@@ -18,14 +18,14 @@ from rapport.channel.mqtt.client import Arrived, BrokerClient
 from rapport.channel.mqtt.mapping import Packet
 from rapport.communication.adapters.incoming.input_base import AdapterState, Intake
 from rapport.communication.adapters.mqtt.messages import read_packet, unusable_packet
-from rapport.communication.adapters.mqtt.remembered import Remembered
+from rapport.communication.adapters.mqtt.remembered import PacketIds
 from rapport.communication.adapters.mqtt.settings import MqttInputSettings
 from rapport.communication.adapters.unusable import (
     TOO_FAST,
-    SetAside,
-    Unusable,
-    not_accepted,
-    only_counted,
+    DeadLetterInput,
+    RejectedInput,
+    drop_input,
+    refused_input,
 )
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.message import Message
@@ -54,7 +54,7 @@ class MqttInput:
         self,
         settings: MqttInputSettings,
         clock: Clock | None = None,
-        set_aside: SetAside = only_counted,
+        set_aside: DeadLetterInput = drop_input,
     ) -> None:
         """`set_aside` keeps what is no message, and why."""
         self._settings, self._clock = settings, clock or SystemClock()
@@ -62,7 +62,7 @@ class MqttInput:
         self._aside = full_bucket(MOST_ASIDE, self._clock.now_ms())
         self._ids = Ids(self._clock, Chance.from_machine())
         self._client: BrokerClient | None = None
-        self._remembered = Remembered()
+        self._remembered = PacketIds()
         self.taken = self.refused = 0
 
     @property
@@ -87,7 +87,7 @@ class MqttInput:
         if client is not None:
             await client.stop()
 
-    async def read_again(self, found: Unusable) -> Message:
+    async def read_again(self, found: RejectedInput) -> Message:
         """See ReadsAgain: by the topics that are declared now."""
         packet = Packet(topic=found.subject, payload=found.raw, number=0)
         message = read_packet(packet, self._settings.topics)
@@ -114,7 +114,7 @@ class MqttInput:
         await self._surely(partial(self._intake.state.put_many, values, forget=gone))
         self._remembered.kept()
         for unusable in found:
-            if isinstance(unusable, Unusable):
+            if isinstance(unusable, RejectedInput):
                 await self._refuse(unusable)
         messages = [one for one in found if isinstance(one, Message)]
         if messages:
@@ -127,7 +127,7 @@ class MqttInput:
                 return
             await self._clock.sleep(_PAUSE_MS)
         for message in messages:
-            await self._refuse(not_accepted(message, TOO_FAST))
+            await self._refuse(refused_input(message, TOO_FAST))
 
     async def _publish(self, messages: list[Message]) -> list[Message]:
         """Those that have to be tried again, as their sender is too fast."""
@@ -139,10 +139,10 @@ class MqttInput:
                 continue
             self.taken += arrival.accepted
             if not arrival.accepted:
-                await self._refuse(not_accepted(message, arrival.why))
+                await self._refuse(refused_input(message, arrival.why))
         return again
 
-    async def _refuse(self, unusable: Unusable) -> None:
+    async def _refuse(self, unusable: RejectedInput) -> None:
         """Counts it and keeps it aside, durably; of very many only some."""
         self.refused += 1
         now_ms = self._clock.now_ms()
@@ -166,7 +166,7 @@ class MqttInput:
                 _log.warning("messages wait", input=self._intake.name, why=error.message)
                 await self._clock.sleep(_PAUSE_MS)
 
-    def _read(self, arrived: Arrived) -> Message | Unusable:
+    def _read(self, arrived: Arrived) -> Message | RejectedInput:
         """The message, or why there is none: kept by the broker it would block all behind it."""
         packet = arrived.packet
         id = self._remembered.id_for(packet, self._ids.new())
@@ -177,9 +177,9 @@ class MqttInput:
         return message if message.id else msgspec.structs.replace(message, id=id)
 
 
-async def _remembered_in(state: AdapterState) -> Remembered:
+async def _remembered_in(state: AdapterState) -> PacketIds:
     """What was kept before, read a page at a time."""
-    found, after = Remembered(), ""
+    found, after = PacketIds(), ""
     while page := await state.keys(after=after, limit=_PAGE):
         found.take_back(page)
         after = page[-1][0]

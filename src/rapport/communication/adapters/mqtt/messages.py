@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rapport.channel.mqtt.mapping import Packet
 from rapport.channel.mqtt.topics import matches
 from rapport.communication.adapters.mqtt.settings import TopicPattern
-from rapport.communication.adapters.unusable import SHOWN_TEXT, Unusable, kept_raw
+from rapport.communication.adapters.unusable import SHOWN_TEXT, RejectedInput, kept_raw
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier, Message
 
@@ -25,9 +25,9 @@ def read_packet(packet: Packet, topics: Sequence[TopicPattern]) -> Message:
     return _as_text(packet, pattern, told) if pattern.is_text else _as_json(packet, told)
 
 
-def unusable_packet(packet: Packet, id: str, error: InvalidInput) -> Unusable:
+def unusable_packet(packet: Packet, id: str, error: InvalidInput) -> RejectedInput:
     """What is kept of a packet that is no message, under the id that its message would have."""
-    return Unusable(
+    return RejectedInput(
         id=id,
         code=error.code,
         reason=f"{error.message} ({error.hint})" if error.hint else error.message,

@@ -24,21 +24,21 @@ TOPIC = "topic/"
 PACKETS = "packets"
 
 
-class LastSeen(msgspec.Struct, frozen=True, array_like=True):
+class LastPacket(msgspec.Struct, frozen=True, array_like=True):
     """The last packet of a topic: a digest of its bytes, and the id of its message."""
 
     digest: str
     id: str
 
 
-class Remembered:
+class PacketIds:
     """The ids given to packets, so that one that comes again gets the same: the channel drops it
     then. Kept durably before the packet is published and acknowledged.
     """
 
     def __init__(self) -> None:
         self.ids: dict[str, str] = {}
-        self.topics: dict[str, LastSeen] = {}
+        self.topics: dict[str, LastPacket] = {}
         self._unkept: dict[str, None] = {}
         self._gone: dict[str, None] = {}
 
@@ -62,7 +62,7 @@ class Remembered:
         self.ids[mark] = fresh
         while len(self.ids) > REMEMBERED:
             del self.ids[next(iter(self.ids))]
-        self._saw(key, LastSeen(digest, fresh))
+        self._saw(key, LastPacket(digest, fresh))
         return fresh
 
     def unkept(self) -> tuple[dict[str, bytes], list[str]]:
@@ -83,11 +83,11 @@ class Remembered:
                 if key == PACKETS:
                     self.ids = msgspec.msgpack.decode(raw, type=_Packets).ids
                 elif key.startswith(TOPIC):
-                    self.topics[key] = msgspec.msgpack.decode(raw, type=LastSeen)
+                    self.topics[key] = msgspec.msgpack.decode(raw, type=LastPacket)
             except msgspec.DecodeError:
                 continue
 
-    def _saw(self, key: str, last: LastSeen) -> None:
+    def _saw(self, key: str, last: LastPacket) -> None:
         if self.topics.pop(key, None) != last:
             self._unkept[key] = None
             self._gone.pop(key, None)

@@ -14,9 +14,14 @@ from functools import partial
 import msgspec
 
 from rapport.channel.channel import Subscription
-from rapport.communication.adapters.outgoing.gathering import Gathering
-from rapport.communication.adapters.outgoing.marks import Ended, Mark, Marks, Noted
-from rapport.communication.adapters.outgoing.outcomes import HandedOutcomes, OutcomeData, Report
+from rapport.communication.adapters.outgoing.gathering import GroupCommit
+from rapport.communication.adapters.outgoing.marks import (
+    DeliveryMark,
+    EndMark,
+    MarkBatch,
+    MarkRecords,
+)
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData, Report, SentOutcomes
 from rapport.communication.aside import run_aside
 
 _COMMIT_EVERY = 1_000
@@ -27,24 +32,26 @@ that does no harm.
 """
 
 
-class Told(msgspec.Struct, frozen=True):
+class OutcomeReport(msgspec.Struct, frozen=True):
     """Outcomes and the positions they end; none for outcomes that end nothing."""
 
     outcomes: Sequence[OutcomeData]
     positions: Sequence[int]
 
 
-class _Note(msgspec.Struct, frozen=True):
+class _MarkRequest(msgspec.Struct, frozen=True):
     """What is to be marked: deliveries that begin, or that ended and are to be told."""
 
-    noted: Noted
-    told: Told | None = None
+    noted: MarkBatch
+    told: OutcomeReport | None = None
 
 
-class Bookkeeping:
+class DispatchProgress:
     """Holds which positions are open. Made anew each time a dispatch starts."""
 
-    def __init__(self, subscription: Subscription, report: Report, marks: Marks | None) -> None:
+    def __init__(
+        self, subscription: Subscription, report: Report, marks: MarkRecords | None
+    ) -> None:
         """`marks`: None for an adapter that may send twice."""
         self._subscription, self._report, self._marks = subscription, report, marks
         self._committed = self._opened_until = subscription.position
@@ -53,10 +60,10 @@ class Bookkeeping:
         self._ended = 0
         """How many of these have."""
         self._freed = asyncio.Event()
-        self._noting = Gathering(self._note)
-        self._telling = Gathering(self._tell)
+        self._noting = GroupCommit(self._note)
+        self._telling = GroupCommit(self._tell)
 
-    async def load(self) -> dict[int, Mark]:
+    async def load(self) -> dict[int, DeliveryMark]:
         """What the last process left: marks of deliveries that the committed place has not passed,
         all of them begun, some ended.
         """
@@ -77,31 +84,31 @@ class Bookkeeping:
         self._open.update(dict.fromkeys(positions, False))
         self._opened_until = positions[-1]
 
-    async def begin(self, begun: Noted) -> None:
+    async def begin(self, begun: MarkBatch) -> None:
         """Returns when it is durable that these are about to be sent."""
         if self._marks is not None and begun:
-            await self._noting.put(_Note(begun))
+            await self._noting.put(_MarkRequest(begun))
 
     def end(self, outcomes: Sequence[OutcomeData], positions: Sequence[int]) -> None:
         """These have ended; the outcome is marked, told and the place moved on, soon."""
-        told = Told(outcomes, positions)
+        told = OutcomeReport(outcomes, positions)
         if self._marks is None:
             self._telling.put(told)
             return
-        if isinstance(outcomes, HandedOutcomes):
-            noted = Noted(handed=positions)
+        if isinstance(outcomes, SentOutcomes):
+            noted = MarkBatch(handed=positions)
         else:
-            noted = Noted(
+            noted = MarkBatch(
                 ended=[
-                    Ended(position, data.state, data.reason, data.retry, data.unavailable)
+                    EndMark(position, data.state, data.reason, data.retry, data.unavailable)
                     for position, data in zip(positions, outcomes, strict=True)
                 ]
             )
-        self._noting.put(_Note(noted, told))
+        self._noting.put(_MarkRequest(noted, told))
 
     async def tell(self, outcomes: Sequence[OutcomeData], ending: Sequence[int] = ()) -> None:
         """Returns when the outcomes are told; they are not marked."""
-        await self._telling.put(Told(outcomes, ending))
+        await self._telling.put(OutcomeReport(outcomes, ending))
 
     @property
     def committed(self) -> int:
@@ -138,16 +145,16 @@ class Bookkeeping:
 
     # --- groups ---
 
-    async def _note(self, notes: list[_Note]) -> None:
+    async def _note(self, notes: list[_MarkRequest]) -> None:
         assert self._marks is not None, "without marks nothing is noted"
-        noted = Noted.joined([note.noted for note in notes])
+        noted = MarkBatch.joined([note.noted for note in notes])
         await run_aside(partial(self._marks.note, noted, self._committed))
         for note in notes:
             if note.told is not None:
                 self._telling.put(note.told)
 
-    async def _tell(self, told: list[Told]) -> None:
-        outcomes = HandedOutcomes.joined([entry.outcomes for entry in told if entry.outcomes])
+    async def _tell(self, told: list[OutcomeReport]) -> None:
+        outcomes = SentOutcomes.joined([entry.outcomes for entry in told if entry.outcomes])
         if outcomes:
             await self._report(outcomes)
         for entry in told:

@@ -26,27 +26,32 @@ from rapport.communication.adapters.base import (
     OutputAdapter,
     is_repeatable,
 )
-from rapport.communication.adapters.outgoing.bookkeeping import Bookkeeping
+from rapport.communication.adapters.outgoing.bookkeeping import DispatchProgress
 from rapport.communication.adapters.outgoing.breakers import Breakers
 from rapport.communication.adapters.outgoing.dispatch_settings import (
     DEFAULT_SETTINGS,
     DispatchSettings,
 )
-from rapport.communication.adapters.outgoing.lanes import Lanes, Waiting
-from rapport.communication.adapters.outgoing.marks import Begun, Mark, Marks, Noted
+from rapport.communication.adapters.outgoing.lanes import PeerQueues, PendingDelivery
+from rapport.communication.adapters.outgoing.marks import (
+    DeliveryMark,
+    MarkBatch,
+    MarkRecords,
+    StartMark,
+)
 from rapport.communication.adapters.outgoing.outcomes import (
     OutcomeData,
     Report,
+    deferred_data,
     dropped_data,
-    kept_data,
     outcome_data,
     outcomes_data,
-    put_off_data,
+    recorded_data,
     report_to_control,
     unknown_data,
 )
-from rapport.communication.adapters.outgoing.sending import Sending, TimedOut, ignore_slow
-from rapport.communication.adapters.steps_watched import StepsWatched
+from rapport.communication.adapters.outgoing.sending import AdapterCaller, SendTimeout, ignore_slow
+from rapport.communication.adapters.steps_watched import StepMonitor
 from rapport.communication.aside import run_aside
 from rapport.communication.carried import let_go, packed_after, queued_in, unpacked_after
 from rapport.communication.delivering.returned import Returned, told
@@ -71,7 +76,7 @@ _ASKED_AGAIN_MS = 10_000
 """What was queued longer ago is not sent before its receiver's wishes are looked at again."""
 Gate = Callable[[], Awaitable[None]]
 """Returns when a call may begin."""
-MayGo = Callable[[Delivery, int], bool]
+MaySend = Callable[[Delivery, int], bool]
 """Whether a delivery may be sent at this time, by the receiver's privacy policies of now; may
 block.
 """
@@ -87,12 +92,12 @@ def cannot_recall(_message: str, _peer: str) -> bool | None:
     return None
 
 
-def always(_delivery: Delivery, _now_ms: int) -> bool:
+def may_always_send(_delivery: Delivery, _now_ms: int) -> bool:
     """Everything may be sent at any time."""
     return True
 
 
-async def at_once() -> None:
+async def no_gate() -> None:
     """Calls may begin at any time."""
 
 
@@ -120,8 +125,8 @@ class Dispatch:
         report: Report | None = None,
         is_decided: Callable[[str, str], bool] = never_decided,
         recall: Callable[[str, str], bool | None] = cannot_recall,
-        may_go: MayGo = always,
-        gate: Gate = at_once,
+        may_go: MaySend = may_always_send,
+        gate: Gate = no_gate,
     ) -> None:
         """`report` takes outcomes; None = append them to `control`. `is_decided(message, peer)`
         says that nothing more is to be sent of it to the peer; asked right before sending, in a
@@ -137,7 +142,7 @@ class Dispatch:
         self._recall = never_decided if is_decided is never_decided else recall
         self._gate = gate
         self._report = report or report_to_control(channels, clock)
-        self._sending = Sending(adapter, clock, deadline_ms=settings.deadline_ms)
+        self._sending = AdapterCaller(adapter, clock, deadline_ms=settings.deadline_ms)
         self._returned = Returned(channels, records, self.reader, (self.channel,))
         self._turn = asyncio.Lock()
         self._leaving = asyncio.Event()
@@ -156,7 +161,7 @@ class Dispatch:
         return self._sending.trouble
 
     @property
-    def steps(self) -> StepsWatched:
+    def steps(self) -> StepMonitor:
         """How often the adapter kept the event loop from turning."""
         return self._sending.steps
 
@@ -182,11 +187,13 @@ class Dispatch:
     async def open(self) -> None:
         """Takes up the durable place; deliveries after it are looked at again."""
         subscription = await self._channels.subscribe(self.channel, self.reader)
-        marks = None if is_repeatable(self.adapter) else Marks(self.adapter.name, self._records)
-        self._book = Bookkeeping(subscription, self._report, marks)
-        self._left: dict[int, Mark] = await self._book.load()
+        marks = (
+            None if is_repeatable(self.adapter) else MarkRecords(self.adapter.name, self._records)
+        )
+        self._book = DispatchProgress(subscription, self._report, marks)
+        self._left: dict[int, DeliveryMark] = await self._book.load()
         self._read_until = subscription.position
-        self._lanes = Lanes(self.breakers.suspects)
+        self._lanes = PeerQueues(self.breakers.suspects)
         self._largest = _READ_AT_ONCE_BYTES // _FIRST_READ
         self.workers = self._suspect_calls = 0
         self._slow_peers.clear()
@@ -248,7 +255,7 @@ class Dispatch:
         deliveries = [one for piece in carried for one in queued_in(piece)]
         self._read_until, self._largest = last, max([each.largest for each in stretches])
         self._book.open(range(first, last + 1))
-        fresh = list(map(Waiting, range(first, last + 1), deliveries))
+        fresh = list(map(PendingDelivery, range(first, last + 1), deliveries))
         self._lanes.put(self._unmarked(fresh) if self._left else fresh)
         self._staff(group)
         return len(fresh)
@@ -266,10 +273,10 @@ class Dispatch:
         self._read_until = batch[-1].position
         self._largest = max([len(stored.event.data) for stored in batch]) or 1
         self._book.open([stored.position for stored in batch])
-        fresh: list[Waiting] = []
+        fresh: list[PendingDelivery] = []
         for stored in batch:
             try:
-                fresh.append(Waiting(stored.position, Delivery.from_event(stored.event)))
+                fresh.append(PendingDelivery(stored.position, Delivery.from_event(stored.event)))
             except InvalidInput as error:
                 # Only the engine writes here; what is not a delivery has no sender to tell.
                 await bury(self._channels, self.channel, self.reader, stored, error, attempts=1)
@@ -277,17 +284,17 @@ class Dispatch:
         self._lanes.put(self._unmarked(fresh) if self._left else fresh)
         self._staff(group)
 
-    def _unmarked(self, fresh: Sequence[Waiting]) -> list[Waiting]:
+    def _unmarked(self, fresh: Sequence[PendingDelivery]) -> list[PendingDelivery]:
         """Those that are to be sent, each with what the last process left; outcomes that it noted
         are told, perhaps again.
         """
         found = []
         for entry in fresh:
-            mark = self._left.pop(entry.position, Mark(0))
+            mark = self._left.pop(entry.position, DeliveryMark(0))
             if mark.outcome is None:
-                found.append(Waiting(entry.position, entry.delivery, mark.starts))
+                found.append(PendingDelivery(entry.position, entry.delivery, mark.starts))
                 continue
-            data = kept_data(entry.delivery, mark.outcome)
+            data = recorded_data(entry.delivery, mark.outcome)
             self._book.end([data], [entry.position])
         return found
 
@@ -350,7 +357,7 @@ class Dispatch:
         self._suspect_calls -= call.is_suspect
         self._staff(group)
 
-    async def _carry(self, taken: Sequence[Waiting], on_slow: Callable[[], None]) -> None:
+    async def _carry(self, taken: Sequence[PendingDelivery], on_slow: Callable[[], None]) -> None:
         """Sends what is still wanted and passes on what became of it; the outcomes are marked and
         told while the next ones are sent.
         """
@@ -362,7 +369,7 @@ class Dispatch:
             self._book.end(list(unwanted.values()), list(unwanted))
         if not wanted:
             return
-        await self._book.begin(_begun(wanted))
+        await self._book.begin(_start_marks(wanted))
         deliveries, positions = [e.delivery for e in wanted], [e.position for e in wanted]
         outcomes = await self._send(deliveries, on_slow)
         self._book.end(outcomes_data(deliveries, outcomes, positions), positions)
@@ -375,11 +382,11 @@ class Dispatch:
         if not self._sending.takes_many:
             now_ms = self._clock.now_ms()
             for delivery, outcome in zip(deliveries, outcomes, strict=True):
-                timed_out = isinstance(outcome, TimedOut)
+                timed_out = isinstance(outcome, SendTimeout)
                 self.breakers.note(delivery, outcome, now_ms, timed_out=timed_out)
         return outcomes
 
-    async def _put_off(self, taken: Sequence[Waiting]) -> Collection[int]:
+    async def _put_off(self, taken: Sequence[PendingDelivery]) -> Collection[int]:
         """The positions of what has waited so long that quiet hours began meanwhile. A plain one is
         of somebody without any, and an action is done at any hour.
         """
@@ -391,7 +398,7 @@ class Dispatch:
             and not entry.delivery.plain
             and entry.delivery.effect is None
         ]
-        if not waited or self._may_go is always:
+        if not waited or self._may_go is may_always_send:
             return ()
 
         def ask() -> set[int]:
@@ -399,7 +406,7 @@ class Dispatch:
 
         return await run_aside(ask)
 
-    async def _decided(self, taken: Sequence[Waiting]) -> Collection[int]:
+    async def _decided(self, taken: Sequence[PendingDelivery]) -> Collection[int]:
         """The positions of what needs no sending any more. Answered from memory where that knows
         it; records are read in a thread.
         """
@@ -425,28 +432,28 @@ class Dispatch:
         return found
 
     def _sort_out(
-        self, taken: Sequence[Waiting], put_off: Collection[int], decided: Collection[int]
-    ) -> tuple[list[Waiting], dict[int, OutcomeData]]:
+        self, taken: Sequence[PendingDelivery], put_off: Collection[int], decided: Collection[int]
+    ) -> tuple[list[PendingDelivery], dict[int, OutcomeData]]:
         """What is to be sent, and by position what became of that which is not."""
         now_ms = self._clock.now_ms()
         suspects = self.breakers.suspects
-        wanted: list[Waiting] = []
+        wanted: list[PendingDelivery] = []
         unwanted: dict[int, OutcomeData] = {}
         for entry in taken:
             delivery = entry.delivery
             if entry.position in decided:
                 unwanted[entry.position] = dropped_data(delivery, entry.position)
-            elif fault := _fault(entry, now_ms):
+            elif fault := _refusal(entry, now_ms):
                 unwanted[entry.position] = outcome_data(delivery, fault, entry.position)
             elif entry.position in put_off:
-                unwanted[entry.position] = put_off_data(delivery, entry.position)
+                unwanted[entry.position] = deferred_data(delivery, entry.position)
             elif suspects and (refusal := self.breakers.refusal(delivery, now_ms)):
                 unwanted[entry.position] = outcome_data(delivery, refusal, entry.position)
             else:
                 wanted.append(entry)
         return wanted, unwanted
 
-    async def _say_unknown(self, taken: Sequence[Waiting]) -> None:
+    async def _say_unknown(self, taken: Sequence[PendingDelivery]) -> None:
         """Tells of those that a process before was sending when it died: first of all, since they
         may have gone, whatever becomes of them now.
         """
@@ -480,7 +487,7 @@ class Dispatch:
         if stored is None:
             return "the event is in no log any more"
         try:
-            entry = Waiting(stored.position, Delivery.from_event(stored.event))
+            entry = PendingDelivery(stored.position, Delivery.from_event(stored.event))
         except InvalidInput as error:
             return error.message
         await self._gate()
@@ -494,13 +501,13 @@ class Dispatch:
         return ""
 
 
-def _begun(wanted: Sequence[Waiting]) -> Noted:
+def _start_marks(wanted: Sequence[PendingDelivery]) -> MarkBatch:
     """What is written down before these are sent."""
-    again = [Begun(entry.position, entry.starts + 1) for entry in wanted if entry.starts]
-    return Noted(again, first=[entry.position for entry in wanted if not entry.starts])
+    again = [StartMark(entry.position, entry.starts + 1) for entry in wanted if entry.starts]
+    return MarkBatch(again, first=[entry.position for entry in wanted if not entry.starts])
 
 
-def _fault(entry: Waiting, now_ms: int) -> Failed | None:
+def _refusal(entry: PendingDelivery, now_ms: int) -> Failed | None:
     """Why a delivery is not to be sent, or None."""
     if entry.delivery.expires and entry.delivery.expires <= now_ms:
         return Failed("too late: its time to live is over", retry=False)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Gathering(Generic[T]):
+class GroupCommit(Generic[T]):
     """Holds what came in since the last group began. A group costs one call of `work`, however many
     brought something; who waits for it wakes once.
     """

@@ -13,8 +13,14 @@ from typing import Any
 
 import msgspec
 
-from rapport.communication.adapters.base import Delivery, Failed, Outcome, OutputAdapter, declared
-from rapport.communication.adapters.contained import Contained, end_contained
+from rapport.communication.adapters.base import (
+    Delivery,
+    Failed,
+    Outcome,
+    OutputAdapter,
+    declaration_of,
+)
+from rapport.communication.adapters.contained import IsolatedCall, end_isolated
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import end_firmly, first_of
@@ -24,7 +30,7 @@ IDLE_MS = 10 * 60_000
 _CLOSE_WITHIN_MS = 5_000
 _log = get_logger(__name__)
 
-Make = Callable[[str], OutputAdapter]
+MakeInstance = Callable[[str], OutputAdapter]
 """An address to a new instance for it; may raise anything."""
 
 
@@ -37,12 +43,14 @@ class _Instance(msgspec.Struct):
     outdated: bool = False
 
 
-class Instances:
+class PeerInstances:
     """An output adapter that hands each delivery to its peer's own instance. Never two instances
     for one peer and address at a time.
     """
 
-    def __init__(self, name: str, make: Make, clock: Clock, *, idle_ms: int = IDLE_MS) -> None:
+    def __init__(
+        self, name: str, make: MakeInstance, clock: Clock, *, idle_ms: int = IDLE_MS
+    ) -> None:
         self.name, self._make, self._clock, self._idle_ms = name, make, clock, idle_ms
         self._instances: dict[tuple[str, str], _Instance] = {}
         self._outdated: list[_Instance] = []
@@ -129,7 +137,7 @@ class Instances:
 
     async def _close(self, instance: _Instance) -> None:
         """One that fails or hangs keeps no others open."""
-        held = Contained(instance.adapter.close)
+        held = IsolatedCall(instance.adapter.close)
         closing: asyncio.Future[None] = asyncio.ensure_future(held)
         deadline = asyncio.ensure_future(self._clock.sleep(_CLOSE_WITHIN_MS))
         try:
@@ -137,17 +145,17 @@ class Instances:
             in_time = closing.done()
         finally:
             await end_firmly(deadline)
-            await end_contained(closing, held)
+            await end_isolated(closing, held)
         why = closing.exception() if in_time and not closing.cancelled() else "it takes too long"
         if why is not None:
             _log.error("adapter not closed", adapter=self.name, error=str(why)[:200])
 
 
-def maker_of(kind: type[Any]) -> Make:
+def instance_factory(kind: type[Any]) -> MakeInstance:
     """How instances of a class are made: with the peer's address, or with nothing if that is what
     it takes. Raises InvalidInput when the class wants more.
     """
-    name = declared(kind).name
+    name = declaration_of(kind).name
     parameters = inspect.signature(kind).parameters.values()
     needed = [entry for entry in parameters if _is_needed(entry)]
     if len(needed) > 1 or any(entry.kind is entry.KEYWORD_ONLY for entry in needed):

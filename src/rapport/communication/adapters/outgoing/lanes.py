@@ -15,7 +15,7 @@ from rapport.communication.adapters.base import Delivery
 _MOST_SPARE = 1_000
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class PendingDelivery(msgspec.Struct, frozen=True, gc=False):
     """A delivery with its place in the adapter's channel."""
 
     position: int
@@ -24,7 +24,7 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
     """How often processes before this one began it, and died."""
 
 
-class Lanes:
+class PeerQueues:
     """Holds what waits. A peer is busy while something of theirs is taken; then nothing more of it
     is given out, so one peer's deliveries stay in order. Peers are served in turn, suspects after
     the others.
@@ -33,14 +33,14 @@ class Lanes:
     def __init__(self, suspects: Collection[str] = ()) -> None:
         """`suspects`: a view of the peers whose last call failed."""
         self._suspects = suspects
-        self._lanes: dict[str, deque[Waiting]] = {}
+        self._lanes: dict[str, deque[PendingDelivery]] = {}
         """The peers with something waiting or under way."""
         self._ready: deque[str] = deque()
         self._ready_suspects: deque[str] = deque()
-        self._spare: list[deque[Waiting]] = []
+        self._spare: list[deque[PendingDelivery]] = []
         """Empty ones: peers come and go with every batch, and a deque costs more than an entry."""
 
-    def put(self, entries: Iterable[Waiting]) -> None:
+    def put(self, entries: Iterable[PendingDelivery]) -> None:
         """Queues behind what waits for the same peer."""
         lanes, ready, spare = self._lanes, self._ready, self._spare
         suspects = self._suspects
@@ -54,11 +54,11 @@ class Lanes:
 
     def take(
         self, most: int, *, one_each: bool = True, with_suspects: bool = True
-    ) -> list[Waiting]:
+    ) -> list[PendingDelivery]:
         """Up to `most` of what may be sent now; of each peer one, or as many as wait in a row. With
         a suspect nothing else is taken.
         """
-        taken: list[Waiting] = []
+        taken: list[PendingDelivery] = []
         if not self._ready and with_suspects and self._ready_suspects:
             return [self._lanes[self._ready_suspects.popleft()].popleft()]
         while self._ready and len(taken) < most:
@@ -71,7 +71,7 @@ class Lanes:
                 taken.extend(lane.popleft() for _ in range(count))
         return taken
 
-    def done(self, entries: Sequence[Waiting]) -> None:
+    def done(self, entries: Sequence[PendingDelivery]) -> None:
         """What was taken has ended: the next of each of its peers may go."""
         lanes, ready, spare = self._lanes, self._ready, self._spare
         suspects = self._suspects

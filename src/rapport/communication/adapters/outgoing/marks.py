@@ -21,14 +21,14 @@ _TABLE = "communication.sending"
 _PAGE = 100
 
 
-class Begun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class StartMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A delivery that is about to be handed over, for the `starts`-th time."""
 
     position: int
     starts: int
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class EndMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A delivery that came to an end."""
 
     position: int
@@ -38,29 +38,29 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, gc=False):
     unavailable: bool = False
 
 
-class Mark(msgspec.Struct, frozen=True):
+class DeliveryMark(msgspec.Struct, frozen=True):
     """How often a delivery was begun, and how it ended if it did."""
 
     starts: int
-    outcome: Ended | None = None
+    outcome: EndMark | None = None
 
 
-class Noted(msgspec.Struct, frozen=True, array_like=True):
+class MarkBatch(msgspec.Struct, frozen=True, array_like=True):
     """One record: what began and what ended at the same moment. Most begin for the first time and
     are simply handed over; of these the position says all.
     """
 
-    begun: Sequence[Begun] = ()
-    ended: Sequence[Ended] = ()
+    begun: Sequence[StartMark] = ()
+    ended: Sequence[EndMark] = ()
     first: Sequence[int] = ()
     """Positions of those that begin for the first time."""
     handed: Sequence[int] = ()
     """Positions of those that the medium took without a word."""
 
     @staticmethod
-    def joined(notes: Sequence[Noted]) -> Noted:
+    def joined(notes: Sequence[MarkBatch]) -> MarkBatch:
         """All of them as one."""
-        return Noted(
+        return MarkBatch(
             [entry for note in notes for entry in note.begun],
             [entry for note in notes for entry in note.ended],
             [position for note in notes for position in note.first],
@@ -77,7 +77,7 @@ class Noted(msgspec.Struct, frozen=True, array_like=True):
         return max(max(part) for part in (begun, ended, self.first, self.handed) if part)
 
 
-class Marks:
+class MarkRecords:
     """The marks of one adapter, by position in its channel. Blocking: used from a thread, by one at
     a time.
     """
@@ -88,19 +88,19 @@ class Marks:
         """Highest position and key of each record, as a heap."""
         self._next = 0
 
-    def load(self, committed: int) -> dict[int, Mark]:
+    def load(self, committed: int) -> dict[int, DeliveryMark]:
         """The marks after the committed position; those before are forgotten. Raises Corrupt."""
         self._groups, self._next = [], 0
-        marks: dict[int, Mark] = {}
+        marks: dict[int, DeliveryMark] = {}
         after = ""
         while page := self._records.find(_TABLE, prefix=self._prefix, after=after, limit=_PAGE):
             for key, value in page:
                 self._take(key, _decode(key, value), marks)
             after = page[-1][0]
-        self.note(Noted(), committed)
+        self.note(MarkBatch(), committed)
         return {position: mark for position, mark in marks.items() if position > committed}
 
-    def note(self, noted: Noted, committed: int) -> None:
+    def note(self, noted: MarkBatch, committed: int) -> None:
         """Writes what begins and what ended, and lets go of what the committed position has passed:
         all or nothing, one write, durable when it returns.
         """
@@ -115,21 +115,21 @@ class Marks:
         if changes:
             self._records.apply(changes)
 
-    def _take(self, key: str, group: Noted, marks: dict[int, Mark]) -> None:
+    def _take(self, key: str, group: MarkBatch, marks: dict[int, DeliveryMark]) -> None:
         heapq.heappush(self._groups, (group.highest(), key))
         self._next = int(key.removeprefix(self._prefix)) + 1
         for begun in group.begun:
-            marks[begun.position] = Mark(begun.starts)
-        marks.update(dict.fromkeys(group.first, Mark(1)))
+            marks[begun.position] = DeliveryMark(begun.starts)
+        marks.update(dict.fromkeys(group.first, DeliveryMark(1)))
         for ended in group.ended:
-            marks[ended.position] = Mark(1, ended)
+            marks[ended.position] = DeliveryMark(1, ended)
         for position in group.handed:
-            marks[position] = Mark(1, Ended(position, "handed", "", False))
+            marks[position] = DeliveryMark(1, EndMark(position, "handed", "", False))
 
 
-def _decode(key: str, value: bytes) -> Noted:
+def _decode(key: str, value: bytes) -> MarkBatch:
     try:
-        return msgspec.msgpack.decode(value, type=Noted)
+        return msgspec.msgpack.decode(value, type=MarkBatch)
     except msgspec.DecodeError as error:
         raise Corrupt(
             f"the mark {key!r} of deliveries under way cannot be read: {error}",

@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
-from rapport.communication.adapters.outgoing.marks import Ended
+from rapport.communication.adapters.outgoing.marks import EndMark
 from rapport.communication.delivering.steps import OutcomeState
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.core.event import CAUSE, Event, cause_text, check_envelope
@@ -61,7 +61,7 @@ def outcome_data(
     return _data(delivery, state, outcome.reference, False, position, starts)
 
 
-class HandedOutcomes(Sequence[OutcomeData]):
+class SentOutcomes(Sequence[OutcomeData]):
     """The outcomes of plain deliveries that the medium just took, of which there are most by far:
     made when somebody looks at one. Who wants the deliveries themselves takes these.
     """
@@ -77,21 +77,21 @@ class HandedOutcomes(Sequence[OutcomeData]):
     @overload
     def __getitem__(self, place: int) -> OutcomeData: ...
     @overload
-    def __getitem__(self, place: slice) -> HandedOutcomes: ...
-    def __getitem__(self, place: int | slice) -> OutcomeData | HandedOutcomes:
+    def __getitem__(self, place: slice) -> SentOutcomes: ...
+    def __getitem__(self, place: int | slice) -> OutcomeData | SentOutcomes:
         if isinstance(place, slice):
-            return HandedOutcomes(self.deliveries[place], self.positions[place])
+            return SentOutcomes(self.deliveries[place], self.positions[place])
         return _data(self.deliveries[place], "handed", "", False, self.positions[place], 0)
 
     @staticmethod
     def joined(parts: Sequence[Sequence[OutcomeData]]) -> Sequence[OutcomeData]:
         """The outcomes of all parts, in order."""
-        handed = [part for part in parts if isinstance(part, HandedOutcomes)]
+        handed = [part for part in parts if isinstance(part, SentOutcomes)]
         if len(handed) < len(parts):
             return [data for part in parts for data in part]
         if len(handed) == 1:
             return handed[0]
-        return HandedOutcomes(
+        return SentOutcomes(
             [delivery for part in handed for delivery in part.deliveries],
             [position for part in handed for position in part.positions],
         )
@@ -104,7 +104,7 @@ def outcomes_data(
     if all([type(outcome) is Sent and not outcome.reference for outcome in outcomes]) and all(
         [delivery.plain and not delivery.case for delivery in deliveries]
     ):
-        return HandedOutcomes(deliveries, positions)
+        return SentOutcomes(deliveries, positions)
     return [
         outcome_data(delivery, outcome, position)
         for delivery, outcome, position in zip(deliveries, outcomes, positions, strict=True)
@@ -121,12 +121,12 @@ def dropped_data(delivery: Delivery, position: int = 0) -> OutcomeData:
     return _data(delivery, "dropped", DECIDED, False, position, 0)
 
 
-def put_off_data(delivery: Delivery, position: int = 0) -> OutcomeData:
+def deferred_data(delivery: Delivery, position: int = 0) -> OutcomeData:
     """An attempt that was not made, since its receiver may not want it at this hour."""
     return _data(delivery, "put_off", "", False, position, 0)
 
 
-def kept_data(delivery: Delivery, kept: Ended) -> OutcomeData:
+def recorded_data(delivery: Delivery, kept: EndMark) -> OutcomeData:
     """An outcome as it was noted before a crash; the same as the one that may have been told."""
     data = _data(delivery, kept.state, kept.reason, kept.retry, kept.position, 0)
     return msgspec.structs.replace(data, unavailable=True) if kept.unavailable else data

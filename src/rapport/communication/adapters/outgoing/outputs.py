@@ -16,21 +16,25 @@ from typing import Any, Protocol
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.adapters.absent import AbsentAdapter, ElsewhereAdapter
-from rapport.communication.adapters.base import OutputAdapter, check_method, declared
+from rapport.communication.adapters.absent import AbsentAdapter, OtherEngineAdapter
+from rapport.communication.adapters.base import OutputAdapter, check_method, declaration_of
 from rapport.communication.adapters.outgoing.breakers import CircuitStatus
 from rapport.communication.adapters.outgoing.dispatch import (
     Dispatch,
-    MayGo,
-    always,
+    MaySend,
     cannot_recall,
+    may_always_send,
     never_decided,
 )
 from rapport.communication.adapters.outgoing.dispatch_settings import (
     DEFAULT_SETTINGS,
     DispatchSettings,
 )
-from rapport.communication.adapters.outgoing.instances import IDLE_MS, Instances, maker_of
+from rapport.communication.adapters.outgoing.instances import (
+    IDLE_MS,
+    PeerInstances,
+    instance_factory,
+)
 from rapport.communication.adapters.outgoing.outcomes import Report
 from rapport.core.errors import DuplicateName, InvalidInput, RapportError, Unsupported
 from rapport.kernel.clock import Clock
@@ -99,7 +103,7 @@ class Retries(Protocol):
         """Queues the rest by this adapter at once."""
 
 
-class _Served(msgspec.Struct, frozen=True):
+class _RunningOutput(msgspec.Struct, frozen=True):
     """An adapter and what carries deliveries to it."""
 
     adapter: OutputAdapter
@@ -120,7 +124,7 @@ class Outputs:
         report: Report | None = None,
         is_decided: Callable[[str, str], bool] = never_decided,
         recall: Callable[[str, str], bool | None] = cannot_recall,
-        may_go: MayGo = always,
+        may_go: MaySend = may_always_send,
         settings: Mapping[str, DispatchSettings] = NO_SETTINGS,
         idle_ms: int = IDLE_MS,
         shared: bool = False,
@@ -141,7 +145,7 @@ class Outputs:
             recall=recall,
             may_go=may_go,
         )
-        self._served: dict[str, _Served] = {}
+        self._served: dict[str, _RunningOutput] = {}
         self._absent: dict[str, Dispatch] = {}
         self._tasks = Tasks(clock)
         self.carrier: Carrier | None = None
@@ -150,7 +154,7 @@ class Outputs:
         """Returns when every message that is accepted now is queued for its adapters."""
         self.retries: Retries | None = None
         """Deliveries in a retry pause; None where there is no engine."""
-        self._departing: dict[str, _Served] = {}
+        self._departing: dict[str, _RunningOutput] = {}
         """Adapters that are being removed: nothing more is queued for them."""
         self._removals: set[str] = set()
         """Names of adapters that are being removed, those included that still take messages."""
@@ -187,7 +191,7 @@ class Outputs:
         self._check(adapter.name)
         check_output(adapter, adapter.name)
         dispatch = self._new_dispatch(adapter)
-        self._served[adapter.name] = _Served(adapter, dispatch)
+        self._served[adapter.name] = _RunningOutput(adapter, dispatch)
         return dispatch
 
     def hold_absent(self, may_return: Collection[str] = ()) -> None:
@@ -213,7 +217,7 @@ class Outputs:
             dispatch.reader: dispatch.run for dispatch in carrying
         }
         for name, served in self._served.items():
-            if isinstance(served.adapter, Instances):
+            if isinstance(served.adapter, PeerInstances):
                 work[f"adapter.{name}.instances"] = served.adapter.run
         return work
 
@@ -226,8 +230,8 @@ class Outputs:
         Raises InvalidInput (`adapter.not_declared`, `adapter.not_made`, `adapter.bad_constructor`,
         `adapter.bad_name`, `adapter.bad_signature`) or DuplicateName.
         """
-        self._check(declared(kind).name)
-        return await self.use(made_by(kind, self._clock, idle_ms=self._idle_ms))
+        self._check(declaration_of(kind).name)
+        return await self.use(make_output(kind, self._clock, idle_ms=self._idle_ms))
 
     async def use(self, adapter: OutputAdapter) -> str:
         """Adds an adapter that is made already, as `register` does. Where several engines work the
@@ -239,14 +243,14 @@ class Outputs:
         name = adapter.name
         await self._tasks.ended(_leaving(name))
         self._check(name)
-        served = _Served(adapter, self._new_dispatch(adapter))
+        served = _RunningOutput(adapter, self._new_dispatch(adapter))
         self._served[name] = served
         absent = self._absent.pop(name, None)
         if absent is not None:
             # They share a place in the channel: never both at a time.
             await absent.drain()
         self._tasks.start(served.dispatch.reader, served.dispatch.run)
-        if isinstance(adapter, Instances):
+        if isinstance(adapter, PeerInstances):
             self._tasks.start(f"adapter.{name}.instances", adapter.run)
         return name
 
@@ -278,7 +282,7 @@ class Outputs:
         await self._tasks.ended(_leaving(name))
         self._check(name)
         before = self._served.get(name)
-        self._served[name] = _Served(adapter, self._new_dispatch(adapter))
+        self._served[name] = _RunningOutput(adapter, self._new_dispatch(adapter))
         try:
             await carrier.announce(name)
         except BaseException:
@@ -292,9 +296,9 @@ class Outputs:
     async def carry(self, adapter: OutputAdapter) -> None:
         """Adds an adapter that was announced; for the carrier."""
         name = adapter.name
-        self._served[name] = _Served(adapter, self._new_dispatch(adapter))
+        self._served[name] = _RunningOutput(adapter, self._new_dispatch(adapter))
         self._absent.pop(name, None)
-        if isinstance(adapter, Instances):
+        if isinstance(adapter, PeerInstances):
             self._tasks.start(f"adapter.{name}.instances", adapter.run)
         await self._checked_carrier().carry(adapter)
 
@@ -317,7 +321,7 @@ class Outputs:
             self._tasks.start(_leaving(name), partial(self._let_go, name, served))
         await self._tasks.ended(_leaving(name))
 
-    async def _let_go(self, name: str, served: _Served) -> None:
+    async def _let_go(self, name: str, served: _RunningOutput) -> None:
         """May be called again after a failure."""
         absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
         await self._checked_carrier().carry(absent.adapter)
@@ -329,7 +333,7 @@ class Outputs:
         needed.
         """
         for served in list(self._served.values()):
-            if isinstance(served.adapter, Instances):
+            if isinstance(served.adapter, PeerInstances):
                 served.adapter.peer_changed(peer)
 
     async def close(self) -> None:
@@ -413,7 +417,7 @@ class Outputs:
                 hint="a letter, then letters, digits, - or _, all lower case: such as sms-gateway",
             )
         served = self._served.get(name)
-        if served is not None and not isinstance(served.adapter, ElsewhereAdapter):
+        if served is not None and not isinstance(served.adapter, OtherEngineAdapter):
             raise DuplicateName(
                 f"there is an adapter named {name!r} already",
                 code="adapter.registered",
@@ -425,15 +429,15 @@ async def _nothing_accepted() -> None:
     """Nobody accepts messages here."""
 
 
-def made_by(kind: type[Any], clock: Clock, *, idle_ms: int = IDLE_MS) -> OutputAdapter:
+def make_output(kind: type[Any], clock: Clock, *, idle_ms: int = IDLE_MS) -> OutputAdapter:
     """The adapter of a declared class: the one instance, or what makes one for each peer. Raises
     as `Outputs.register` does.
     """
-    said = declared(kind)
+    said = declaration_of(kind)
     if said.stateful:
-        make = maker_of(kind)
+        make = instance_factory(kind)
         check_output(kind, said.name)
-        return Instances(said.name, make, clock, idle_ms=idle_ms)
+        return PeerInstances(said.name, make, clock, idle_ms=idle_ms)
     return _made(kind, said.name)
 
 
@@ -460,9 +464,9 @@ def _made(kind: type[Any], name: str) -> OutputAdapter:
     return made
 
 
-def _status(served: _Served, now_ms: int) -> OutputStatus:
+def _status(served: _RunningOutput, now_ms: int) -> OutputStatus:
     adapter = served.adapter
-    of_peers = adapter if isinstance(adapter, Instances) else None
+    of_peers = adapter if isinstance(adapter, PeerInstances) else None
     return OutputStatus(
         name=adapter.name,
         stateful=of_peers is not None,

@@ -50,7 +50,7 @@ def select_addresses(
     return Selection(tuple(usable), tuple(unknown))
 
 
-class Unserved:
+class UnknownAdapterLog:
     """When adapters that nobody registered were last spoken of: once a minute each is enough,
     however many messages meet them. Holds one entry per name.
     """

@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 
 from rapport.communication.adapters.base import (
     BatchAdapter,
-    BrokenOff,
     Confirmed,
     Delivery,
     Failed,
     Outcome,
     OutputAdapter,
+    SendInterrupted,
     Sent,
 )
-from rapport.communication.adapters.contained import Contained, end_contained
-from rapport.communication.adapters.steps_watched import StepsWatched
+from rapport.communication.adapters.contained import IsolatedCall, end_isolated
+from rapport.communication.adapters.steps_watched import StepMonitor
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import end_firmly
@@ -36,7 +36,7 @@ _log = get_logger(__name__)
 _FAILURES_IN_A_ROW = 2
 
 
-class TimedOut(Failed, frozen=True, tag="failed"):
+class SendTimeout(Failed, frozen=True, tag="failed"):
     """The adapter did not answer within the deadline."""
 
 
@@ -44,7 +44,7 @@ def ignore_slow() -> None:
     """Slow calls are nobody's concern."""
 
 
-class Sending:
+class AdapterCaller:
     """One adapter with its deadline. A fault of the adapter is a failure like any other."""
 
     def __init__(self, adapter: OutputAdapter, clock: Clock, *, deadline_ms: int) -> None:
@@ -52,7 +52,7 @@ class Sending:
         self._failures = 0
         self.trouble = ""
         """Why the latest calls failed; empty while calls succeed."""
-        self.steps = StepsWatched(f"output {adapter.name}", clock)
+        self.steps = StepMonitor(f"output {adapter.name}", clock)
         self._batch = adapter if isinstance(adapter, BatchAdapter) else None
 
     @property
@@ -91,21 +91,21 @@ class Sending:
 
     async def _send_one(self, delivery: Delivery, on_slow: Callable[[], None]) -> Outcome:
         answer = await self._within(lambda: self._adapter.send(delivery), on_slow)
-        return checked(answer, self._adapter.name)
+        return checked_outcome(answer, self._adapter.name)
 
     async def _send_many(
         self, adapter: BatchAdapter, deliveries: Sequence[Delivery], on_slow: Callable[[], None]
     ) -> list[Outcome]:
         answer = await self._within(partial(adapter.send_many, deliveries), on_slow)
         if answer is None or isinstance(answer, Failed):
-            return [checked(answer, self._adapter.name)] * len(deliveries)
+            return [checked_outcome(answer, self._adapter.name)] * len(deliveries)
         if not isinstance(answer, Sequence):
             return [_nonsense(answer, self._adapter.name)] * len(deliveries)
         outcomes = [
             # What most media say needs no second look.
             outcome
             if type(outcome) is Sent and outcome.reference == ""
-            else checked(outcome, self._adapter.name)
+            else checked_outcome(outcome, self._adapter.name)
             for outcome in answer
         ]
         if len(outcomes) == len(deliveries):
@@ -118,7 +118,7 @@ class Sending:
         self, work: Callable[[], Awaitable[T]], on_slow: Callable[[], None]
     ) -> T | Failed:
         """What the work gives; a failure when it raises or takes too long, then it is cancelled."""
-        held = Contained(work, self.steps)
+        held = IsolatedCall(work, self.steps)
         sending = asyncio.ensure_future(held)
         try:
             # Much is done at once: what need not wait needs no deadline either.
@@ -128,15 +128,15 @@ class Sending:
                     return Failed("the adapter gave up", retry=True)
                 return sending.result()
         except asyncio.CancelledError:
-            await end_contained(sending, held)
+            await end_isolated(sending, held)
             raise
-        except BrokenOff:
+        except SendInterrupted:
             raise
         except Exception as error:
             _log.error("adapter failed", adapter=self._adapter.name, error=repr(error))
             return Failed(f"the adapter failed: {type(error).__name__}", retry=True)
-        await end_contained(sending, held)
-        return TimedOut(f"no answer within {format_duration(self._deadline_ms)}", retry=True)
+        await end_isolated(sending, held)
+        return SendTimeout(f"no answer within {format_duration(self._deadline_ms)}", retry=True)
 
     async def _ends_in_time(
         self, sending: asyncio.Future[Any], on_slow: Callable[[], None]
@@ -158,7 +158,7 @@ class Sending:
             await end_firmly(deadline)
 
 
-def checked(outcome: object, adapter: str) -> Outcome:
+def checked_outcome(outcome: object, adapter: str) -> Outcome:
     """The outcome as it can be written down and read again; nothing is `Sent`, anything else a
     failure that names the adapter.
     """

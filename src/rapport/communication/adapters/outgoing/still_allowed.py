@@ -13,7 +13,7 @@ from rapport.communication.privacy.verdict import Allowed, PrivacyFacts, verdict
 from rapport.core.errors import SourceUnavailable
 
 
-class StillAllowed:
+class PrivacyRecheck:
     """Called with a delivery and the time; from any thread. Costs one look into the directory for
     who has no privacy policy.
     """

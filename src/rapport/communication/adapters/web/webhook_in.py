@@ -35,7 +35,7 @@ class WebhookInput:
     def __init__(self, settings: WebhookInputSettings) -> None:
         self.settings = settings
         self._intake: Intake | None = None
-        self._seen = SeenRequests()
+        self._seen = RecentRequests()
 
     async def start(self, intake: Intake) -> None:
         """From now on the door takes messages."""
@@ -116,7 +116,7 @@ class WebhookInput:
         ]
 
 
-class SeenRequests:
+class RecentRequests:
     """Signed requests that were taken lately, and what became of them. The signature covers time
     and body only: a copy under another `Idempotency-Key` or `ce-id` has no effect either. After a
     restart what names the messages serves, and the five minutes.
