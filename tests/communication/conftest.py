@@ -9,9 +9,9 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.actions import Action, EscalationStep, OwnAction, nothing_said
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.still_allowed import PrivacyRecheck
-from rapport.communication.adapters.web.inbox import InboxAdapter
+from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.adapters.inbox import InboxAdapter
+from rapport.communication.adapters.outputs import PrivacyRecheck
 from rapport.communication.arriving.answers import (
     AnswerData,
     answer_secret,

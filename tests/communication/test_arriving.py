@@ -15,10 +15,9 @@ from rapport.channel.backends.memory import open_memory
 from rapport.communication.arriving.answers import answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.arriving.limits import ArrivalSettings
-from rapport.communication.sessions.authenticating import Authenticator
-from rapport.communication.sessions.sealing import Seal, seal_message
+from rapport.communication.sessions.logins import Authenticator
+from rapport.communication.sessions.seals import Seal, from_text, seal_message
 from rapport.communication.sessions.sessions import OpenedSession, Sessions, SessionSettings
-from rapport.communication.sessions.tokens import from_text
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message

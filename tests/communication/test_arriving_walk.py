@@ -18,7 +18,7 @@ from rapport.communication.arriving.limits import ArrivalSettings
 from rapport.communication.peers import Peer
 from rapport.communication.privacy.rules import PrivacyRule
 from rapport.communication.services.routing import Routing, RoutingRule
-from rapport.communication.sessions.authenticating import Authenticator
+from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.errors import StoreUnavailable
 from rapport.core.message import Identifier, Message

@@ -6,7 +6,7 @@ import asyncio
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Sent, adapter
-from rapport.communication.adapters.build import adapter_names
+from rapport.communication.adapters.factory import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import communication_from_site
 from rapport.communication.history.ledger import Ledger

@@ -16,7 +16,7 @@ from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.arriving.answers import answer_secret
 from rapport.communication.arriving.arrivals import Arrivals
-from rapport.communication.sessions.authenticating import Authenticator
+from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.passwords import Passwords, PasswordSettings
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.errors import NotAuthenticated, SourceUnavailable, TooFast, Unavailable

@@ -10,8 +10,7 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.arriving.ended_links import EndedLinks
 from rapport.communication.arriving.inbox_links import LONGEST_DAYS, inbox_token, is_inbox_token
-from rapport.communication.sessions.authenticating import Authenticator
-from rapport.communication.sessions.logins import Logins
+from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
 from rapport.kernel.clock import ManualClock

@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.sessions.authenticating import Authenticator
-from rapport.communication.sessions.logins import Logins
+from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords, PasswordSettings
 from rapport.communication.sessions.sessions import Sessions
 from rapport.core.errors import InvalidInput, NotAuthenticated, Unavailable, UnknownName

@@ -10,8 +10,15 @@ from argon2 import extract_parameters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.sessions.attempts import OF_ORIGIN, OF_PEER, FailureCount, LoginAttempts
-from rapport.communication.sessions.passwords import Passwords, PasswordSettings, check_password
+from rapport.communication.sessions.passwords import (
+    OF_ORIGIN,
+    OF_PEER,
+    FailureCount,
+    LoginAttempts,
+    Passwords,
+    PasswordSettings,
+    check_password,
+)
 from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData, SentOutcomes, outcome_data
+from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.adapters.outcome_events import OutcomeData, SentOutcomes, outcome_data
 from rapport.communication.delivering.members import Members
 from rapport.communication.delivering.plain import PlainLane, Recent
 from rapport.communication.delivering.plain_lines import handed_lines, lines_of_plain, plain_line

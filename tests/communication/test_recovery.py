@@ -17,7 +17,7 @@ import pytest
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.contained import IsolatedCall
+from rapport.communication.adapters.isolation import IsolatedCall
 from rapport.communication.delivering.wishes import Wishes, with_wishes
 from rapport.communication.peers import Collective, Peer
 from rapport.core.message import Identifier, Message

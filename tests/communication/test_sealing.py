@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.sessions.sealing import (
+from rapport.communication.sessions.seals import (
     FRESH_MS,
     Seal,
     derived_key,

@@ -12,12 +12,12 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
+from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.history.ledger import Ledger, LedgerRow
 from rapport.communication.peers import Peer, SiteDirectory
-from rapport.communication.sessions.authenticating import Authenticator
+from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock

@@ -8,9 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.sessions.records import SessionRecords
-from rapport.communication.sessions.sessions import Sessions, SessionSettings
-from rapport.communication.sessions.tokens import (
+from rapport.communication.sessions.seals import (
     TokenClaims,
     from_text,
     key_of,
@@ -18,6 +16,7 @@ from rapport.communication.sessions.tokens import (
     to_text,
     write_token,
 )
+from rapport.communication.sessions.sessions import SessionRecords, Sessions, SessionSettings
 from rapport.kernel.clock import ManualClock
 from rapport.store.memory import MemoryRecordStore
 

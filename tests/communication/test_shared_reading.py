@@ -10,9 +10,8 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.subscriptions import reader_positions
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.mail.care import bounce_event
-from rapport.communication.adapters.mail.reply import Bounce
-from rapport.communication.adapters.outgoing.outcomes import outcome_data, outcome_event
+from rapport.communication.adapters.mail_replies import Bounce, bounce_event
+from rapport.communication.adapters.outcome_events import outcome_data, outcome_event
 from rapport.communication.arriving.answers import ANSWER
 from rapport.communication.delivering.returned import PartOfChannels
 from rapport.communication.sharing.events import belonging, is_divided, with_share

@@ -13,21 +13,20 @@ from rapport.channel.channel import Appended, Channels
 from rapport.communication.actions import Action, OwnAction, Phrases, nothing_said
 from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.base import Delivery, OutputAdapter
-from rapport.communication.adapters.build import make_adapters
-from rapport.communication.adapters.incoming.build_inputs import (
+from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.adapters.factory import (
     DirectoryPeers,
     InputContext,
     SiteInputs,
+    make_adapters,
     web_inputs_of,
+    with_seals,
 )
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.mail.care import MailQuestions
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData
-from rapport.communication.adapters.outgoing.outputs import Outputs
-from rapport.communication.adapters.outgoing.still_allowed import PrivacyRecheck
-from rapport.communication.adapters.sealed import with_seals
-from rapport.communication.adapters.web.page import OpenPages
+from rapport.communication.adapters.inbox import OpenPages
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.mail_replies import MailQuestions
+from rapport.communication.adapters.outcome_events import OutcomeData
+from rapport.communication.adapters.outputs import Outputs, PrivacyRecheck
 from rapport.communication.arriving.answers import answer_link, answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.arriving.ended_links import EndedLinks
@@ -47,8 +46,7 @@ from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import PeerDirectory, SiteDirectory
 from rapport.communication.privacy.functions import WorkerPrivacyFunctions
 from rapport.communication.services.services import MessageServices, ServicesDeclared
-from rapport.communication.sessions.authenticating import Authenticator
-from rapport.communication.sessions.logins import Logins
+from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
 from rapport.communication.sharing.leases import check_unshared

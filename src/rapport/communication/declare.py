@@ -9,12 +9,18 @@ from typing import Any
 import msgspec
 
 from rapport.communication.actions import Action, same_phrase
-from rapport.communication.adapters.build import BUILT_IN
-from rapport.communication.adapters.declare import check_places, read_adapters, read_media
-from rapport.communication.adapters.incoming.declare_inputs import InputConfig, read_inputs
-from rapport.communication.adapters.outgoing.declare_sending import read_sending
-from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
-from rapport.communication.adapters.settings import MailSettings, WebhookSettings
+from rapport.communication.adapters.adapter_config import (
+    InputConfig,
+    check_places,
+    read_adapters,
+    read_inputs,
+    read_media,
+    read_sending,
+)
+from rapport.communication.adapters.dispatch import DispatchSettings
+from rapport.communication.adapters.factory import BUILT_IN
+from rapport.communication.adapters.mail import MailSettings
+from rapport.communication.adapters.webhook import WebhookSettings
 from rapport.communication.declaring.actions import ACTION_KEYS, read_action
 from rapport.communication.declaring.people import (
     COLLECTIVE_KEYS,

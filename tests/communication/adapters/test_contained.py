@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters import contained
-from rapport.communication.adapters.contained import IsolatedCall, end_isolated
-from rapport.communication.adapters.incoming.inputs import Inputs
+from rapport.communication.adapters import isolation
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.isolation import IsolatedCall, end_isolated
 from rapport.core.errors import Unavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
@@ -28,7 +28,7 @@ QUITS = [SystemExit(3), KeyboardInterrupt(), Fatal("over")]
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contained, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(isolation, "PATIENCE_SECONDS", 0.3)
 
 
 class Place:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.adapters.incoming.declare_inputs import KINDS, InputKind, read_inputs
+from rapport.communication.adapters.adapter_config import KINDS, InputKind, read_inputs
 from rapport.kernel.toml import TomlFile
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.adapters.outgoing.declare_sending import read_sending
+from rapport.communication.adapters.adapter_config import read_sending
 from rapport.communication.declare import communication_from_site
 from rapport.kernel.toml import TomlFile
 

@@ -9,9 +9,7 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
-from rapport.communication.adapters.outgoing.sending import SendTimeout
+from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings, SendTimeout
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.testing.adapters import GatedAdapter, ScriptedAdapter

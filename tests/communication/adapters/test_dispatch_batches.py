@@ -11,15 +11,18 @@ from msgspec import msgpack
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Delivery, Failed, Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
-from rapport.communication.adapters.outgoing.lanes import PeerQueues, PendingDelivery
-from rapport.communication.adapters.outgoing.marks import (
+from rapport.communication.adapters.delivery_marks import (
     DeliveryMark,
     EndMark,
     MarkBatch,
     MarkRecords,
     StartMark,
+)
+from rapport.communication.adapters.dispatch import (
+    Dispatch,
+    DispatchSettings,
+    PeerQueues,
+    PendingDelivery,
 )
 from rapport.core.errors import Corrupt
 from rapport.kernel.chance import Chance

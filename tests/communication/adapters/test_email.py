@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.adapters.base import Delivery, Failed, Sent
-from rapport.communication.adapters.build import make_adapters
-from rapport.communication.adapters.mail.email import MailAdapter, make_mail
-from rapport.communication.adapters.settings import MailSettings
+from rapport.communication.adapters.factory import make_adapters
+from rapport.communication.adapters.mail import MailAdapter, MailSettings, make_mail
 from rapport.communication.addresses import address_fault
 from rapport.communication.declare import communication_from_site
 from rapport.kernel.plugins import Plugins

@@ -12,9 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.mail.email import MailAdapter, make_mail
-from rapport.communication.adapters.mail.ids import message_id, read_message_id
-from rapport.communication.adapters.mail.settings import MailSettings
+from rapport.communication.adapters.mail import (
+    MailAdapter,
+    MailSettings,
+    make_mail,
+    message_id,
+    read_message_id,
+)
 from rapport.communication.addresses import address_fault
 from rapport.communication.arriving.answers import answer_token
 from rapport.core.errors import InvalidInput

@@ -12,19 +12,19 @@ from types import SimpleNamespace
 import pytest
 
 from rapport.channel.backends.memory import open_memory
+from rapport.communication.adapters import ftp
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.files import ftp
-from rapport.communication.adapters.files.ftp import FtpAdapter, FtpInput
-from rapport.communication.adapters.files.ftp_client import FtpFolder
-from rapport.communication.adapters.files.settings import (
-    FileInputSettings,
+from rapport.communication.adapters.folder import FileInputSettings
+from rapport.communication.adapters.ftp import (
+    FtpAdapter,
+    FtpFolder,
+    FtpInput,
     FtpInputSettings,
     FtpServer,
     FtpSettings,
 )
-from rapport.communication.adapters.incoming.input_base import AdapterState
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.unusable import dead_letter_inputs
+from rapport.communication.adapters.input_base import AdapterState, dead_letter_inputs
+from rapport.communication.adapters.inputs import Inputs
 from rapport.core.errors import InvalidInput, NotAllowed, SourceUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock

@@ -11,14 +11,18 @@ from types import SimpleNamespace
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters.incoming.input_base import AdapterState
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.mail import imap
-from rapport.communication.adapters.mail.care import AddressBook, mail_context, mail_handlers
-from rapport.communication.adapters.mail.email import make_mail
-from rapport.communication.adapters.mail.imap import ImapInput, ImapPushInput
-from rapport.communication.adapters.mail.imap_mailbox import Mailbox, quoted
-from rapport.communication.adapters.mail.settings import ImapSettings
+from rapport.communication.adapters import imap
+from rapport.communication.adapters.imap import (
+    ImapInput,
+    ImapPushInput,
+    ImapSettings,
+    Mailbox,
+    quoted,
+)
+from rapport.communication.adapters.input_base import AdapterState
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.mail import make_mail
+from rapport.communication.adapters.mail_replies import AddressBook, mail_context, mail_handlers
 from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.sorting import Arrived
 from rapport.communication.peers import Peer, SiteDirectory

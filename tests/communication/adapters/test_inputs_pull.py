@@ -8,10 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters.incoming.input_base import messages_of
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.incoming.pull_schedule import PullPlan, PullSchedule
-from rapport.communication.adapters.incoming.requests import OpenRequests, PullRequest
+from rapport.communication.adapters.input_base import messages_of
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.pull_schedule import (
+    OpenRequests,
+    PullPlan,
+    PullRequest,
+    PullSchedule,
+)
 from rapport.core.errors import DuplicateName, InvalidInput, Unavailable, UnknownName
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance

@@ -11,8 +11,12 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.dead.office import DeadLetterOffice, Wanted
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.unusable import RejectedInput, dead_letter_inputs, refused_input
+from rapport.communication.adapters.input_base import (
+    RejectedInput,
+    dead_letter_inputs,
+    refused_input,
+)
+from rapport.communication.adapters.inputs import Inputs
 from rapport.core.errors import Conflict, InvalidInput, Unavailable, Unsupported
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock, SystemClock

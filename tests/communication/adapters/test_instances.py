@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from rapport.communication.adapters.base import Failed, Sent, adapter, declaration_of
-from rapport.communication.adapters.outgoing.instances import PeerInstances, instance_factory
+from rapport.communication.adapters.outputs import PeerInstances, instance_factory
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import ManualClock
 from rapport.testing.suites.adapter import make_delivery

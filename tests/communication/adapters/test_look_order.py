@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.files.file_messages import FileEntry
-from rapport.communication.adapters.files.look_order import FileQueue
+from rapport.communication.adapters.folder import FileEntry, FileQueue
 
 
 def file(number: int, changed: int | None = None) -> FileEntry:

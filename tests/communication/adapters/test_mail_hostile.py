@@ -9,16 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.mail.html import text_of_html
-from rapport.communication.adapters.mail.limits import MailLimits
-from rapport.communication.adapters.mail.quoting import reply_of
-from rapport.communication.adapters.mail.reply import (
+from rapport.communication.adapters.input_base import RejectedInput
+from rapport.communication.adapters.mail_parser import MailLimits, reply_of, text_of_html
+from rapport.communication.adapters.mail_replies import (
     Bounce,
     MailContext,
     MailWithAttachments,
     meaning_of,
 )
-from rapport.communication.adapters.unusable import RejectedInput
 from rapport.core.message import Message
 
 ANYBODY = MailContext(

@@ -7,16 +7,15 @@ from email.policy import SMTP
 
 import pytest
 
-from rapport.communication.adapters.mail.email import make_mail
-from rapport.communication.adapters.mail.limits import MailLimits
-from rapport.communication.adapters.mail.quoting import reply_of
-from rapport.communication.adapters.mail.reply import (
+from rapport.communication.adapters.input_base import RejectedInput
+from rapport.communication.adapters.mail import make_mail
+from rapport.communication.adapters.mail_parser import MailLimits, reply_of
+from rapport.communication.adapters.mail_replies import (
     Bounce,
     MailContext,
     MailWithAttachments,
     meaning_of,
 )
-from rapport.communication.adapters.unusable import RejectedInput
 from rapport.communication.arriving.answers import answer_link, answer_token, is_answer_token
 from rapport.core.message import Identifier, Message
 from rapport.testing.suites.adapter import make_delivery

@@ -11,28 +11,25 @@ from email.utils import formatdate
 
 import pytest
 
-from rapport.communication.adapters.incoming.input_base import AdapterState
-from rapport.communication.adapters.mail.care import (
+from rapport.communication.adapters.imap import ImapInput, ImapSettings
+from rapport.communication.adapters.input_base import AdapterState
+from rapport.communication.adapters.mail import MailAdapter, MailSettings
+from rapport.communication.adapters.mail_parser import MailLimits
+from rapport.communication.adapters.mail_replies import (
     AddressBook,
-    MailQuestions,
-    mail_context,
-    mail_handlers,
-)
-from rapport.communication.adapters.mail.email import MailAdapter
-from rapport.communication.adapters.mail.imap import ImapInput
-from rapport.communication.adapters.mail.limits import MailLimits
-from rapport.communication.adapters.mail.reply import (
     AmbiguousAnswer,
     MailContext,
+    MailQuestions,
     OpenQuestion,
+    mail_context,
+    mail_handlers,
     meaning_of,
 )
-from rapport.communication.adapters.mail.settings import ImapSettings, MailSettings
 from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.history.ledger import Ledger
 from rapport.communication.peers import Peer, SiteDirectory
-from rapport.communication.sessions.authenticating import Authenticator
+from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.message import Message
 from rapport.testing.servers.imap import PASSWORD

@@ -8,15 +8,14 @@ from email.message import EmailMessage
 
 import pytest
 
-from rapport.communication.adapters.incoming.input_base import AdapterState
-from rapport.communication.adapters.mail.care import AddressBook, mail_context, mail_handlers
-from rapport.communication.adapters.mail.email import MailAdapter
-from rapport.communication.adapters.mail.imap import ImapInput
-from rapport.communication.adapters.mail.settings import ImapSettings, MailSettings
+from rapport.communication.adapters.imap import ImapInput, ImapSettings
+from rapport.communication.adapters.input_base import AdapterState
+from rapport.communication.adapters.mail import MailAdapter, MailSettings
+from rapport.communication.adapters.mail_replies import AddressBook, mail_context, mail_handlers
 from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.peers import Peer, SiteDirectory
-from rapport.communication.sessions.authenticating import Authenticator
+from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.testing.servers.imap import PASSWORD
 from rapport.testing.servers.mail import LocalMailServer

@@ -13,17 +13,25 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.mqtt.client import Arrived
 from rapport.channel.mqtt.declare import Broker
 from rapport.channel.mqtt.mapping import Packet
-from rapport.communication.adapters.incoming.input_base import AdapterState
-from rapport.communication.adapters.mqtt import remembered
-from rapport.communication.adapters.mqtt.incoming import ASIDE_RATE, MOST_ASIDE, MqttInput
-from rapport.communication.adapters.mqtt.messages import read_packet, unusable_packet
-from rapport.communication.adapters.mqtt.remembered import PACKETS, REMEMBERED, PacketIds
-from rapport.communication.adapters.mqtt.settings import MqttInputSettings, TopicPattern
-from rapport.communication.adapters.unusable import (
+from rapport.communication.adapters import mqtt
+from rapport.communication.adapters.input_base import (
     SHOWN_TEXT,
+    AdapterState,
     DeadLetterInput,
     dead_letter_inputs,
     drop_input,
+)
+from rapport.communication.adapters.mqtt import (
+    ASIDE_RATE,
+    MOST_ASIDE,
+    PACKETS,
+    REMEMBERED,
+    MqttInput,
+    MqttInputSettings,
+    PacketIds,
+    TopicPattern,
+    read_packet,
+    unusable_packet,
 )
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.message import Message
@@ -440,7 +448,7 @@ def test_a_packet_delivered_again_is_no_new_state_of_its_topic():
 
 
 def test_the_topics_that_are_known_stay_bounded_also_on_disk(monkeypatch):
-    monkeypatch.setattr(remembered, "MOST_TOPICS", 3)
+    monkeypatch.setattr(mqtt, "MOST_TOPICS", 3)
     known = PacketIds()
     for number in range(3):
         known.id_for(packet(f"t{number}", number=number), str(number))

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from rapport.channel.mqtt.declare import Broker
 from rapport.channel.mqtt.topics import is_topic
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.mqtt.outgoing import MqttAdapter
-from rapport.communication.adapters.mqtt.settings import MqttSettings
+from rapport.communication.adapters.mqtt import MqttAdapter, MqttSettings
 from rapport.core.message import Message
 from rapport.testing.servers.mqtt import Device
 from rapport.testing.servers.nats import NatsServer

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
-from rapport.communication.adapters.web.page import OpenPages, PageAdapter
-from rapport.communication.adapters.web.settings import PageSettings
+from rapport.communication.adapters.inbox import OpenPages, PageAdapter, PageSettings
 from rapport.kernel.clock import ManualClock
 from rapport.testing.suites.adapter import make_delivery
 

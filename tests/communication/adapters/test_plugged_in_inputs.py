@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters.files.folder_in import FolderInput
-from rapport.communication.adapters.files.settings import FileInputSettings, FolderInputSettings
-from rapport.communication.adapters.incoming.input_base import InputAdapter, Intake
+from rapport.communication.adapters.folder import (
+    FileInputSettings,
+    FolderInput,
+    FolderInputSettings,
+)
+from rapport.communication.adapters.input_base import InputAdapter, Intake
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import communication_from_site
 from rapport.core.errors import InvalidInput, Unavailable

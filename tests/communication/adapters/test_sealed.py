@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
-from rapport.communication.adapters.sealed import SealingAdapter, with_seals
+from rapport.communication.adapters.factory import SealingAdapter, with_seals
 from rapport.communication.addresses import address_fault
-from rapport.communication.sessions.sealing import FRESH_MS, open_text
+from rapport.communication.sessions.seals import FRESH_MS, from_text, open_text
 from rapport.communication.sessions.sessions import Sessions
-from rapport.communication.sessions.tokens import from_text
 from rapport.kernel.clock import ManualClock
 from rapport.store.memory import MemoryRecordStore
 

@@ -13,13 +13,13 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
-from rapport.communication.adapters.mail.settings import (
+from rapport.communication.adapters.mail import (
     SMTP_PORTS,
     Encryption,
     MailSettings,
+    SmtpConnections,
     read_mail_settings,
 )
-from rapport.communication.adapters.mail.smtp_connections import SmtpConnections
 from rapport.core.errors import Problem
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.fields import Fields

@@ -13,12 +13,10 @@ from structlog.testing import capture_logs
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.contained import IsolatedCall
-from rapport.communication.adapters.incoming.input_base import Arrival, Trusted, never
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.sending import AdapterCaller
-from rapport.communication.adapters.steps_watched import SLOW_MS, StepMonitor
+from rapport.communication.adapters.dispatch import AdapterCaller, Dispatch
+from rapport.communication.adapters.input_base import Arrival, Trusted, never
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.isolation import SLOW_MS, IsolatedCall, StepMonitor
 from rapport.core.message import Message
 from rapport.kernel.clock import ManualClock
 from rapport.node.adapter_metrics import adapter_metrics

@@ -13,22 +13,18 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.dead.office import DeadLetterOffice, Wanted
 from rapport.channel.mqtt.declare import Broker
 from rapport.channel.mqtt.mapping import Packet
-from rapport.communication.adapters.files.file_messages import FileEntry
-from rapport.communication.adapters.files.ftp import FtpInput
-from rapport.communication.adapters.files.settings import (
-    FileInputSettings,
-    FtpInputSettings,
-    FtpServer,
+from rapport.communication.adapters.folder import FileEntry, FileInputSettings
+from rapport.communication.adapters.ftp import FtpInput, FtpInputSettings, FtpServer
+from rapport.communication.adapters.imap import FetchedMail, ImapInput, ImapSettings
+from rapport.communication.adapters.input_base import LARGEST_RAW, RejectedInput, dead_letter_inputs
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.mail_replies import AddressBook, mail_context, mail_handlers
+from rapport.communication.adapters.mqtt import (
+    MqttInput,
+    MqttInputSettings,
+    TopicPattern,
+    unusable_packet,
 )
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.mail.care import AddressBook, mail_context, mail_handlers
-from rapport.communication.adapters.mail.imap import ImapInput
-from rapport.communication.adapters.mail.imap_mailbox import FetchedMail
-from rapport.communication.adapters.mail.settings import ImapSettings
-from rapport.communication.adapters.mqtt.incoming import MqttInput
-from rapport.communication.adapters.mqtt.messages import unusable_packet
-from rapport.communication.adapters.mqtt.settings import MqttInputSettings, TopicPattern
-from rapport.communication.adapters.unusable import LARGEST_RAW, RejectedInput, dead_letter_inputs
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.message import Message

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.push.signing import signed_headers, timed_signature
-from rapport.communication.adapters.web.settings import WebhookInputSettings
-from rapport.communication.adapters.web.webhook_in import RecentRequests, WebhookInput
-from rapport.communication.adapters.web.webhook_messages import (
+from rapport.communication.adapters.webhook import (
     FORM_TYPE,
     MOST_MESSAGES,
+    RecentRequests,
+    WebhookInput,
+    WebhookInputSettings,
     messages_of_body,
     messages_of_events,
 )

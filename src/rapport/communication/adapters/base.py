@@ -3,6 +3,14 @@
 Adapters know nothing of policies, channels or retries. A new medium is one file with one class
 that fits `OutputAdapter` and says with `@adapter(...)` what it is, registered by
 `Outputs.register` or as an entry point `rapport.adapters`.
+
+A delivery as the JSON of the source's listing 1, for media that machines read. Pure. [CO-1,
+CO-16]
+
+Answers for an adapter that the site no longer has: nothing queued is dropped. [CO-4, CO-10,
+CO-17]
+
+Secrets that the tables of adapters name, never write out. [UX-4]
 """
 
 from __future__ import annotations
@@ -10,6 +18,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -18,6 +27,9 @@ from rapport.communication.effects import Effect
 from rapport.core.errors import InvalidInput
 from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, check_envelope
 from rapport.core.ids import content_id
+from rapport.core.times import format_time
+from rapport.kernel.fields import Fields
+from rapport.kernel.settings import read_secret
 
 DELIVERY = "rapport.output.delivery"
 LONGEST_ID = 240
@@ -309,3 +321,76 @@ TokenFor = Callable[[str, str], str]
 def no_token(_message: str, _peer: str) -> str:
     """For a node that proves no answers by mail."""
     return ""
+
+
+def delivery_json(delivery: Delivery, proof: str = "") -> bytes:
+    """The message with the idempotency `key`, and with `answer`, the token that proves an answer;
+    the same bytes for every attempt, so that a receiver can drop what it knows.
+    """
+    needed = {
+        "id": delivery.message,
+        "type": delivery.type or "NOTIFICATION",
+        "subtype": delivery.subtype or delivery.policy,
+        "sender": delivery.sender or "component:policy",
+        "receiver": f"peer:{delivery.peer}",
+        "content": delivery.text,
+        "urgent": delivery.urgent,
+        "key": delivery.key,
+        "time": format_time(delivery.time),
+        "wants-answer": delivery.wants_answer,
+    }
+    perhaps = {
+        "conversation-id": delivery.conversation,
+        "language": delivery.language,
+        "refers-to": delivery.refers_to,
+        "answer": proof,
+    }
+    return msgspec.json.encode(needed | {key: text for key, text in perhaps.items() if text})
+
+
+class AbsentAdapter:
+    """Fails every delivery, so that another address or receiver gets it: for good, or for now where
+    an application may register the adapter again after a restart.
+    """
+
+    def __init__(self, name: str, *, may_return: bool = False) -> None:
+        self.name, self._may_return = name, may_return
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Always a failure."""
+        if self._may_return:
+            reason = f"adapter.unknown: nobody has registered the adapter {self.name!r} yet"
+            return Failed(reason, retry=True, unavailable=True)
+        return Failed(
+            f"adapter.unknown: the site has no adapter {self.name!r} any more", retry=False
+        )
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class OtherEngineAdapter(AbsentAdapter):
+    """Stands for a medium that another of several engines was given as a class of its own: what
+    comes to this one waits for it to be given here, too, or goes to another address.
+    """
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """A failure for now."""
+        return Failed(
+            f"adapter.elsewhere: this engine was not given the adapter {self.name!r}; register it "
+            "in every process, or install it as a plug-in (rapport.adapters)",
+            retry=True,
+            unavailable=True,
+        )
+
+
+def read_secret_field(key: str, table: Fields, directory: Path) -> str:
+    """The secret that `key` names (`file:PATH`, `env:NAME`); empty when it is absent or faulty."""
+    text = table.text(key, "")
+    if not text:
+        return ""
+    try:
+        return read_secret(text, directory)
+    except InvalidInput as error:
+        table.report(key, error)
+        return ""

@@ -13,8 +13,8 @@ from rapport.channel.backends.choosing import open_channels
 from rapport.channel.declared import channels_from_site
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.communication.adapters.base import OutputAdapter, declaration_of
-from rapport.communication.adapters.build import adapter_names
-from rapport.communication.adapters.outgoing.outputs import make_output
+from rapport.communication.adapters.factory import adapter_names
+from rapport.communication.adapters.outputs import make_output
 from rapport.communication.api.communication import APPLICATION, Communication
 from rapport.communication.aside import run_aside
 from rapport.communication.assembly import Assembly
@@ -28,7 +28,7 @@ from rapport.communication.history.ledger import Ledger
 from rapport.communication.peers import Collective, Peer
 from rapport.communication.services.query_criteria import with_log_index
 from rapport.communication.services.services import services_from_site
-from rapport.communication.sessions.authenticating import Authenticate
+from rapport.communication.sessions.logins import Authenticate
 from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.core.message import Identifier
 from rapport.kernel.clock import Clock, SystemClock

@@ -35,7 +35,7 @@ from rapport.communication.aside import run_aside
 from rapport.communication.contents.rules import AnyContent, Contents
 from rapport.communication.delivering.telling import ADAPTER
 from rapport.communication.delivering.wishes import NO_WISHES, Wishes, with_wishes
-from rapport.communication.sessions.authenticating import Authenticator
+from rapport.communication.sessions.logins import Authenticator
 from rapport.core.message import Message
 from rapport.core.packed_events import PackedEvents
 from rapport.core.usual_events import as_sound

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rapport.communication.adapters.outgoing.selection import UnknownAdapterLog, select_addresses
+from rapport.communication.adapters.address_selection import UnknownAdapterLog, select_addresses
 from rapport.communication.delivering.steps import Ask
 from rapport.communication.delivering.tracking import Member, PeerDelivery, Try
 from rapport.communication.peers import Peer, PeerDirectory

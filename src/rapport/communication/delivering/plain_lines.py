@@ -11,7 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData, SentOutcomes, outcome_data
+from rapport.communication.adapters.outcome_events import OutcomeData, SentOutcomes, outcome_data
 from rapport.communication.carried import CAUSED, NothingTold, are_plain
 from rapport.communication.ledger import (
     DELIVERY_PREFIX,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rapport.channel.channel import PackedStretch
 from rapport.channel.dead.letters import DEAD_LETTERS
 from rapport.channel.dead.replay import REPLAYS, STATES, Replay
-from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
+from rapport.communication.adapters.outcome_events import OUTCOME, OutcomeData
 from rapport.communication.arriving.answers import (
     ANSWER,
     answer_secret,

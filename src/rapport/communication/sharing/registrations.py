@@ -14,8 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from rapport.communication.adapters.absent import OtherEngineAdapter
-from rapport.communication.adapters.base import OutputAdapter
+from rapport.communication.adapters.base import OtherEngineAdapter, OutputAdapter
 from rapport.communication.aside import run_aside
 from rapport.core.errors import RapportError, Unavailable
 from rapport.kernel.clock import Clock

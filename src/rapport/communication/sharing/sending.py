@@ -21,7 +21,7 @@ from rapport.communication.adapters.base import (
     SendInterrupted,
     is_repeatable,
 )
-from rapport.communication.adapters.contained import IsolatedCall, end_isolated
+from rapport.communication.adapters.isolation import IsolatedCall, end_isolated
 from rapport.communication.sharing.leases import HeldShare
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import end_firmly

@@ -17,12 +17,14 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import OutputAdapter, SendInterrupted
-from rapport.communication.adapters.outgoing.dispatch import Dispatch, MaySend, may_always_send
-from rapport.communication.adapters.outgoing.dispatch_settings import (
+from rapport.communication.adapters.dispatch import (
     DEFAULT_SETTINGS,
+    Dispatch,
     DispatchSettings,
+    MaySend,
+    may_always_send,
 )
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData, report_to_control
+from rapport.communication.adapters.outcome_events import OutcomeData, report_to_control
 from rapport.communication.delivering.case_records import CASES, MEMBERS, member_key
 from rapport.communication.delivering.deciding import has_answered, is_closed
 from rapport.communication.delivering.handling import Route, nobody_else

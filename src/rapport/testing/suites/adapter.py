@@ -20,7 +20,7 @@ from rapport.communication.adapters.base import (
     Sent,
     declaration_of,
 )
-from rapport.communication.adapters.outgoing.outputs import check_output
+from rapport.communication.adapters.outputs import check_output
 
 
 class Medium:

@@ -1,0 +1,775 @@
+"""The standard library's IMAP client with what it lacks: bounded reading, IDLE, being woken.
+[CO-16]
+
+Blocking. Only `imap_mailbox.py` uses it.
+
+One folder on an IMAP server: what is new in it, its mails, what becomes of them. [CO-16]
+
+Blocking: runs in a thread of its own (`imap.py`). The driver's errors become ours here, without
+anything that the server could have repeated of the login.
+
+Mail in by IMAP: looked for at intervals (`imap`), or told by the server (`imap-push`). [CO-5,
+CO-16]
+
+No mail is lost and none counts twice: the place in the folder moves on only after what was read is
+durable, and a mail that is read again has the same id. Mails that are no messages are kept aside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import imaplib
+import re
+import select
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, cast
+
+import msgspec
+
+from rapport.communication.adapters.base import (
+    read_secret_field,
+)
+from rapport.communication.adapters.input_base import (
+    TOO_FAST,
+    AdapterState,
+    Arrival,
+    Intake,
+    RejectedInput,
+    kept_raw,
+    refused_input,
+)
+from rapport.communication.adapters.mail import (
+    _ENCRYPT,
+    _LOCAL,
+    ENCRYPTIONS,
+    LARGEST_MAIL,
+    Encryption,
+)
+from rapport.communication.adapters.mail_parser import MailLimits
+from rapport.communication.adapters.mail_replies import (
+    AmbiguousAnswer,
+    Bounce,
+    MailContext,
+    MailHandlers,
+    MailMeaning,
+    MailWithAttachments,
+    meaning_of,
+)
+from rapport.communication.aside import run_aside
+from rapport.communication.templates import clean
+from rapport.core.errors import (
+    InvalidInput,
+    NotAuthenticated,
+    RapportError,
+    SourceUnavailable,
+    Unavailable,
+    Unsupported,
+)
+from rapport.core.ids import content_id
+from rapport.core.message import Message
+from rapport.kernel.fields import Fields
+
+_LONGEST_LINE = 10_000_000
+"""A search answers with one line: eight bytes for each mail it finds."""
+_READ_BYTES = 65_536
+
+
+class _BoundedImap(imaplib.IMAP4):
+    """Reads from the socket itself, so that it knows what has arrived and waits for no more."""
+
+    def __init__(self, *arguments: Any, longest_literal: int, **options: Any) -> None:
+        self._received = bytearray()
+        self._longest_literal = longest_literal
+        super().__init__(*arguments, **options)
+
+    def readline(self) -> bytes:
+        """One line with its end; raises `abort` when the server is gone or writes without end."""
+        while (end := self._received.find(b"\n")) < 0:
+            if len(self._received) > _LONGEST_LINE:
+                raise self.abort("the server wrote a line without end")
+            self._receive()
+        return self._taken(end + 1)
+
+    def read(self, size: int) -> bytes:
+        """So many bytes; more than was asked for is refused before it is read."""
+        if size > self._longest_literal:
+            raise self.abort("the server sent more than was asked for")
+        while len(self._received) < size:
+            self._receive()
+        return self._taken(size)
+
+    def idle(self, seconds: float) -> None:
+        """Waits until the server says anything, or so long; the connection can be used after."""
+        tag = self._new_tag()
+        self.send(tag + b" IDLE\r\n")
+        while not (line := self.readline()).startswith(b"+"):
+            if line.startswith(tag):
+                raise self.error("the server refused to wait")
+        self._wait(seconds)
+        self.send(b"DONE\r\n")
+        while not self.readline().startswith(tag):
+            continue  # what it says meanwhile is found by the next look
+
+    def interrupt(self) -> None:
+        """From another thread: whoever reads gets `abort`."""
+        with suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def starttls(self, ssl_context: ssl.SSLContext | None = None) -> Any:
+        """Encrypts; what came in the clear after the server's word is not its own: refused."""
+        answer = super().starttls(ssl_context)
+        if self._received:
+            raise self.abort("somebody wrote into the connection before it was encrypted")
+        return answer
+
+    def _wait(self, seconds: float) -> None:
+        if self._received or (isinstance(self.sock, ssl.SSLSocket) and self.sock.pending()):
+            return
+        waiting = select.poll()
+        waiting.register(self.sock, select.POLLIN)
+        waiting.poll(seconds * 1_000)
+
+    def _receive(self) -> None:
+        arrived = self.sock.recv(_READ_BYTES)
+        if not arrived:
+            raise self.abort("the server closed the connection")
+        self._received += arrived
+
+    def _taken(self, count: int) -> bytes:
+        taken = bytes(self._received[:count])
+        del self._received[:count]
+        return taken
+
+
+class PlainConnection(_BoundedImap):
+    """In the clear, or encrypted later by `starttls`."""
+
+
+class TlsConnection(_BoundedImap, imaplib.IMAP4_SSL):
+    """Encrypted from the first byte."""
+
+
+_SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
+REFUSED = "imap.refused"
+_SLACK = 65_536
+"""Literals that are no mails (folder names) are small."""
+
+
+class FetchedMail(msgspec.Struct, frozen=True):
+    """The bytes of a mail, or its beginning when `cut`."""
+
+    uid: int
+    raw: bytes
+    cut: bool
+
+
+class Mailbox:
+    """An open folder. `validity` names the numbering of its mails: another one means that every
+    mail has a new number.
+    """
+
+    def __init__(self, settings: ImapSettings) -> None:
+        self._settings = settings
+        self._connection: PlainConnection | TlsConnection | None = None
+        self.validity, self.next_uid = 0, 1
+        self._can: frozenset[str] = frozenset()
+        self._more = False
+
+    def open(self) -> None:
+        """Connects, logs in and opens the folder; raises SourceUnavailable or NotAuthenticated."""
+        with self._told():
+            self._connection = connection = self._connected()
+            self._log_in(connection)
+            self._can = _words(connection.capability()[1])
+            answer, said = connection.select(
+                quoted(self._settings.folder), readonly=self._settings.after == "leave"
+            )
+            if answer != "OK":
+                raise self._refused(f"the folder {self._settings.folder!r} cannot be opened", said)
+            self.validity = _number(connection.response("UIDVALIDITY")[1])
+            self.next_uid = _number(connection.response("UIDNEXT")[1]) or 1
+
+    def uids_after(self, uid: int) -> list[int]:
+        """The numbers of all later mails, in order."""
+        with self._told() as connection:
+            connection.noop()  # lets the server tell of what came meanwhile
+            told = connection.untagged_responses
+            told.pop("EXISTS", None)
+            answer, said = connection.uid("SEARCH", "UID", f"{uid + 1}:*")
+            self._more = "EXISTS" in told  # told now, it is not told again while we wait
+            if answer != "OK":
+                raise self._refused("the folder cannot be searched", said)
+            found = {int(word) for line in said if line for word in line.split() if word.isdigit()}
+            return sorted(number for number in found if number > uid)  # `n:*` names the last always
+
+    def fetch(self, uid: int) -> FetchedMail | None:
+        """The mail, at most as much as the settings allow; None when it is gone."""
+        most = self._settings.largest_mail
+        with self._told() as connection:
+            wanted = f"(RFC822.SIZE BODY.PEEK[]<0.{most}>)"
+            answer, said = connection.uid("FETCH", str(uid), wanted)
+            if answer != "OK":
+                raise self._refused(f"mail {uid} cannot be fetched", said)
+            # Servers may say the size before the mail or after it.
+            literals = [part for part in said if isinstance(part, tuple)]
+            about = [part[0] if isinstance(part, tuple) else part for part in said]
+            size = _SIZE.search(b" ".join(part for part in about if isinstance(part, bytes)))
+            if size is None:
+                return None
+            return FetchedMail(uid, literals[0][1] if literals else b"", int(size[1]) > most)
+
+    def settle(self, uids: Sequence[int]) -> None:
+        """Marks or moves mails that were taken, as the settings say; doing it again is harmless."""
+        if not uids or self._settings.after == "leave":
+            return
+        numbers = ",".join(map(str, uids))
+        with self._told() as connection:
+            if self._settings.after == "flag":
+                self._must(connection.uid("STORE", numbers, "+FLAGS.SILENT", r"(\Seen)"))
+            else:
+                self._move(connection, numbers)
+
+    def wait(self, seconds: float) -> None:
+        """Until the server tells of something, or so long; raises Unsupported when it cannot."""
+        if "IDLE" not in self._can:
+            raise Unsupported(
+                "waiting for mail (IDLE)", "this IMAP server", hint='use adapter = "imap"'
+            )
+        if self._more:
+            return
+        with self._told() as connection:
+            connection.idle(seconds)
+
+    def interrupt(self) -> None:
+        """From another thread: whatever is under way fails at once."""
+        if self._connection is not None:
+            self._connection.interrupt()
+
+    def close(self) -> None:
+        """Leaves; a second call is no error."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(imaplib.IMAP4.error, OSError, ValueError):
+                connection.logout()
+            with suppress(imaplib.IMAP4.error, OSError, ValueError):
+                connection.shutdown()
+
+    def _connected(self) -> PlainConnection | TlsConnection:
+        settings = self._settings
+        options: dict[str, Any] = {
+            "timeout": settings.timeout_ms / 1_000,
+            "longest_literal": settings.largest_mail + _SLACK,
+        }
+        if settings.encryption == "tls":
+            context = ssl.create_default_context()
+            return TlsConnection(settings.host, settings.port, ssl_context=context, **options)
+        connection = PlainConnection(settings.host, settings.port, **options)
+        if settings.encryption == "starttls":
+            connection.starttls(ssl.create_default_context())
+        return connection
+
+    def _log_in(self, connection: PlainConnection | TlsConnection) -> None:
+        """The server's own words stay out of the error: it may repeat what it was told."""
+        user, password = self._settings.user, self._settings.password
+        can = {str(word).upper() for word in connection.capabilities}
+        refused = NotAuthenticated(
+            f"the IMAP server {self._settings.host} refused the login of {user!r}",
+            code="imap.login_refused",
+            hint='check user and password; some servers need encryption = "tls" before a login',
+        )
+        if "LOGINDISABLED" in can:
+            raise refused
+        try:
+            if "AUTH=PLAIN" in can:
+                connection.authenticate("PLAIN", lambda _: f"\0{user}\0{password}".encode())
+            else:
+                connection.login(quoted(user), password)
+        except imaplib.IMAP4.abort:
+            raise
+        except (imaplib.IMAP4.error, UnicodeError):
+            raise refused from None
+
+    def _move(self, connection: PlainConnection | TlsConnection, numbers: str) -> None:
+        folder = quoted(self._settings.move_to)
+        command = "MOVE" if "MOVE" in self._can else "COPY"
+        answer, _said = connection.uid(command, numbers, folder)
+        if answer != "OK":
+            connection.create(folder)
+            self._must(connection.uid(command, numbers, folder))
+        if command == "COPY":
+            self._must(connection.uid("STORE", numbers, "+FLAGS.SILENT", r"(\Deleted)"))
+            if "UIDPLUS" in self._can:  # without it, others' deleted mails would go, too
+                self._must(connection.uid("EXPUNGE", numbers))
+
+    def _must(self, answered: tuple[str, list[Any]]) -> None:
+        if answered[0] != "OK":
+            raise self._refused("taken mails cannot be marked or moved", answered[1])
+
+    def _refused(self, what: str, said: Sequence[object]) -> SourceUnavailable:
+        words = b" ".join(part for part in said if isinstance(part, bytes))
+        return SourceUnavailable(f"{what}: {self._harmless(words.decode('latin-1'))}", code=REFUSED)
+
+    @contextmanager
+    def _told(self) -> Iterator[PlainConnection | TlsConnection]:
+        """Translates the driver's errors."""
+        try:
+            yield self._connection  # type: ignore[misc]
+        except RapportError:
+            raise
+        except (imaplib.IMAP4.error, OSError, EOFError, ValueError, AttributeError) as error:
+            host = self._settings.host
+            raise SourceUnavailable(
+                f"the IMAP server {host} cannot be used: {self._harmless(str(error))}",
+                code="imap.unavailable",
+                hint="it is tried again",
+            ) from None
+
+    def _harmless(self, text: str) -> str:
+        password = self._settings.password
+        shown = text.replace(password, "...") if password else text
+        return clean(shown)[:200]
+
+
+def quoted(text: str) -> str:
+    """A name as IMAP writes it: in modified UTF-7, in quotation marks, in one line.
+
+    >>> quoted("Entwürfe & Co")
+    '"Entw&APw-rfe &- Co"'
+    """
+    written, waiting = [], ""
+    for character in [*clean(text), ""]:
+        if character and not " " <= character <= "~":
+            waiting += character
+            continue
+        if waiting:
+            code = base64.b64encode(waiting.encode("utf-16-be", "surrogatepass")).decode()
+            written.append(f"&{code.rstrip('=').replace('/', ',')}-")
+            waiting = ""
+        written.append({"&": "&-", '"': r"\"", "\\": r"\\"}.get(character, character))
+    return f'"{"".join(written)}"'
+
+
+def _words(said: Sequence[object]) -> frozenset[str]:
+    lines = [part.decode("latin-1") for part in said if isinstance(part, bytes)]
+    return frozenset(word.upper() for line in lines for word in line.split())
+
+
+def _number(said: Sequence[Any]) -> int:
+    return int(said[0]) if said and isinstance(said[0], bytes) and said[0].isdigit() else 0
+
+
+_PLACE = "place"
+_PATIENCE = 4
+"""One call to the server may take so many times its timeout: each answer has that for itself."""
+_MOST_REFUSALS, _MOST_BREAKS = 3, 10
+"""So often a mail is tried that the server refuses, or at which the connection ends; then it is
+kept aside. With the pauses between looks the second takes a quarter of an hour.
+"""
+_NOT_GIVEN = "mail.refused_by_server"
+_LOOK_SECONDS = 60
+"""After so long a look ends with what it has read: one that takes too long is cut off, and without
+any end it would begin with the same mails for ever.
+"""
+T = TypeVar("T")
+
+
+class MailCursor(msgspec.Struct, frozen=True):
+    """How far a folder was read: mails up to `uid`, in the numbering `validity`."""
+
+    validity: int = 0
+    uid: int = 0
+
+
+class MailBatch(msgspec.Struct, frozen=True):
+    """What one look found. `place` is where the next begins once all of it is durable."""
+
+    place: MailCursor
+    messages: list[Message]
+    uids: list[int]
+    """Mails that were read."""
+    is_empty: bool
+    """There was nothing new."""
+    refused: list[MailWithAttachments] = []
+    """Of `messages` those whose attachments are not kept."""
+    is_cut: bool = False
+    """The connection has ended on the way: what is to be done at the server needs another."""
+
+
+class MailReader:
+    """Reads a folder from its durable place on; what pull and push have in common."""
+
+    def __init__(self, settings: ImapSettings, known: MailContext, care: MailHandlers) -> None:
+        """The functions of `known` are called from a thread."""
+        self.settings, self._known, self._care = settings, known, care
+        depth = max(settings.most_parts // 10, 2)
+        self._limits = MailLimits(
+            parts=settings.most_parts, depth=depth, text=settings.largest_mail
+        )
+        self._state: AdapterState | None = None
+        self._refusals: dict[int, int] = {}
+
+    def open(self, state: AdapterState) -> None:
+        """Takes up the durable memory."""
+        self._state = state
+
+    async def look(self, session: ImapSession) -> MailBatch:
+        """The next mails, those aside and the bounces told already; empty = nothing new."""
+        place = self._place_in(session.mailbox, await self._kept())
+        new = await session.run(partial(session.mailbox.uids_after, place.uid))
+        uids, messages, last, is_cut = list[int](), list[Message](), place.uid, False
+        refused: list[MailWithAttachments] = []
+        if new:
+            await self._care.catch_up()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _LOOK_SECONDS
+        for uid in new[: self.settings.most_mails]:
+            if last != place.uid and loop.time() >= until:
+                break  # the others come with the next look
+            try:
+                meaning = await session.run(partial(self._read, session.mailbox, uid))
+            except Unavailable:
+                if last == place.uid:
+                    raise
+                is_cut = True
+                break  # perhaps because of this mail: what was read before it is not kept back
+            last = uid
+            if not (isinstance(meaning, RejectedInput) and meaning.code == _NOT_GIVEN):
+                uids.append(uid)  # what nobody could read stays as it is for its owner
+            if isinstance(meaning, Message):
+                messages.append(meaning)
+            elif isinstance(meaning, MailWithAttachments):
+                messages.append(meaning.message)
+                refused.append(meaning)
+            elif isinstance(meaning, Bounce):
+                await self._care.bounced(meaning)
+            elif isinstance(meaning, RejectedInput):
+                await self._care.set_aside(meaning)
+            elif isinstance(meaning, AmbiguousAnswer):
+                await self._care.set_aside(meaning.aside)
+                messages.append(meaning.message)
+        return MailBatch(
+            MailCursor(place.validity, last),
+            messages,
+            uids,
+            is_empty=last == place.uid,
+            refused=refused,
+            is_cut=is_cut,
+        )
+
+    async def settle(
+        self, look: MailBatch, arrivals: Sequence[Arrival], session: ImapSession | None
+    ) -> None:
+        """Ends a look whose messages are durable: marks or moves the mails, then moves the place.
+
+        In this order: after a crash in between, mails are at most looked at once more.
+        """
+        for message, arrival in zip(look.messages, arrivals, strict=True):
+            if arrival.reason == TOO_FAST:
+                return  # all of it comes again with the next look, what is known is dropped
+            if not arrival.accepted:
+                await self._care.set_aside(refused_input(message, arrival.why))
+        taken = [arrival.accepted for arrival in arrivals]
+        accepted = [message.id for message, took in zip(look.messages, taken, strict=True) if took]
+        for one in look.refused:
+            if one.message.id in accepted:
+                await self._care.refuse_attachments(one)
+        if look.uids and session is not None:
+            await session.run(partial(session.mailbox.settle, look.uids))
+        if look.place != await self._kept():
+            await self._state_of().put(_PLACE, msgspec.msgpack.encode(look.place))
+
+    def _read(self, mailbox: Mailbox, uid: int) -> MailMeaning | None:
+        """In the session's thread; None when the mail has gone meanwhile."""
+        try:
+            mail = mailbox.fetch(uid)
+        except SourceUnavailable as error:
+            return self._refused(mailbox, uid, error)
+        if mail is None:
+            return None
+        meaning = meaning_of(mail.raw, self._known, self._limits, cut=mail.cut)
+        raw = b"" if mail.cut else kept_raw(mail.raw)
+        if isinstance(meaning, RejectedInput):
+            return msgspec.structs.replace(meaning, raw=raw)
+        if isinstance(meaning, AmbiguousAnswer):
+            aside = msgspec.structs.replace(meaning.aside, raw=raw)
+            return msgspec.structs.replace(meaning, aside=aside)
+        return meaning
+
+    async def read_again(self, found: RejectedInput) -> Message | None:
+        """What a mail means now, of which a dead letter was made; see ReadsAgain."""
+        await self._care.catch_up()
+        meaning = await run_aside(partial(meaning_of, found.raw, self._known, self._limits))
+        match meaning:
+            case Message():
+                return meaning
+            case MailWithAttachments():
+                return meaning.message
+            case Bounce():
+                await self._care.bounced(meaning)
+                return None
+        aside = meaning.aside if isinstance(meaning, AmbiguousAnswer) else meaning
+        raise InvalidInput(aside.reason, code=aside.code)
+
+    def _refused(self, mailbox: Mailbox, uid: int, error: SourceUnavailable) -> RejectedInput:
+        """A mail that the server cannot give must not keep back all later ones for ever. The
+        connection was there a moment ago, so that it ends may be because of the mail.
+        """
+        most = _MOST_REFUSALS if error.code == REFUSED else _MOST_BREAKS
+        failures = self._refusals.get(uid, 0) + 1
+        self._refusals = {uid: failures}  # looks begin with it until it is dealt with
+        if failures < most:
+            raise error
+        self._refusals = {}
+        return RejectedInput(
+            id=content_id("mail", self.settings.user, str(mailbox.validity), str(uid)),
+            code=_NOT_GIVEN,
+            reason=error.message,
+        )
+
+    def _place_in(self, mailbox: Mailbox, kept: MailCursor | None) -> MailCursor:
+        """A new numbering begins at the start: what was taken before is known again by its id."""
+        if kept is None and not self.settings.from_start:
+            return MailCursor(mailbox.validity, mailbox.next_uid - 1)
+        if kept is None or kept.validity != mailbox.validity:
+            return MailCursor(mailbox.validity, 0)
+        return kept
+
+    async def _kept(self) -> MailCursor | None:
+        kept = await self._state_of().get(_PLACE)
+        return None if kept is None else msgspec.msgpack.decode(kept, type=MailCursor)
+
+    def _state_of(self) -> AdapterState:
+        if self._state is None:
+            raise RuntimeError("the mail input was not opened")
+        return self._state
+
+
+class ImapSession:
+    """An open mailbox and the one thread that may use it."""
+
+    def __init__(self, settings: ImapSettings) -> None:
+        self.mailbox, self._settings = Mailbox(settings), settings
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="imap")
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.run(self.mailbox.open)
+        except BaseException:
+            await self._leave()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._leave()
+
+    async def run(self, work: Callable[[], T], *, longest_ms: int = 0) -> T:
+        """Runs blocking work; when cancelled or too slow the connection is cut, which ends it. What
+        it gives all the same counts.
+        """
+        running = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        longest_ms = longest_ms or self._settings.timeout_ms * _PATIENCE
+        try:
+            done, _ = await asyncio.wait([running], timeout=longest_ms / 1_000)
+            if not done:
+                self.mailbox.interrupt()
+                await asyncio.wait([running])
+        except BaseException:
+            self.mailbox.interrupt()
+            await asyncio.wait([running])
+            raise
+        if not done and running.exception() is not None:
+            raise SourceUnavailable(
+                f"the IMAP server {self._settings.host} did not answer in time",
+                code="imap.unavailable",
+            )
+        return running.result()
+
+    async def _leave(self) -> None:
+        try:
+            await self.run(self.mailbox.close)
+        finally:
+            self._thread.shutdown(wait=False)
+
+
+class ImapInput:
+    """Looks when asked: a pull adapter. Each look has a connection of its own."""
+
+    name = "imap"
+
+    def __init__(self, settings: ImapSettings, known: MailContext, care: MailHandlers) -> None:
+        self._reader = MailReader(settings, known, care)
+        self._look: MailBatch | None = None
+
+    async def open(self, state: AdapterState) -> None:
+        """Takes up the durable place."""
+        self._reader.open(state)
+
+    async def pull(self) -> list[Message]:
+        """Messages of new mails; raises SourceUnavailable or NotAuthenticated."""
+        async with ImapSession(self._reader.settings) as session:
+            look = self._look = await self._reader.look(session)
+            if not look.messages and not look.is_cut:
+                await self._reader.settle(look, (), session)
+        if not look.messages and look.is_cut:
+            await _settle_anew(self._reader, look, ())
+        return look.messages
+
+    async def read_again(self, found: RejectedInput) -> Message | None:
+        """See ReadsAgain."""
+        return await self._reader.read_again(found)
+
+    async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
+        """The messages are durable: the place moves on."""
+        look, self._look = self._look, None
+        if look is None or not look.messages:
+            return
+        await _settle_anew(self._reader, look, arrivals)
+
+
+class ImapPushInput:
+    """Is told by the server (IDLE): a push adapter with one connection kept open."""
+
+    name = "imap-push"
+
+    def __init__(self, settings: ImapSettings, known: MailContext, care: MailHandlers) -> None:
+        self._reader = MailReader(settings, known, care)
+        self._intake: Intake | None = None
+
+    async def start(self, intake: Intake) -> None:
+        """Begins to listen; a server that is away is tried again with growing pauses."""
+        self._intake = intake
+        self._reader.open(intake.state)
+        intake.schedule(self._listen, name="imap")
+
+    async def read_again(self, found: RejectedInput) -> Message | None:
+        """See ReadsAgain."""
+        return await self._reader.read_again(found)
+
+    async def stop(self) -> None:
+        """The listening was cancelled before, and with it the connection."""
+        self._intake = None
+
+    async def _listen(self) -> None:
+        idle_ms = self._reader.settings.idle_ms
+        async with ImapSession(self._reader.settings) as session:
+            while (intake := self._intake) is not None:
+                look = await self._reader.look(session)
+                arrivals = await intake.publish(look.messages) if look.messages else ()
+                if any(arrival.reason == TOO_FAST for arrival in arrivals):
+                    # Whoever cares for this task calls it again, later each time.
+                    raise Unavailable("the engine takes no more now", code="input.too_fast")
+                if look.is_cut:
+                    await _settle_anew(self._reader, look, arrivals)
+                    raise Unavailable("the connection has ended", code="imap.unavailable")
+                await self._reader.settle(look, arrivals, session)
+                if look.is_empty:
+                    wait = partial(session.mailbox.wait, idle_ms / 1_000)
+                    longest_ms = idle_ms + self._reader.settings.timeout_ms * _PATIENCE
+                    await session.run(wait, longest_ms=longest_ms)
+
+
+async def _settle_anew(reader: MailReader, look: MailBatch, arrivals: Sequence[Arrival]) -> None:
+    """As `settle`, with a connection of its own where one is needed."""
+    if reader.settings.after == "leave":
+        await reader.settle(look, arrivals, None)
+        return
+    async with ImapSession(reader.settings) as session:
+        await reader.settle(look, arrivals, session)
+
+
+AfterTaking = Literal["leave", "flag", "move"]
+"""What is done with a mail once its message is durable: nothing, marked as seen, or moved."""
+
+
+AFTER_TAKING: tuple[AfterTaking, ...] = ("leave", "flag", "move")
+
+
+IMAPS_PORT, IMAP_PORT = 993, 143
+
+
+IMAP_KEYS = (
+    *("host", "port", "encryption", "user", "password", "folder", "after", "move_to"),
+    *("from_start", "timeout", "largest_mail", "most_mails"),
+)
+
+
+IMAP_PUSH_KEYS = (*IMAP_KEYS, "idle")
+
+
+class ImapSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """An input of the kind `imap` or `imap-push`. The password is never shown."""
+
+    host: str = "127.0.0.1"
+    port: int = IMAPS_PORT
+    encryption: Encryption = "tls"
+    user: str = ""
+    password: str = ""
+    folder: str = "INBOX"
+    after: AfterTaking = "leave"
+    move_to: str = "Rapport"
+    """With `after = "move"`: the folder that taken mails go to; made when it is absent."""
+    from_start: bool = True
+    """Whether the first look takes what is there already; if not, only what comes later."""
+    timeout_ms: int = 30_000
+    largest_mail: int = 1_000_000
+    """Bytes that are fetched of a mail. Of a larger one the rest is left out: its text stands
+    first, attachments are not looked at. Memory is a small multiple of it.
+    """
+    most_mails: int = 100
+    """Mails taken in one look; the others come with the next."""
+    most_parts: int = 100
+    """MIME parts of a mail, and how many of them may lie in each other is a tenth of it."""
+    idle_ms: int = 300_000
+    """How long `imap-push` waits for word from the server before it looks by itself."""
+
+    def __repr__(self) -> str:
+        return f"ImapSettings(host={self.host!r}, port={self.port}, user={self.user!r})"
+
+
+def read_imap_input(table: Fields, directory: Path) -> ImapSettings:
+    """What an input of the kind `imap` or `imap-push` says."""
+    usual = ImapSettings()
+    encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, usual.encryption))
+    port = IMAPS_PORT if encryption == "tls" else IMAP_PORT
+    settings = ImapSettings(
+        host=table.filled_text("host", example='"imap.example.org"'),
+        port=table.number("port", port, low=1, high=65_535),
+        encryption=encryption,
+        user=table.filled_text("user", example='"alarm"'),
+        password=read_secret_field("password", table, directory),
+        folder=table.filled_text("folder", usual.folder),
+        after=cast(AfterTaking, table.choice("after", AFTER_TAKING, usual.after)),
+        move_to=table.filled_text("move_to", usual.move_to),
+        from_start=table.flag("from_start", usual.from_start),
+        timeout_ms=table.duration_ms("timeout", usual.timeout_ms, least=1),
+        largest_mail=table.number("largest_mail", usual.largest_mail, low=1_000, high=LARGEST_MAIL),
+        most_mails=table.number("most_mails", usual.most_mails, low=1, high=10_000),
+        idle_ms=table.duration_ms("idle", usual.idle_ms, least=1),
+    )
+    _check_imap(table, settings)
+    return settings
+
+
+def _check_imap(table: Fields, settings: ImapSettings) -> None:
+    if table.has("move_to") and settings.after != "move":
+        message = 'move_to only means something with after = "move"'
+        table.fault("move_to", "input.move_to_without_move", message)
+    if settings.after == "move" and settings.move_to == settings.folder:
+        message = "taken mails would be moved to where they are"
+        table.fault("move_to", "input.move_to_itself", message, hint="name another folder")
+    if settings.encryption == "none" and settings.host and settings.host not in _LOCAL:
+        message = "the password would go over the network in the clear"
+        table.fault("encryption", "input.not_encrypted", message, hint=_ENCRYPT)

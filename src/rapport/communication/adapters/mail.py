@@ -1,0 +1,438 @@
+"""The Message-ID of a mail that goes out, which a reply or a bounce names again: whose mail it was,
+and the proof that who names it has seen it. [CO-11, CO-16]
+
+`<KEY.MESSAGE.PEER.TOKEN@rapport.invalid>`: everything is in the id itself, so that no table of sent
+mails has to be kept, and any node that knows the secret can read it.
+
+How mail goes out and comes in: `[adapters.mail]` and inputs of the kinds `imap` and `imap-push`.
+[CO-16, UX-2]
+
+```toml
+[inputs.replies]
+adapter = "imap"                       # or "imap-push": told by the server, no interval
+host = "imap.example.org"
+user = "alarm"
+password = "file:imap.secret"
+after = "move"                         # leave, flag or move what was taken
+```
+
+Connections to the mail server: kept for some seconds, so that several mails need one greeting.
+[CO-16]
+
+With `email.py` the only home of aiosmtplib. A kept connection is asked (RSET) before it is used
+again; one that the server has closed meanwhile is no failure, a new one is made.
+
+E-mail by SMTP: plain text with a link to answer; the message id carries the idempotency key and
+the proof by which a reply is known. [CO-16]
+
+With `smtp_connections.py` the only home of aiosmtplib: its exceptions become outcomes here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Literal, cast
+from urllib.parse import quote, unquote
+
+import aiosmtplib
+import msgspec
+
+from rapport.communication.adapters.base import (
+    Delivery,
+    Failed,
+    Outcome,
+    Sent,
+    TokenFor,
+    adapter,
+    no_token,
+    read_secret_field,
+)
+from rapport.communication.addresses import address_fault
+from rapport.communication.templates import clean
+from rapport.communication.wording import (
+    is_answerable,
+    shown_kind,
+    shown_sender,
+    shown_text,
+    shown_time,
+)
+from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.fields import Fields
+
+DOMAIN = "rapport.invalid"
+"""A name that is never anybody's (RFC 2606)."""
+
+
+_LONGEST = 400
+"""A mail server may cut lines at 998 characters, and References holds several ids."""
+
+_OURS = re.compile(
+    r"([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_%~-]{1,300})\.([A-Za-z0-9_%~-]{1,300})\.([0-9A-Za-z]{1,64})"
+    rf"@{re.escape(DOMAIN)}\Z"
+)
+
+
+class SentMail(msgspec.Struct, frozen=True):
+    """What a Message-ID of ours says. Nothing of it is proven before the token was checked."""
+
+    key: str
+    message: str
+    peer: str
+    token: str
+
+
+def message_id(delivery: Delivery, token: str) -> str:
+    """The Message-ID in angle brackets, the same for every attempt. Without a token, or with names
+    too long for it, only the key: replies are then known by the answer link that they quote.
+    """
+    whole = f"{delivery.key}.{_name(delivery.message)}.{_name(delivery.peer)}.{token}@{DOMAIN}"
+    if not token or len(whole) > _LONGEST or read_message_id(whole) is None:
+        return f"<{delivery.key}@{DOMAIN}>"
+    return f"<{whole}>"
+
+
+def read_message_id(text: str) -> SentMail | None:
+    """What an id of ours says, None for all others."""
+    found = _OURS.match(text.strip().strip("<>"))
+    if found is None:
+        return None
+    key, message, peer, token = found.groups()
+    try:
+        return SentMail(
+            key, unquote(message, errors="strict"), unquote(peer, errors="strict"), token
+        )
+    except UnicodeDecodeError:
+        return None
+
+
+def _name(text: str) -> str:
+    """The name without dots and without anything that a mail header could stumble over."""
+    return quote(text, safe="", errors="replace").replace(".", "%2E")
+
+
+Encryption = Literal["tls", "starttls", "none"]
+"""From the first byte, asked for before the login, or not at all (a server on this machine)."""
+
+
+ENCRYPTIONS: tuple[Encryption, ...] = ("tls", "starttls", "none")
+
+
+SMTP_PORTS: dict[Encryption, int] = {"tls": 465, "starttls": 587, "none": 25}
+_ENCRYPT = 'write encryption = "tls"'
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+LARGEST_MAIL = 32 * 1024 * 1024
+MAIL_KEYS = (
+    *("host", "port", "encryption", "sender", "reply_to", "user", "password", "timeout", "keep"),
+    *("largest_text", "starttls"),
+)
+
+
+class MailSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[adapters.mail]` table. The password is read from a file or variable, never shown."""
+
+    host: str = "127.0.0.1"
+    port: int = 25
+    encryption: Encryption = "none"
+    sender: str = "rapport@localhost"
+    """Also where the world's mail servers send what they could not deliver: read that mailbox."""
+    reply_to: str = ""
+    """Where people's replies go; empty = to `sender`. An `imap` input should read it."""
+    user: str = ""
+    password: str = ""
+    timeout_ms: int = 10_000
+    keep_ms: int = 5_000
+    """How long an idle connection is kept: longer saves greetings, shorter frees the server."""
+    largest_text: int = 1_000_000
+    """Bytes of a text that is still sent; what is longer fails at once."""
+
+    def __repr__(self) -> str:
+        return f"MailSettings(host={self.host!r}, port={self.port}, user={self.user!r})"
+
+
+def read_mail_settings(table: Fields, directory: Path) -> MailSettings:
+    """What `[adapters.mail]` says; addresses are checked by the caller."""
+    usual = MailSettings()
+    # Until release 0.3 `starttls = true` says what `encryption = "starttls"` says.
+    usually: Encryption = "starttls" if table.flag("starttls") else usual.encryption
+    encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, usually))
+    settings = MailSettings(
+        host=table.text("host", usual.host),
+        port=table.number("port", SMTP_PORTS[encryption], low=1, high=65_535),
+        encryption=encryption,
+        sender=table.text("sender", usual.sender),
+        reply_to=table.text("reply_to", ""),
+        user=table.text("user", ""),
+        password=read_secret_field("password", table, directory),
+        timeout_ms=table.duration_ms("timeout", usual.timeout_ms, least=1),
+        keep_ms=table.duration_ms("keep", usual.keep_ms),
+        largest_text=table.number("largest_text", usual.largest_text, low=1, high=LARGEST_MAIL),
+    )
+    if settings.password and encryption == "none" and settings.host not in _LOCAL:
+        message = "the password would go over the network in the clear"
+        table.fault("encryption", "adapter.not_encrypted", message, hint=_ENCRYPT)
+    return settings
+
+
+_GOODBYE_SECONDS = 1
+_MOST_IDLE = 4
+"""Idle connections beyond these are closed at once: servers limit how many one client may have."""
+
+
+class SmtpConnections:
+    """Hands mails over; as many connections as there are mails under way, few of them kept."""
+
+    def __init__(self, settings: MailSettings, clock: Clock) -> None:
+        self._settings, self._clock = settings, clock
+        self._idle: list[tuple[aiosmtplib.SMTP, int]] = []
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def hand_over(self, mail: EmailMessage) -> str:
+        """The server's reply once it has taken the mail; raises the driver's errors.
+
+        The connection is cut at once when cancelled or refused: the driver's own way out would wait
+        for the goodbye of a server that hangs.
+        """
+        client = await self._reused() or await self._opened()
+        try:
+            _, reply = await client.send_message(mail)
+        except BaseException:
+            client.close()
+            raise
+        await self._keep(client)
+        return str(reply)
+
+    async def close(self) -> None:
+        """Says goodbye on every kept connection; a second call is no error."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+        idle, self._idle = self._idle, []
+        for client, _since in idle:
+            await _say_goodbye(client)
+
+    async def _opened(self) -> aiosmtplib.SMTP:
+        settings = self._settings
+        client = aiosmtplib.SMTP(
+            hostname=settings.host,
+            port=settings.port,
+            username=settings.user or None,
+            password=settings.password or None,
+            use_tls=settings.encryption == "tls",
+            start_tls=settings.encryption == "starttls",
+            timeout=settings.timeout_ms / 1_000,
+        )
+        try:
+            await client.connect()
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    async def _reused(self) -> aiosmtplib.SMTP | None:
+        """A kept connection that still answers, the one used last first."""
+        while self._idle:
+            client, _since = self._idle.pop()
+            try:
+                await client.rset()
+            except (aiosmtplib.SMTPException, OSError, EOFError):
+                client.close()  # the server has had enough of it: a new one will do
+            except BaseException:
+                client.close()
+                raise
+            else:
+                return client
+        return None
+
+    async def _keep(self, client: aiosmtplib.SMTP) -> None:
+        """The mail is taken; whatever happens to the connection, it must not be sent again."""
+        if self._settings.keep_ms <= 0 or len(self._idle) >= _MOST_IDLE:
+            await _say_goodbye(client)
+            return
+        self._idle.append((client, self._clock.steady_ns()))
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.create_task(self._close_the_idle())
+
+    async def _close_the_idle(self) -> None:
+        """Runs while something is kept; ended by the loop's end, it cuts what is left."""
+        try:
+            while self._idle:
+                await self._clock.sleep(self._settings.keep_ms)
+                oldest = self._clock.steady_ns() - self._settings.keep_ms * 1_000_000
+                old = [entry for entry in self._idle if entry[1] <= oldest]
+                self._idle = [entry for entry in self._idle if entry[1] > oldest]
+                for client, _since in old:
+                    await _say_goodbye(client)
+        except asyncio.CancelledError:
+            for client, _since in self._idle:
+                client.close()
+            self._idle.clear()
+            raise
+
+
+async def _say_goodbye(client: aiosmtplib.SMTP) -> None:
+    """However it goes: a connection that is closed needs no goodbye."""
+    try:
+        with suppress(aiosmtplib.SMTPException, OSError, EOFError):
+            await client.quit(timeout=_GOODBYE_SECONDS)
+    finally:
+        client.close()
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SUBJECT_LENGTH = 120
+_BODY_CONTROLS = {
+    code: "\N{REPLACEMENT CHARACTER}" for code in range(32) if chr(code) not in "\t\n\r"
+}
+
+
+@adapter("mail")
+class MailAdapter:
+    """Sends plain text; connections are kept for some seconds between mails."""
+
+    name = "mail"
+
+    def __init__(
+        self,
+        settings: MailSettings,
+        link_for: Callable[[str, str], str],
+        token_for: TokenFor = no_token,
+        *,
+        clock: Clock | None = None,
+        zone_of: Callable[[str], Awaitable[str]] | None = None,
+        reads_replies: bool = True,
+    ) -> None:
+        """`link_for(message, peer)` gives the address of the page to answer on; empty = none.
+        `token_for(message, peer)` is the proof that makes a reply to the mail an answer.
+        `zone_of(peer)` says on whose clock times are shown; None = UTC. A reply is asked for only
+        where an input reads it (`reads_replies`).
+
+        Raises InvalidInput when sender or reply address cannot stand in a mail.
+        """
+        for own in (settings.sender, settings.reply_to or settings.sender):
+            if fault := address_fault(f"{self.name}:{own}", (self.name,)):
+                raise fault
+        self._settings, self._link_for, self._token_for = settings, link_for, token_for
+        self._zone_of, self._reads_replies = zone_of, reads_replies
+        self._connections = SmtpConnections(settings, clock or SystemClock())
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Taken by the server = sent; a busy or unreachable server is worth a retry."""
+        if address_fault(delivery.address, (self.name,)):
+            return Failed("the address cannot be used", retry=False)
+        most = self._settings.largest_text
+        if len(delivery.text) > most or len(delivery.text.encode("utf-8", "replace")) > most:
+            return Failed(f"message.too_long: the text has more than {most} bytes", retry=False)
+        zone = await self._zone_of(delivery.peer) if self._zone_of is not None else "UTC"
+        mail = self._mail(delivery, zone)
+        try:
+            reply = await self._connections.hand_over(mail)
+        except aiosmtplib.SMTPRecipientsRefused as error:
+            refusal = error.recipients[0]
+            return _refused(refusal.code, refusal.message)
+        except aiosmtplib.SMTPAuthenticationError as error:
+            # Its words stay out: it may repeat what it was told.
+            is_busy = 400 <= error.code < 500
+            return Failed(f"the mail server refused the login ({error.code})", retry=is_busy)
+        except aiosmtplib.SMTPResponseException as error:
+            return _refused(error.code, error.message)
+        except (aiosmtplib.SMTPTimeoutError, TimeoutError):
+            return Failed("the mail server did not answer in time", retry=True)
+        except (aiosmtplib.SMTPException, OSError, EOFError) as error:
+            return Failed(f"the mail server cannot be reached: {clean(str(error))}", retry=True)
+        return Sent(clean(reply)[:200])
+
+    async def close(self) -> None:
+        """Says goodbye to the server where a connection is kept."""
+        await self._connections.close()
+
+    def _mail(self, delivery: Delivery, zone: str) -> EmailMessage:
+        names = delivery.message, delivery.peer
+        return make_mail(
+            delivery,
+            sender=self._settings.sender,
+            link=self._link_for(*names),
+            token=self._token_for(*names),
+            reply_to=self._settings.reply_to,
+            zone=zone,
+            reads_replies=self._reads_replies,
+        )
+
+
+def make_mail(
+    delivery: Delivery,
+    *,
+    sender: str,
+    link: str,
+    token: str = "",
+    reply_to: str = "",
+    zone: str = "UTC",
+    reads_replies: bool = True,
+) -> EmailMessage:
+    """The mail for a delivery; every header is one printable line, whatever the text holds."""
+    text = shown_text(delivery.type, delivery.subtype, delivery.text)
+    mail = EmailMessage(policy=SMTP)
+    mail["From"] = clean(sender)
+    mail["To"] = clean(delivery.target)
+    if reply_to:
+        mail["Reply-To"] = clean(reply_to)
+    subject = next((line for line in text.splitlines() if line.strip()), "") or _kind(delivery)
+    mail["Subject"] = _sayable(clean(subject[:_SUBJECT_LENGTH]))
+    mail["Date"] = format_datetime(_EPOCH + timedelta(milliseconds=delivery.queued))
+    mail["Message-ID"] = message_id(delivery, token)
+    mail["Auto-Submitted"] = "auto-generated"
+    mail["X-Rapport-Message"] = _sayable(clean(delivery.message))
+    if delivery.urgent:
+        mail["Importance"] = "high"
+    by_reply = bool(token) and reads_replies
+    mail.set_content(_sayable(_body(delivery, text, link, zone, by_reply=by_reply)))
+    return mail
+
+
+def _body(delivery: Delivery, text: str, link: str, zone: str, *, by_reply: bool) -> str:
+    lines = [text.translate(_BODY_CONTROLS), "", *_about(delivery, zone)]
+    if not is_answerable(delivery.type):
+        return "\n".join(lines) + "\n"
+    ask = "Please answer" if delivery.wants_answer else "You can answer"
+    if link:
+        lines += ["", f"{ask} here: {link}"]
+    if by_reply:
+        lines += ["", "Or reply to this mail." if link else f"{ask} by replying to this mail."]
+    return "\n".join(lines) + "\n"
+
+
+def _about(delivery: Delivery, zone: str) -> list[str]:
+    """Who says it, what kind of message it is, in which conversation, and when."""
+    said_at = delivery.sent or delivery.time or delivery.queued
+    seen_at = delivery.time if delivery.policy and delivery.time != said_at else 0
+    about = {
+        "From": shown_sender(delivery.sender, delivery.policy),
+        "Kind": _kind(delivery),
+        "Conversation": delivery.conversation,
+        "Seen": shown_time(seen_at, zone) if seen_at else "",
+        "Date": shown_time(said_at, zone),
+    }
+    return [f"{name}: {clean(value)}" for name, value in about.items() if value]
+
+
+def _kind(delivery: Delivery) -> str:
+    return shown_kind(delivery.type, delivery.subtype) or "Message"
+
+
+def _sayable(text: str) -> str:
+    """Text that can be encoded: halves of characters become question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _refused(code: int, message: str) -> Failed:
+    """Replies 400 to 499 are temporary by the standard; others will not change by themselves."""
+    return Failed(
+        f"the mail server refused it: {code} {clean(message)[:200]}", retry=400 <= code < 500
+    )

@@ -1,0 +1,580 @@
+"""Mails by which the world's mail servers say that a mail did not arrive. Pure. [CO-10, CO-16]
+
+By the standard (RFC 3464) and as older servers write them. A bounce counts only when it names a
+Message-ID of ours whose token is right: who made it has seen the mail.
+
+What a mail that came in means: an answer, a message, a bounce, or nothing that can be used.
+Pure. [CO-5, CO-11, CO-16]
+
+What a node does with mails that are no messages, and what it knows to read mails. [CO-10, CO-16]
+
+A bounce becomes an outcome in `control`: the medium took the mail and says no afterwards. A mail
+that nobody can use becomes a dead letter with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from email.message import Message as ParsedMail
+from functools import partial
+from typing import Literal, Protocol
+from urllib.parse import unquote
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.communication.adapters.input_base import (
+    SHOWN_TEXT,
+    DeadLetterInput,
+    RejectedInput,
+    dead_letter_inputs,
+)
+from rapport.communication.adapters.mail import DOMAIN, SentMail, read_message_id
+from rapport.communication.adapters.mail_parser import (
+    MailContent,
+    MailLimits,
+    automatic_subject,
+    decoded_text,
+    header,
+    inner_of,
+    leaves_of,
+    parse_mail,
+    read_mail,
+    reply_of,
+)
+from rapport.communication.adapters.outcome_events import OUTCOME, OutcomeData
+from rapport.communication.arriving.answers import is_answer_token
+from rapport.communication.arriving.link_names import name_from_link
+from rapport.communication.delivering.steps import LATEST_ATTEMPT
+from rapport.communication.delivering.telling import ENGINE, PROOF
+from rapport.communication.history.ledger import Ledger
+from rapport.communication.ledger import SOURCE
+from rapport.communication.peers import Peer, shown_address
+from rapport.communication.templates import clean
+from rapport.core.errors import InvalidInput, Unavailable
+from rapport.core.event import CAUSE, Event, cause_text, make_event
+from rapport.core.ids import content_id
+from rapport.core.message import CONTROL, Identifier, Message
+from rapport.kernel.clock import Clock
+
+BounceState = Literal["failed", "delayed", "delivered"]
+
+_OURS = re.compile(rf"<([^<>\s]{{1,500}}@{re.escape(DOMAIN)})>")
+_ROBOTS = ("mailer-daemon", "postmaster", "mail-daemon", "mailerdaemon")
+_CODE = re.compile(r"\b([245])(?:\.\d{1,3}\.\d{1,3}|\d\d)\b")
+_FOR_GOOD = re.compile(
+    r"undeliver|could ?n[o']t be delivered|delivery.{0,30}fail|failed.{0,30}deliver|permanent"
+    r"|user unknown|unknown user|no such (user|person|mailbox)|does not exist|unzustellbar",
+    re.IGNORECASE,
+)
+_NOT_YET = re.compile(r"delayed|still trying|will (be )?retr|warning", re.IGNORECASE)
+_LONGEST_REASON = 300
+
+
+class BounceNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server says about one mail of ours."""
+
+    mail: SentMail
+    state: BounceState
+    reason: str
+    recipient: str = ""
+    """The address it is about, without `mail:`; empty when it does not say."""
+
+
+def read_bounce(
+    tree: ParsedMail, sender: str, limits: MailLimits, *, is_peer: bool = False
+) -> BounceNotice | None:
+    """What the mail says about a mail of ours, None when it is no such notice.
+
+    The token of what it names is not checked here. `is_peer`: the sender is one we write to.
+    """
+    if not _is_from_a_server(tree, sender, limits, is_peer=is_peer):
+        return None
+    mail = next(_named(tree, limits), None)
+    if mail is None:
+        return None
+    for fields in _status_blocks(tree):
+        if notice := _by_standard(fields, mail, limits):
+            return notice
+    return _by_words(tree, mail, limits)
+
+
+def _is_from_a_server(tree: ParsedMail, sender: str, limits: MailLimits, *, is_peer: bool) -> bool:
+    """An out-of-office reply has an empty path, too, and telephone numbers look like codes: it
+    comes from who was written to, or says what it is.
+    """
+    if tree.get_content_type() == "multipart/report":
+        report = str(tree.get_param("report-type", "delivery-status")).lower()
+        return report == "delivery-status"
+    empty_path = "".join(str(tree.get("Return-Path", "")).split()) == "<>"
+    automatic = header(tree, "Auto-Submitted", limits).lower()
+    robot = sender.partition("@")[0] in _ROBOTS or bool(tree.get("X-Failed-Recipients"))
+    is_reply = is_peer or automatic.startswith("auto-replied")
+    if robot or is_reply or not empty_path:
+        return robot
+    return not automatic_subject(header(tree, "Subject", limits))
+
+
+def _named(tree: ParsedMail, limits: MailLimits) -> Iterator[SentMail]:
+    """Our Message-IDs in the mail: in the copy of what was sent, in references, in its text."""
+    texts = [str(tree.get("References", "")), str(tree.get("In-Reply-To", ""))]
+    for leaf in leaves_of(tree, limits):
+        if leaf.is_multipart():
+            texts += [str(one.get("Message-ID", "")) for one in inner_of(leaf)]
+        elif leaf.get_content_maintype() in ("text", "message"):
+            texts.append(_readable(leaf, limits))
+    for text in texts:
+        for found in _OURS.findall("".join(text[: limits.text].split("\r\n "))):
+            if mail := read_message_id(found):
+                yield mail
+
+
+def _status_blocks(tree: ParsedMail) -> Iterator[ParsedMail]:
+    """The groups of fields in `message/delivery-status`, one per recipient."""
+    for part in inner_of(tree):
+        if part.get_content_type() == "message/delivery-status":
+            yield from inner_of(part)
+
+
+def _by_standard(fields: ParsedMail, mail: SentMail, limits: MailLimits) -> BounceNotice | None:
+    action = header(fields, "Action", limits).strip().lower()
+    states: dict[str, BounceState] = {
+        "failed": "failed",
+        "delayed": "delayed",
+        "delivered": "delivered",
+        "relayed": "delivered",
+        "expanded": "delivered",
+    }
+    if action not in states:
+        return None
+    said = header(fields, "Diagnostic-Code", limits).partition(";")[2].strip()
+    reason = " ".join(part for part in (header(fields, "Status", limits), said) if part)
+    recipient = header(fields, "Final-Recipient", limits) or header(
+        fields, "Original-Recipient", limits
+    )
+    return BounceNotice(
+        mail=mail,
+        state=states[action],
+        reason=_shown(reason or action),
+        recipient=recipient.partition(";")[2].strip().lower(),
+    )
+
+
+def _by_words(tree: ParsedMail, mail: SentMail, limits: MailLimits) -> BounceNotice | None:
+    """A server that does not follow the standard: its subject and text, up to our own mail."""
+    texts = [header(tree, "Subject", limits)]
+    texts += [
+        _readable(leaf, limits)
+        for leaf in leaves_of(tree, limits)
+        if leaf.get_content_type() == "text/plain"
+    ]
+    said = "\n".join(texts).partition(f"@{DOMAIN}")[0][:20_000]
+    code = _CODE.search(said)
+    for_good = bool(_FOR_GOOD.search(said)) or (code is not None and code[1] == "5")
+    if not for_good and not _NOT_YET.search(said):
+        return None
+    state: BounceState = "failed" if for_good else "delayed"
+    recipient = header(tree, "X-Failed-Recipients", limits).split(",")[0].strip().lower()
+    line = next((line for line in said.splitlines() if code and code[0] in line), texts[0])
+    return BounceNotice(mail=mail, state=state, reason=_shown(line), recipient=recipient)
+
+
+def _readable(part: ParsedMail, limits: MailLimits) -> str:
+    """A part's text; one that cannot be read names nothing."""
+    try:
+        return decoded_text(part, limits)
+    except InvalidInput:
+        return ""
+
+
+def _shown(text: str) -> str:
+    return " ".join(clean(text).split())[:_LONGEST_REASON]
+
+
+ANSWER, MAIL = "ANSWER", "MAIL"
+"""Types of messages: an answer refers to a message of ours, a mail to nothing we know."""
+
+_LINK = re.compile(r"/answer/([^/\s<>\"]{1,300})/([^/\s<>\"]{1,300})/([0-9a-f]{40})(?![0-9a-f])")
+_MOST_LINKS = 20
+_MOST_NAMED = 5
+_CLOCKS_DIFFER_MS = 120_000
+
+
+class OpenQuestion(msgspec.Struct, frozen=True):
+    """A message that waits for a peer's answer."""
+
+    message: str
+    sent_ms: int
+    conversation: str = ""
+
+
+class MailContext(msgspec.Struct, frozen=True):
+    """What reading a mail needs to know of the node."""
+
+    proves: Callable[[str, str, str], bool]
+    """Whether a token is right for message and peer; see `answers.is_answer_token`."""
+    peer_of: Callable[[str], str | None]
+    """The peer with that mail address (small letters), if there is exactly one."""
+    conversation_of: Callable[[str], str] = lambda _message: ""
+    """The conversation of a message; empty when unknown."""
+    open_questions: Callable[[str], Sequence[OpenQuestion]] = lambda _peer: ()
+    """What a peer was asked by mail and has not answered yet."""
+    vouched: bool = False
+    """Whether the mailbox vouches for senders: then an address alone proves a peer."""
+
+
+class Bounce(msgspec.Struct, frozen=True, kw_only=True):
+    """A mail of ours that did not arrive; proven by the token in the id it names."""
+
+    id: str
+    """Of the notice: the same one counts once."""
+    message: str
+    peer: str
+    key: str
+    """The idempotency key of the delivery: it tells which of the peer's addresses it was."""
+    recipient: str
+    """The address by the server's word; may be empty, or one it was forwarded to."""
+    reason: str
+
+
+class AmbiguousAnswer(msgspec.Struct, frozen=True):
+    """A mail that may be an answer, and why it does not count as one: it goes in as any mail, and
+    is kept aside for who can ask.
+    """
+
+    message: Message
+    aside: RejectedInput
+
+
+class MailWithAttachments(msgspec.Struct, frozen=True):
+    """A message of a mail whose attached files are not kept; its sender hears of that."""
+
+    message: Message
+    attachments: tuple[str, ...]
+
+
+MailMeaning = Message | Bounce | RejectedInput | AmbiguousAnswer | MailWithAttachments
+
+
+def meaning_of(
+    raw: bytes, known: MailContext, limits: MailLimits, *, cut: bool = False
+) -> MailMeaning:
+    """What the mail means. Never raises for what a mail holds; raises Unavailable while `known`
+    cannot say who has an address, or what they were asked: then it is read again later.
+    """
+    try:
+        tree = parse_mail(raw, limits)
+        mail = read_mail(tree, limits, cut=cut)
+        is_peer = bool(mail.sender) and known.peer_of(mail.sender) is not None
+        if notice := read_bounce(tree, mail.sender, limits, is_peer=is_peer):
+            return _bounce(notice, mail, known)
+        found = _message(mail, known)
+        if isinstance(found, Message) and mail.attachments:
+            return MailWithAttachments(_noted(found, mail.attachments), mail.attachments)
+        return found
+    except InvalidInput as error:
+        return RejectedInput(
+            id=content_id("mail", _as_text(raw)), code=error.code, reason=error.message
+        )
+    except Unavailable:
+        raise
+    except Exception as error:  # the library's parsers raise anything: it harms only this mail
+        return RejectedInput(
+            id=content_id("mail", _as_text(raw)),
+            code="mail.unreadable",
+            reason=f"the mail cannot be read ({type(error).__name__})",
+        )
+
+
+def _noted(message: Message, attachments: Sequence[str]) -> Message:
+    """The message that also says which files came with it: whoever reads it can ask for them."""
+    note = f"[not kept: {', '.join(attachments)}]"
+    content = f"{message.content}\n\n{note}" if message.content else note
+    return msgspec.structs.replace(message, content=content)
+
+
+def _bounce(notice: BounceNotice, mail: MailContent, known: MailContext) -> MailMeaning:
+    sent = notice.mail
+    if not known.proves(sent.message, sent.peer, sent.token):
+        return _unusable(mail, "mail.bad_token", "a notice about a mail that was never sent")
+    if notice.state != "failed":
+        return _unusable(mail, "mail.notice", f"{notice.state}: {notice.reason}")
+    return Bounce(
+        id=mail.id,
+        message=sent.message,
+        peer=sent.peer,
+        key=sent.key,
+        recipient=notice.recipient,
+        reason=notice.reason,
+    )
+
+
+def _message(mail: MailContent, known: MailContext) -> MailMeaning:
+    if mail.automatic:
+        return _unusable(mail, "mail.automatic", f"no person wrote it: {mail.automatic}")
+    named = [*_referred_to(mail), *_links_in(mail.text)]
+    for sent in named:
+        if known.proves(sent.message, sent.peer, sent.token):
+            return _answer(mail, sent.message, sent.peer, known, token=sent.token)
+    peer = known.peer_of(mail.sender) if mail.sender else None
+    if peer is None:
+        return _unusable(mail, "mail.unknown_sender", "no peer has this address, and no proof")
+    if named:
+        return _answer(mail, named[0].message, peer, known)
+    return _unnamed(mail, peer, known)
+
+
+def _unnamed(mail: MailContent, peer: str, known: MailContext) -> Message | AmbiguousAnswer:
+    """A peer's mail that names nothing of ours: the answer to the only open question there is, if
+    the mailbox vouches for its sender. Of several none is guessed.
+    """
+    waiting = [one for one in known.open_questions(peer) if _may_answer(mail, one)]
+    if not waiting:
+        return _mail(mail, peer)
+    if len(waiting) == 1 and known.vouched:
+        answer = _answer(mail, waiting[0].message, peer, known)
+        conversation = answer.conversation or waiting[0].conversation
+        return msgspec.structs.replace(answer, conversation=conversation)
+    names = ", ".join(one.message for one in waiting[:_MOST_NAMED])
+    if len(waiting) == 1:
+        code, why = "mail.unproven_answer", "nothing proves who sent it"
+    else:
+        code, why = "mail.ambiguous_answer", f"{len(waiting)} questions to {peer} are open"
+    reason = f"the mail may answer {names}, but names none of our mails, and {why}"
+    return AmbiguousAnswer(_mail(mail, peer), _unusable(mail, code, reason))
+
+
+def _may_answer(mail: MailContent, question: OpenQuestion) -> bool:
+    """Whether the mail was written after the question, as far as clocks agree."""
+    return not mail.written_ms or mail.written_ms + _CLOCKS_DIFFER_MS >= question.sent_ms
+
+
+def _mail(mail: MailContent, peer: str) -> Message:
+    content = f"{mail.subject}\n\n{reply_of(mail.text)}".strip("\n")
+    return Message(
+        type=MAIL,
+        subtype="",
+        sender=Identifier("peer", peer),
+        id=mail.id,
+        content=content,
+        language=mail.language,
+    )
+
+
+def _answer(
+    mail: MailContent, message: str, peer: str, known: MailContext, token: str = ""
+) -> Message:
+    """The token goes along where a session's would: whoever takes the message in checks it."""
+    return Message(
+        type=ANSWER,
+        subtype="",
+        sender=Identifier("peer", peer),
+        id=mail.id,
+        conversation=known.conversation_of(message),
+        content=reply_of(mail.text),
+        language=mail.language,
+        session_token=token,
+        refers_to=message,
+    )
+
+
+def _referred_to(mail: MailContent) -> Iterator[SentMail]:
+    for reference in mail.references:
+        if sent := read_message_id(reference):
+            yield sent
+
+
+def _links_in(text: str) -> Iterator[SentMail]:
+    """Answer links that the reply quotes: some servers put an id of their own into what we send."""
+    for number, found in enumerate(_LINK.finditer(text)):
+        if number >= _MOST_LINKS:
+            return
+        message, peer, token = found.groups()
+        yield SentMail("", name_from_link(unquote(message)), name_from_link(unquote(peer)), token)
+
+
+def _unusable(mail: MailContent, code: str, reason: str) -> RejectedInput:
+    return RejectedInput(
+        id=mail.id,
+        code=code,
+        reason=reason,
+        sender=mail.sender,
+        subject=mail.subject[:200],
+        text=mail.text[:SHOWN_TEXT],
+    )
+
+
+def _as_text(raw: bytes) -> str:
+    return raw.decode("latin-1")
+
+
+ADAPTER = "mail"
+_MAIL = f"{ADAPTER}:"
+_BOOK_LIFE_NS = 60_000_000_000
+
+
+class PeerNames(Protocol):
+    """What finding a peer by its address needs of a directory."""
+
+    def peer_names(self) -> Iterable[str]: ...
+    def peer(self, name: str) -> Peer | None: ...
+
+
+class AddressBook:
+    """Peers by their mail address, read from the directory once a minute."""
+
+    def __init__(self, directory: PeerNames, clock: Clock) -> None:
+        self._directory, self._clock = directory, clock
+        self._peers: dict[str, str | None] = {}
+        self._read_ns: int | None = None
+
+    def peer_of(self, address: str) -> str | None:
+        """The one peer with that address; None also when several share it."""
+        now_ns = self._clock.steady_ns()
+        if self._read_ns is None or now_ns - self._read_ns > _BOOK_LIFE_NS:
+            self._peers, self._read_ns = self._read(), now_ns
+        return self._peers.get(address.lower())
+
+    def address_of(self, bounced: Bounce) -> str:
+        """The peer's address that a mail came back from: by the key, else by the server's word."""
+        peer = self._directory.peer(bounced.peer)
+        mails = [one for one in peer.addresses if one.startswith(_MAIL)] if peer else []
+        for address in mails:
+            if content_id("key", bounced.message, bounced.peer, address) == bounced.key:
+                return address
+        named = [one for one in mails if one.lower() == f"{_MAIL}{bounced.recipient}"]
+        return named[0] if named else f"{_MAIL}{bounced.recipient}"
+
+    def _read(self) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for name in self._directory.peer_names():
+            peer = self._directory.peer(name)
+            for address in set(peer.addresses if peer else ()):
+                if address.startswith(_MAIL):
+                    key = address.removeprefix(_MAIL).lower()
+                    found[key] = name if found.get(key, name) == name else None
+        return found
+
+
+class MailQuestions:
+    """What people were asked by mail, by the ledger; nothing as long as there is none."""
+
+    def __init__(self) -> None:
+        self.ledger: Ledger | None = None
+
+    async def catch_up(self) -> None:
+        """Brings the ledger up to date."""
+        if self.ledger is not None:
+            await self.ledger.refresh()
+
+    def open_to(self, peer: str) -> list[OpenQuestion]:
+        """What the mail took for this peer and they have not answered, as of `catch_up`; blocks."""
+        rows = self.ledger.open_to(peer, (ADAPTER,)) if self.ledger is not None else []
+        return [OpenQuestion(row.message, row.time, row.conversation) for row in rows]
+
+
+def mail_context(
+    secret: bytes,
+    book: AddressBook,
+    conversation_of: Callable[[str], str] | None = None,
+    *,
+    asked: MailQuestions | None = None,
+    vouched: bool = False,
+) -> MailContext:
+    """What reading mails needs, from the node's secret for answers, its directory and ledger."""
+    return MailContext(
+        partial(is_answer_token, secret),
+        book.peer_of,
+        conversation_of or _unknown,
+        asked.open_to if asked is not None else _nothing_asked,
+        vouched,
+    )
+
+
+def _unknown(_message: str) -> str:
+    return ""
+
+
+def _nothing_asked(_peer: str) -> list[OpenQuestion]:
+    return []
+
+
+def mail_handlers(
+    name: str,
+    channels: Channels,
+    book: AddressBook,
+    clock: Clock,
+    asked: MailQuestions | None = None,
+) -> MailHandlers:
+    """Bounces go to `control`, unusable mails to `dead_letters`; `name` is the input's."""
+    asked = asked or MailQuestions()
+
+    async def bounced(mail: Bounce) -> None:
+        event = bounce_event(mail, book.address_of(mail), now_ms=clock.now_ms())
+        await channels.channel("control").append([event])
+
+    async def refuse_attachments(mail: MailWithAttachments) -> None:
+        event = attachments_report(mail).to_event(
+            source=SOURCE, time=clock.now_ms(), causes=(mail.message.id,)
+        )
+        event.headers[PROOF] = "application"
+        await channels.channel("input").append([event])
+
+    set_aside = dead_letter_inputs(name, channels, clock)
+    return MailHandlers(bounced, set_aside, refuse_attachments, asked.catch_up)
+
+
+def attachments_report(mail: MailWithAttachments) -> Message:
+    """What the sender of a mail hears of its attached files; one mail is told of once."""
+    names = ", ".join(mail.attachments)
+    return Message(
+        type=CONTROL,
+        subtype="ERROR",
+        sender=ENGINE,
+        id=content_id("attachments", mail.message.id),
+        receiver=mail.message.sender,
+        conversation=mail.message.conversation,
+        content=f"its text was taken, but attached files are not kept ({names})",
+        delivery_policy="unreliable",
+        refers_to=mail.message.id,
+    )
+
+
+def bounce_event(mail: Bounce, address: str, *, now_ms: int) -> Event:
+    """The outcome of a delivery that the medium took and gave back; one notice is one outcome."""
+    data = OutcomeData(
+        message=mail.message,
+        peer=mail.peer,
+        address=shown_address(address),
+        attempt=LATEST_ATTEMPT,
+        state="failed",
+        reason=f"the mail came back: {mail.reason}",
+        retry=False,
+    )
+    return make_event(
+        source="adapter/mail",
+        id=content_id("bounce", mail.id, mail.message, mail.peer),
+        type=OUTCOME,
+        subject=mail.message,
+        time=now_ms,
+        data=data,
+        headers={CAUSE: cause_text(mail.message)},
+    )
+
+
+async def _nothing() -> None:
+    """For a room in which nobody is asked."""
+
+
+class MailHandlers(msgspec.Struct, frozen=True):
+    """What is done with mails that are no messages; both are durable when they return, and may be
+    called again for the same mail.
+    """
+
+    bounced: Callable[[Bounce], Awaitable[None]]
+    set_aside: DeadLetterInput
+    refuse_attachments: Callable[[MailWithAttachments], Awaitable[None]]
+    """Tells the sender of a message that was taken that its attached files were not."""
+    catch_up: Callable[[], Awaitable[None]] = _nothing
+    """Called before mails are read: what they may answer is known from then on."""

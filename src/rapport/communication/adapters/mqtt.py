@@ -1,0 +1,663 @@
+"""Which packets of MQTT came before: what is delivered again, and what is retained. [CO-16]
+
+MQTT names no message. A packet that is delivered again has the broker's mark. One that the broker
+retains comes again at every connection without any: whether it is news is told by what was seen
+last at its topic. Pure.
+
+How MQTT brokers are reached by the adapter `mqtt`, out and in: what the site says. [CO-16, UX-2]
+
+```toml
+[adapters.mqtt]                        # out: addresses are mqtt:TOPIC
+broker = "mqtts://broker.example.org"
+user = "rapport"
+password = "file:broker.secret"
+
+[inputs.panels]                        # in
+adapter = "mqtt"
+broker = "mqtts://broker.example.org"
+trusted = true                         # the broker lets only ana write to panels/ana/...
+topics = [
+  "rapport/messages",                                          # JSON of a message
+  { topic = "panels/{peer}/said/{refers_to}", type = "REPLY" },  # plain text
+]
+```
+
+Packets of MQTT to messages. Pure. [CO-16]
+
+MQTT in: a push adapter that acknowledges to the broker only what is durable here. [CO-16, CO-5]
+
+The broker keeps what it has under way until we acknowledge, over restarts of both sides. A packet
+that comes again gets the id it had, so that the channel drops it. What is no message, or is refused
+for good, becomes a dead letter with the reason before it is acknowledged.
+
+The connection of the MQTT output adapter: made at the first delivery, kept for all. [CO-16]
+
+MQTT out: a delivery becomes a message of a topic, with QoS 1: the broker's PUBACK is "handed".
+[CO-16]
+
+The payload is the JSON of the source's listing 1, with the idempotency `key`, and with `answer`,
+the token that proves an answer to this message by this peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from rapport.channel.access.rates import full_bucket, take
+from rapport.channel.mqtt.client import Arrived, BrokerClient, check_driver
+from rapport.channel.mqtt.declare import Broker, read_broker_address
+from rapport.channel.mqtt.mapping import Packet
+from rapport.channel.mqtt.topics import check_filter, is_topic, matches
+from rapport.communication.adapters.base import (
+    Delivery,
+    Failed,
+    Outcome,
+    Sent,
+    adapter,
+    delivery_json,
+    read_secret_field,
+)
+from rapport.communication.adapters.input_base import (
+    SHOWN_TEXT,
+    TOO_FAST,
+    AdapterState,
+    DeadLetterInput,
+    Intake,
+    RejectedInput,
+    drop_input,
+    kept_raw,
+    refused_input,
+)
+from rapport.communication.templates import clean
+from rapport.core.errors import InvalidInput, Unavailable
+from rapport.core.ids import content_id
+from rapport.core.message import Identifier, Message
+from rapport.core.times import format_duration
+from rapport.kernel.chance import Chance, Ids
+from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.fields import Fields
+from rapport.kernel.tasks import first_of
+from rapport.kernel.telemetry import get_logger
+
+REMEMBERED = 1_024
+"""Packets known again when they come again; as many as brokers have under way for a client."""
+MOST_TOPICS = 100_000
+"""Topics whose last packet is known."""
+TOPIC = "topic/"
+"""Keys of what is kept of topics begin with it."""
+PACKETS = "packets"
+
+
+class LastPacket(msgspec.Struct, frozen=True, array_like=True):
+    """The last packet of a topic: a digest of its bytes, and the id of its message."""
+
+    digest: str
+    id: str
+
+
+class PacketIds:
+    """The ids given to packets, so that one that comes again gets the same: the channel drops it
+    then. Kept durably before the packet is published and acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self.ids: dict[str, str] = {}
+        self.topics: dict[str, LastPacket] = {}
+        self._unkept: dict[str, None] = {}
+        self._gone: dict[str, None] = {}
+
+    def id_for(self, packet: Packet, fresh: str) -> str:
+        """The id of the packet's message: the one it had when it may have come before.
+
+        One that the broker retains is a state, told again at every connection: with the bytes that
+        were seen last at its topic it is the same message; with others it is news, also when the
+        topic said so once before. A change and its way back that nobody told us cannot be seen.
+        """
+        mark, key, digest = _mark(packet), TOPIC + content_id(packet.topic), _digest(packet)
+        if packet.again and mark in self.ids:
+            return self.ids[mark]
+        if packet.retained:
+            last = self.topics.get(key)
+            if last is None:
+                fresh = content_id("mqtt retained", packet.topic, digest)
+            elif last.digest == digest:
+                fresh = last.id
+        self.ids.pop(mark, None)
+        self.ids[mark] = fresh
+        while len(self.ids) > REMEMBERED:
+            del self.ids[next(iter(self.ids))]
+        self._saw(key, LastPacket(digest, fresh))
+        return fresh
+
+    def unkept(self) -> tuple[dict[str, bytes], list[str]]:
+        """What has to be kept, by its key, and the keys to let go of; costs what was new since
+        `kept`, and the latest packets.
+        """
+        values = {key: msgspec.msgpack.encode(self.topics[key]) for key in self._unkept}
+        return {PACKETS: msgspec.msgpack.encode({"ids": self.ids}), **values}, list(self._gone)
+
+    def kept(self) -> None:
+        """What `unkept` gave is on disk."""
+        self._unkept, self._gone = {}, {}
+
+    def take_back(self, entries: Iterable[tuple[str, bytes]]) -> None:
+        """What was kept; what cannot be read is passed over: then a repetition may pass once."""
+        for key, raw in entries:
+            try:
+                if key == PACKETS:
+                    self.ids = msgspec.msgpack.decode(raw, type=_Packets).ids
+                elif key.startswith(TOPIC):
+                    self.topics[key] = msgspec.msgpack.decode(raw, type=LastPacket)
+            except msgspec.DecodeError:
+                continue
+
+    def _saw(self, key: str, last: LastPacket) -> None:
+        if self.topics.pop(key, None) != last:
+            self._unkept[key] = None
+            self._gone.pop(key, None)
+        self.topics[key] = last
+        while len(self.topics) > MOST_TOPICS:
+            oldest = next(iter(self.topics))
+            del self.topics[oldest]
+            self._unkept.pop(oldest, None)
+            self._gone[oldest] = None
+
+
+class _Packets(msgspec.Struct):
+    ids: dict[str, str] = {}
+
+
+def _digest(packet: Packet) -> str:
+    return hashlib.blake2b(packet.payload, digest_size=16).hexdigest()
+
+
+def _mark(packet: Packet) -> str:
+    """Number, topic and bytes: numbers are used again for other messages."""
+    digest = hashlib.blake2b(packet.payload, digest_size=12)
+    digest.update(packet.topic.encode("utf-8", "surrogatepass"))
+    return f"{packet.number} {digest.hexdigest()}"
+
+
+MQTT_KEYS = ("broker", "user", "password", "client", "timeout", "most_bytes")
+MQTT_INPUT_KEYS = ("broker", "user", "password", "client", "topics")
+TOPIC_KEYS = ("topic", "payload", "type", "subtype", "receiver")
+PLACES = ("peer", "refers_to", "conversation")
+"""What a level of a topic may tell, written in braces."""
+LARGEST_PAYLOAD = 16 * 1024 * 1024
+_EXAMPLE = '["rapport/messages", { topic = "panels/{peer}/said" }]'
+_PLACE = re.compile(r"\{(\w*)\}\Z")
+
+
+class MqttSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[adapters.mqtt]` table. The password is read from a file or variable, never shown."""
+
+    broker: Broker = Broker(host="127.0.0.1", port=1883)
+    password: str = ""
+    client: str = ""
+    """The client id at the broker; empty = a new one at each start, so that several nodes do not
+    push each other out."""
+    timeout_ms: int = 10_000
+    """How long the broker may take to be reached and to confirm, all in all."""
+    most_bytes: int = 256 * 1024
+    """Largest payload. A broker cuts off who sends more than it takes, and with it all that is on
+    its way: stay below its limit."""
+
+    def __repr__(self) -> str:
+        return f"MqttSettings(broker={self.broker.place!r}, user={self.broker.user!r})"
+
+
+class TopicPattern(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic to listen to, and what is known of its messages beside their payload."""
+
+    topic: str
+    is_text: bool = False
+    """Whether the payload is the content itself, not the JSON of a message."""
+    type: str = "MESSAGE"
+    subtype: str = "TEXT"
+    receiver: Identifier | None = None
+
+    @property
+    def filter(self) -> str:
+        """What the broker is asked for: places are one level each.
+
+        >>> TopicPattern(topic="panels/{peer}/said").filter
+        'panels/+/said'
+        """
+        return "/".join("+" if _PLACE.match(level) else level for level in self.topic.split("/"))
+
+    def told_by(self, topic: str) -> dict[str, str]:
+        """What a topic that fits tells.
+
+        >>> TopicPattern(topic="panels/{peer}/said").told_by("panels/ana/said")
+        {'peer': 'ana'}
+        """
+        pairs = zip(self.topic.split("/"), topic.split("/"), strict=False)
+        return {found[1]: given for level, given in pairs if (found := _PLACE.match(level))}
+
+    def places(self) -> tuple[str, ...]:
+        """The places in it."""
+        return tuple(found[1] for level in self.topic.split("/") if (found := _PLACE.match(level)))
+
+
+class MqttInputSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of an `[inputs.NAME]` with `adapter = "mqtt"`."""
+
+    broker: Broker
+    password: str = ""
+    client: str = ""
+    """The client id under which the broker keeps what comes while we are away."""
+    topics: tuple[TopicPattern, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"MqttInputSettings(broker={self.broker.place!r}, client={self.client!r})"
+
+
+def read_mqtt(table: Fields, directory: Path) -> MqttSettings:
+    """What `[adapters.mqtt]` says; an absent table means a broker on this machine."""
+    default = MqttSettings()
+    return MqttSettings(
+        broker=_broker(table) if table.section.values else default.broker,
+        password=read_secret_field("password", table, directory),
+        client=table.text("client", ""),
+        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
+        most_bytes=table.number("most_bytes", default.most_bytes, low=1, high=LARGEST_PAYLOAD),
+    )
+
+
+def read_mqtt_input(
+    table: Fields, directory: Path, *, client: str, trusted: bool = False
+) -> MqttInputSettings:
+    """What an input of MQTT says; `client` is the client id when it says none. `trusted`: its
+    messages need no further proof of who sends them, so each topic has to tell that.
+    """
+    topics = tuple(_topics(table))
+    if trusted and not all("peer" in one.places() for one in topics):
+        table.fault(
+            "topics",
+            "input.trust_without_peer",
+            "a trusted input has a topic that does not tell who sends",
+            hint="name the level that the broker guards, such as panels/{peer}/said",
+        )
+    if not topics and table.is_empty("topics"):
+        message = "the input listens to nothing"
+        table.fault("topics", "input.no_topics", message, hint=f"add topics = {_EXAMPLE}")
+    return MqttInputSettings(
+        broker=_broker(table),
+        password=read_secret_field("password", table, directory),
+        client=table.filled_text("client", client),
+        topics=topics,
+    )
+
+
+def _broker(table: Fields) -> Broker:
+    host, port, secure = read_broker_address(table)
+    return Broker(host=host, port=port, secure=secure, user=table.text("user", ""))
+
+
+def _topics(table: Fields) -> list[TopicPattern]:
+    given = table.section.values.get("topics", [])
+    if not isinstance(given, list) or not all(isinstance(one, str | dict) for one in given):
+        table.wrong("topics", "a list of topics", f"topics = {_EXAMPLE}")
+        return []
+    return [_topic(table, {"topic": one} if isinstance(one, str) else one) for one in given]
+
+
+def _topic(table: Fields, given: dict[str, Any]) -> TopicPattern:
+    """One entry; its faults stand at `topics`."""
+    entry = Fields(_at_topics(table, given), table.problems, known=TOPIC_KEYS, strict=True)
+    topic = entry.filled_text("topic", example='"rapport/messages"')
+    pattern = TopicPattern(
+        topic=topic,
+        is_text=entry.choice("payload", ("message", "text"), _usual_payload(topic)) == "text",
+        type=entry.filled_text("type", "MESSAGE"),
+        subtype=entry.filled_text("subtype", "TEXT"),
+        receiver=_receiver(entry),
+    )
+    try:
+        if topic:
+            check_pattern(pattern)
+    except InvalidInput as error:
+        entry.report("topic", error)
+    return pattern
+
+
+def check_pattern(pattern: TopicPattern) -> None:
+    """Raises InvalidInput unless the broker can be asked for it and its places are known ones."""
+    check_filter(pattern.filter)
+    places = pattern.places()
+    strange = [place for place in places if place not in PLACES]
+    if strange or len(set(places)) < len(places):
+        raise InvalidInput(
+            f"{pattern.topic[:80]!r} is not a topic to listen to",
+            code="mqtt.bad_topic",
+            hint=f"levels in braces are {', '.join(PLACES)}, each once",
+        )
+    if pattern.is_text and "peer" not in places:
+        raise InvalidInput(
+            f"plain text at {pattern.topic[:80]!r} does not tell who says it",
+            code="input.no_sender",
+            hint="name the level that does, such as panels/{peer}/said",
+        )
+
+
+def _at_topics(table: Fields, given: dict[str, Any]) -> Any:
+    section = table.section
+    return type(section)(section.file, (*section.path, "topics"), given)
+
+
+def _usual_payload(topic: str) -> str:
+    return "text" if "{peer}" in topic else "message"
+
+
+def _receiver(entry: Fields) -> Identifier | None:
+    text = entry.text("receiver", "")
+    if not text:
+        return None
+    try:
+        return Identifier.parse(text)
+    except InvalidInput as error:
+        entry.report("receiver", error)
+        return None
+
+
+_SHOWN_TOPIC = 200
+
+
+def read_packet(packet: Packet, topics: Sequence[TopicPattern]) -> Message:
+    """The message in a packet; raises InvalidInput for what is none, or says another sender than
+    its topic.
+    """
+    pattern = next((one for one in topics if matches(one.filter, packet.topic)), None)
+    if pattern is None:
+        raise InvalidInput("nobody asked for this topic", code="input.strange_topic")
+    told = pattern.told_by(packet.topic)
+    return _as_text(packet, pattern, told) if pattern.is_text else _as_json(packet, told)
+
+
+def unusable_packet(packet: Packet, id: str, error: InvalidInput) -> RejectedInput:
+    """What is kept of a packet that is no message, under the id that its message would have."""
+    return RejectedInput(
+        id=id,
+        code=error.code,
+        reason=f"{error.message} ({error.hint})" if error.hint else error.message,
+        subject=packet.topic[:_SHOWN_TOPIC],
+        text=packet.payload[:SHOWN_TEXT].decode("utf-8", "replace"),
+        raw=kept_raw(packet.payload) if len(packet.topic) <= _SHOWN_TOPIC else b"",
+    )
+
+
+def _as_text(packet: Packet, pattern: TopicPattern, told: dict[str, str]) -> Message:
+    try:
+        content = packet.payload.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput("the payload is not text", code="message.not_a_message") from None
+    return Message(
+        type=pattern.type,
+        subtype=pattern.subtype,
+        sender=_sender(told["peer"]),
+        receiver=pattern.receiver,
+        conversation=told.get("conversation", ""),
+        refers_to=told.get("refers_to", ""),
+        content=content,
+    )
+
+
+def _as_json(packet: Packet, told: dict[str, str]) -> Message:
+    message = Message.from_json(packet.payload)
+    if "peer" in told and message.sender != _sender(told["peer"]):
+        raise InvalidInput(
+            f"{message.sender} spoke at the topic of {told['peer']!r}",
+            code="input.other_sender",
+            hint="sender and topic must name the same peer",
+        )
+    return message
+
+
+def _sender(name: str) -> Identifier:
+    if not name or not name.isprintable():
+        raise InvalidInput("the topic names no peer", code="input.no_sender")
+    return Identifier("peer", name)
+
+
+_log = get_logger(__name__)
+T = TypeVar("T")
+
+MOST_TOGETHER = 500
+MOST_TRIES = 600
+"""Seconds for which a sender that is too fast makes the others wait; then its messages go."""
+ASIDE_RATE, MOST_ASIDE = 10, 1_000
+"""Dead letters a second in the long run, and at once: a broken device shall not fill the disk."""
+_PAGE = 1_000
+_PAUSE_MS = 1_000
+
+
+class MqttInput:
+    """Listens to the topics of the site. All calls belong to one event loop."""
+
+    name = "mqtt"
+
+    def __init__(
+        self,
+        settings: MqttInputSettings,
+        clock: Clock | None = None,
+        set_aside: DeadLetterInput = drop_input,
+    ) -> None:
+        """`set_aside` keeps what is no message, and why."""
+        self._settings, self._clock = settings, clock or SystemClock()
+        self._set_aside = set_aside
+        self._aside = full_bucket(MOST_ASIDE, self._clock.now_ms())
+        self._ids = Ids(self._clock, Chance.from_machine())
+        self._client: BrokerClient | None = None
+        self._remembered = PacketIds()
+        self.taken = self.refused = 0
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing arrives; empty while all is well."""
+        return self._client.trouble if self._client is not None else "not started"
+
+    async def start(self, intake: Intake) -> None:
+        """Connects in the background, for ever; raises Unsupported without the driver."""
+        settings = self._settings
+        self._intake = intake
+        self._remembered = await _remembered_in(intake.state)
+        topics = [one.filter for one in settings.topics]
+        client = BrokerClient(settings.broker, settings.password, settings.client, topics)
+        self._client = client
+        client.start()
+        intake.schedule(self._take_in, name="mqtt")
+
+    async def stop(self) -> None:
+        """Says goodbye; the broker keeps what comes meanwhile."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.stop()
+
+    async def read_again(self, found: RejectedInput) -> Message:
+        """See ReadsAgain: by the topics that are declared now."""
+        packet = Packet(topic=found.subject, payload=found.raw, number=0)
+        message = read_packet(packet, self._settings.topics)
+        return message if message.id else msgspec.structs.replace(message, id=found.id)
+
+    async def _take_in(self) -> None:
+        client = self._client
+        assert client is not None, "start() comes first"
+        while True:
+            arrived = [await client.arrived.get()]
+            while len(arrived) < MOST_TOGETHER and not client.arrived.empty():
+                arrived.append(client.arrived.get_nowait())
+            await self._take(arrived)
+            for one in arrived:
+                client.acknowledge(one.packet.number, one.quality)
+
+    async def _take(self, arrived: Sequence[Arrived]) -> None:
+        """Durable or refused when it returns; tries again as long as it is neither, for the broker
+        waits.
+        """
+        found = [self._read(one) for one in arrived]
+        # The ids are on disk before their messages are: a packet that comes again finds its.
+        values, gone = self._remembered.unkept()
+        await self._surely(partial(self._intake.state.put_many, values, forget=gone))
+        self._remembered.kept()
+        for unusable in found:
+            if isinstance(unusable, RejectedInput):
+                await self._refuse(unusable)
+        messages = [one for one in found if isinstance(one, Message)]
+        if messages:
+            await self._hand_in(messages)
+
+    async def _hand_in(self, messages: list[Message]) -> None:
+        for _ in range(MOST_TRIES):
+            messages = await self._publish(messages)
+            if not messages:
+                return
+            await self._clock.sleep(_PAUSE_MS)
+        for message in messages:
+            await self._refuse(refused_input(message, TOO_FAST))
+
+    async def _publish(self, messages: list[Message]) -> list[Message]:
+        """Those that have to be tried again, as their sender is too fast."""
+        arrivals = await self._surely(partial(self._intake.publish, messages))
+        again = []
+        for message, arrival in zip(messages, arrivals, strict=True):
+            if arrival.reason == TOO_FAST:
+                again.append(message)
+                continue
+            self.taken += arrival.accepted
+            if not arrival.accepted:
+                await self._refuse(refused_input(message, arrival.why))
+        return again
+
+    async def _refuse(self, unusable: RejectedInput) -> None:
+        """Counts it and keeps it aside, durably; of very many only some."""
+        self.refused += 1
+        now_ms = self._clock.now_ms()
+        is_kept = not take(self._aside, 1, rate=ASIDE_RATE, burst=MOST_ASIDE, now_ms=now_ms)
+        _log.warning(
+            "not taken",
+            input=self._intake.name,
+            topic=unusable.subject,
+            why=unusable.reason,
+            kept=is_kept,
+        )
+        if is_kept:
+            await self._surely(partial(self._set_aside, unusable))
+
+    async def _surely(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Tries again until the store is there, however long it takes: the broker waits."""
+        while True:
+            try:
+                return await work()
+            except Unavailable as error:
+                _log.warning("messages wait", input=self._intake.name, why=error.message)
+                await self._clock.sleep(_PAUSE_MS)
+
+    def _read(self, arrived: Arrived) -> Message | RejectedInput:
+        """The message, or why there is none: kept by the broker it would block all behind it."""
+        packet = arrived.packet
+        id = self._remembered.id_for(packet, self._ids.new())
+        try:
+            message = read_packet(packet, self._settings.topics)
+        except InvalidInput as error:
+            return unusable_packet(packet, id, error)
+        return message if message.id else msgspec.structs.replace(message, id=id)
+
+
+async def _remembered_in(state: AdapterState) -> PacketIds:
+    """What was kept before, read a page at a time."""
+    found, after = PacketIds(), ""
+    while page := await state.keys(after=after, limit=_PAGE):
+        found.take_back(page)
+        after = page[-1][0]
+    return found
+
+
+class MqttConnection:
+    """One client of one broker; connects again by itself, later each time. One event loop."""
+
+    def __init__(self, settings: MqttSettings, clock: Clock) -> None:
+        self._settings, self._clock = settings, clock
+        self._client: BrokerClient | None = None
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        """Returns when the broker confirmed it (QoS 1, not retained); raises Unavailable.
+
+        After a failure nobody knows whether the broker has it; the driver may still hand it over
+        when it is connected again.
+        """
+        client = self._client or self._start()
+        limit = self._settings.timeout_ms
+        confirmed = asyncio.Event()
+
+        async def hand_over() -> None:
+            await client.connected.wait()
+            await client.publish(topic, payload)
+            confirmed.set()
+
+        await first_of(hand_over(), self._clock.sleep(limit))
+        if not confirmed.is_set():
+            late = f"the broker did not confirm within {format_duration(limit)}"
+            raise Unavailable(client.trouble or late, code="mqtt.unreachable")
+
+    async def close(self) -> None:
+        """Says goodbye; a second call is no error."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.stop()
+
+    def _start(self) -> BrokerClient:
+        settings = self._settings
+        name = settings.client or f"rapport-out-{Chance.from_machine().randbytes(6).hex()}"
+        client = self._client = BrokerClient(
+            settings.broker, settings.password, name, keeps_place=bool(settings.client)
+        )
+        client.start()
+        return client
+
+
+@adapter("mqtt")
+class MqttAdapter:
+    """Publishes to the topic in the peer's address (`mqtt:panels/ana/show`); stateless."""
+
+    name = "mqtt"
+    seals = True
+    """Addresses that end with `;sealed` carry sealed texts (see sealed.py)."""
+
+    def __init__(
+        self,
+        settings: MqttSettings,
+        proof_for: Callable[[str, str], str],
+        clock: Clock | None = None,
+    ) -> None:
+        """`proof_for(message, peer)` gives the token that proves an answer; empty = none. Raises
+        Unsupported without the driver.
+        """
+        check_driver()
+        self._settings, self._proof_for = settings, proof_for
+        self._connection = MqttConnection(settings, clock or SystemClock())
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Confirmed by the broker = sent; a broker that is away is worth a retry."""
+        if not is_topic(delivery.target):
+            return Failed("the topic cannot be published to", retry=False)
+        payload = delivery_json(delivery, self._proof_for(delivery.message, delivery.peer))
+        if len(payload) > self._settings.most_bytes:
+            reason = f"{len(payload)} bytes are more than the {self._settings.most_bytes} allowed"
+            return Failed(reason, retry=False)
+        try:
+            await self._connection.publish(delivery.target, payload)
+        except Unavailable as error:
+            return Failed(clean(error.message)[:200], retry=True)
+        return Sent(delivery.key)
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        await self._connection.close()
