@@ -18,7 +18,7 @@ from rapport.communication.arriving.answers import (
     answer_token,
     record_answer,
 )
-from rapport.communication.contents.rules import ANY_CONTENT, Contents
+from rapport.communication.content_rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.handling import Route, nobody_else
 from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.tracking import Retry

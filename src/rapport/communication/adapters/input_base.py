@@ -20,7 +20,7 @@ from rapport.channel.channel import Channels
 from rapport.channel.dead.letters import bury
 from rapport.communication.adapters.base import check_method
 from rapport.communication.aside import run_aside
-from rapport.communication.contents.rules import ContentFault
+from rapport.communication.content_rules import ContentFault
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Message

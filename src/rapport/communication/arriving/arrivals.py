@@ -32,7 +32,7 @@ from rapport.communication.arriving.sorting import (
     asks_for_session,
 )
 from rapport.communication.aside import run_aside
-from rapport.communication.contents.rules import AnyContent, Contents
+from rapport.communication.content_rules import AnyContent, Contents
 from rapport.communication.delivering.telling import ADAPTER
 from rapport.communication.delivering.wishes import NO_WISHES, Wishes, with_wishes
 from rapport.communication.sessions.logins import Authenticator
