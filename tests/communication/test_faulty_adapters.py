@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.communication.adapters.base import Confirmed, Failed, Sent, adapter
-from rapport.communication.adapters.dispatch import LONGEST_REASON, Dispatch, DispatchSettings
+from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings
+from rapport.communication.adapters.isolation import LONGEST_REASON
 from rapport.communication.adapters.outputs import Outputs
 from rapport.communication.peers import Collective, Peer
 from rapport.core.errors import InvalidInput

@@ -9,7 +9,8 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings, SendTimeout
+from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings
+from rapport.communication.adapters.isolation import SendTimeout
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.testing.adapters import GatedAdapter, ScriptedAdapter

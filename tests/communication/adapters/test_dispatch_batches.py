@@ -18,12 +18,8 @@ from rapport.communication.adapters.delivery_marks import (
     MarkRecords,
     StartMark,
 )
-from rapport.communication.adapters.dispatch import (
-    Dispatch,
-    DispatchSettings,
-    PeerQueues,
-    PendingDelivery,
-)
+from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings
+from rapport.communication.adapters.peer_queues import PeerQueues, PendingDelivery
 from rapport.core.errors import Corrupt
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock

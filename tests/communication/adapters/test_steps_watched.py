@@ -13,10 +13,15 @@ from structlog.testing import capture_logs
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.dispatch import AdapterCaller, Dispatch
+from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.input_base import Arrival, Trusted, never
 from rapport.communication.adapters.inputs import Inputs
-from rapport.communication.adapters.isolation import SLOW_MS, IsolatedCall, StepMonitor
+from rapport.communication.adapters.isolation import (
+    SLOW_STEP_MS,
+    AdapterCaller,
+    IsolatedCall,
+    StepMonitor,
+)
 from rapport.core.message import Message
 from rapport.kernel.clock import ManualClock
 from rapport.node.adapter_metrics import adapter_metrics
@@ -45,9 +50,9 @@ def test_a_slow_step_is_counted_and_told_and_waiting_is_no_step(ends: str) -> No
     async def work() -> str:
         waiting = clock.sleep(10 * MINUTE)
         await waiting  # however long: others go on
-        blocks(clock, SLOW_MS)  # just not too long
+        blocks(clock, SLOW_STEP_MS)  # just not too long
         await asyncio.sleep(0)
-        blocks(clock, SLOW_MS + 1)
+        blocks(clock, SLOW_STEP_MS + 1)
         if ends == "raises":
             raise ValueError
         return "done"
@@ -61,8 +66,8 @@ def test_a_slow_step_is_counted_and_told_and_waiting_is_no_step(ends: str) -> No
 
     with capture_logs() as logs:
         asyncio.run(scenario())
-    assert (watched.blocked, watched.longest_ms) == (1, SLOW_MS + 1)
-    assert told(logs) == [("adapter.blocks", "output pager", SLOW_MS + 1)]
+    assert (watched.blocked, watched.longest_ms) == (1, SLOW_STEP_MS + 1)
+    assert told(logs) == [("adapter.blocks", "output pager", SLOW_STEP_MS + 1)]
     assert all(entry["hint"] for entry in logs)
 
 

@@ -1,23 +1,16 @@
-"""Marks of deliveries under way: what a restart must know so as not to send blindly again. [CO-10]
+"""Marks of pending deliveries, outcome reports and the committed position of a dispatch. [CO-10]
 
-A mark is written before deliveries are handed to the medium and completed with the outcomes after
-it. One found without an outcome means that the process died in between: the attempt's fate is
-unknown. Marks come in groups, one record for all that begins or ends together, so that a thousand
-deliveries cost one write.
-
-Group commit for anything: while one group is worked on, the next gathers. [CO-4, design 1]
-
-The books of a dispatch: marks before and after, outcomes told, the place moved on. [CO-10]
-
-In this order: a delivery is marked, sent, its outcome marked, then told, and only then does the
-committed place pass it. So a crash at any point either sends nothing again or says `unknown`.
-Everything is done in groups: what ends together with what begins costs one write.
+The order is: a delivery is marked, sent, its outcome marked, then reported, and only then does the
+committed position pass it. So a crash at any point either sends nothing again, or leaves a mark
+without an outcome: then the attempt's fate is reported as `unknown`. Marks, reports and commits
+happen in groups: deliveries that begin or end together cost one write.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Generic, TypeVar
@@ -33,17 +26,24 @@ from rapport.store.base import Change, Delete, Put, RecordStore
 
 _TABLE = "communication.sending"
 _PAGE = 100
+_COMMIT_EVERY = 1_000
+_OPEN_AHEAD = 4
+"""How many times the limit of pending deliveries may be open: those that wait for an earlier one,
+or behind a call that hangs. After a crash each costs a look at its mark, or another sending where
+that does no harm.
+"""
+T = TypeVar("T")
 
 
 class StartMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A delivery that is about to be handed over, for the `starts`-th time."""
+    """A delivery that is about to be sent, for the `starts`-th time."""
 
     position: int
     starts: int
 
 
 class EndMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A delivery that came to an end."""
+    """The outcome of a delivery."""
 
     position: int
     state: OutcomeState
@@ -60,20 +60,20 @@ class DeliveryMark(msgspec.Struct, frozen=True):
 
 
 class MarkBatch(msgspec.Struct, frozen=True, array_like=True):
-    """One record: what began and what ended at the same moment. Most begin for the first time and
-    are simply handed over; of these the position says all.
+    """One record: the deliveries that began and ended at the same moment. Most begin for the first
+    time and are simply sent; of these the position is enough.
     """
 
     begun: Sequence[StartMark] = ()
     ended: Sequence[EndMark] = ()
     first: Sequence[int] = ()
-    """Positions of those that begin for the first time."""
+    """Positions of deliveries that begin for the first time."""
     handed: Sequence[int] = ()
-    """Positions of those that the medium took without a word."""
+    """Positions of deliveries that were sent without a reference."""
 
     @staticmethod
     def joined(notes: Sequence[MarkBatch]) -> MarkBatch:
-        """All of them as one."""
+
         return MarkBatch(
             [entry for note in notes for entry in note.begun],
             [entry for note in notes for entry in note.ended],
@@ -85,16 +85,14 @@ class MarkBatch(msgspec.Struct, frozen=True, array_like=True):
         return bool(self.begun or self.ended or self.first or self.handed)
 
     def highest(self) -> int:
-        """The last position that it speaks of."""
+        """The last position in it."""
         begun = [entry.position for entry in self.begun]
         ended = [entry.position for entry in self.ended]
         return max(max(part) for part in (begun, ended, self.first, self.handed) if part)
 
 
 class MarkRecords:
-    """The marks of one adapter, by position in its channel. Blocking: used from a thread, by one at
-    a time.
-    """
+    """The marks of one adapter, by position in its channel. Blocks; one thread at a time."""
 
     def __init__(self, adapter: str, records: RecordStore) -> None:
         self._prefix, self._records = f"{adapter}/", records
@@ -103,7 +101,7 @@ class MarkRecords:
         self._next = 0
 
     def load(self, committed: int) -> dict[int, DeliveryMark]:
-        """The marks after the committed position; those before are forgotten. Raises Corrupt."""
+        """The marks after the committed position; earlier ones are deleted. Raises Corrupt."""
         self._groups, self._next = [], 0
         marks: dict[int, DeliveryMark] = {}
         after = ""
@@ -115,8 +113,8 @@ class MarkRecords:
         return {position: mark for position, mark in marks.items() if position > committed}
 
     def note(self, noted: MarkBatch, committed: int) -> None:
-        """Writes what begins and what ended, and lets go of what the committed position has passed:
-        all or nothing, one write, durable when it returns.
+        """Writes marks, and deletes those that the committed position has passed: one durable
+        write, all or nothing.
         """
         changes: list[Change] = []
         while self._groups and self._groups[0][0] <= committed:
@@ -146,18 +144,15 @@ def _decode(key: str, value: bytes) -> MarkBatch:
         return msgspec.msgpack.decode(value, type=MarkBatch)
     except msgspec.DecodeError as error:
         raise Corrupt(
-            f"the mark {key!r} of deliveries under way cannot be read: {error}",
+            f"the mark {key!r} of pending deliveries cannot be read: {error}",
             code="adapter.bad_mark",
             hint="it was written by another version; let that one send what waits, then update",
         ) from None
 
 
-T = TypeVar("T")
-
-
 class GroupCommit(Generic[T]):
-    """Holds what came in since the last group began. A group costs one call of `work`, however many
-    brought something; who waits for it wakes once.
+    """Group commit: while one group is being written, the next one gathers. A group costs one call
+    of `work`, whatever its size.
     """
 
     def __init__(self, work: Callable[[list[T]], Awaitable[None]]) -> None:
@@ -167,15 +162,13 @@ class GroupCommit(Generic[T]):
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def put(self, entry: T) -> asyncio.Future[None]:
-        """Adds to the next group; the future ends with it, and never when `run` failed."""
+        """Adds to the next group; the future ends with it, or never if `run` failed."""
         self._waiting.append(entry)
         self._news.set()
         return self._done
 
     async def run(self) -> None:
-        """Works until cancelled, or until `work` raises: what gathered is lost then, and whoever
-        restarts it begins with a new gathering.
-        """
+        """Works until cancelled, or until `work` raises; then the entries gathered are lost."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -185,30 +178,22 @@ class GroupCommit(Generic[T]):
             done.set_result(None)
 
 
-_COMMIT_EVERY = 1_000
-_OPEN_AHEAD = 4
-"""So many times as many as may be under way may be open, be it that they wait for one before them,
-or behind a call that hangs. After a crash each costs a look at its mark, or another sending where
-that does no harm.
-"""
-
-
 class OutcomeReport(msgspec.Struct, frozen=True):
-    """Outcomes and the positions they end; none for outcomes that end nothing."""
+    """Outcomes, and the positions of the deliveries that end with them."""
 
     outcomes: Sequence[OutcomeData]
     positions: Sequence[int]
 
 
 class _MarkRequest(msgspec.Struct, frozen=True):
-    """What is to be marked: deliveries that begin, or that ended and are to be told."""
+    """Marks to write, and outcomes to report afterwards."""
 
-    noted: MarkBatch
-    told: OutcomeReport | None = None
+    marks: MarkBatch
+    report: OutcomeReport | None = None
 
 
 class DispatchProgress:
-    """Holds which positions are open. Made anew each time a dispatch starts."""
+    """The open positions of a dispatch; created each time it starts."""
 
     def __init__(
         self, subscription: Subscription, report: Report, marks: MarkRecords | None
@@ -217,85 +202,76 @@ class DispatchProgress:
         self._subscription, self._report, self._marks = subscription, report, marks
         self._committed = self._opened_until = subscription.position
         self._open: dict[int, bool] = {}
-        """Positions in order, each with whether it has ended."""
+        """Positions in order; True = ended."""
         self._ended = 0
-        """How many of these have."""
+        """Open positions that have ended."""
         self._freed = asyncio.Event()
-        self._noting = GroupCommit(self._note)
-        self._telling = GroupCommit(self._tell)
+        self._mark_writer = GroupCommit(self._write_marks)
+        self._reporter = GroupCommit(self._report_outcomes)
 
     async def load(self) -> dict[int, DeliveryMark]:
-        """What the last process left: marks of deliveries that the committed place has not passed,
-        all of them begun, some ended.
-        """
+        """The marks that the last process left beyond the committed position."""
         if self._marks is None:
             return {}
         return await run_aside(partial(self._marks.load, self._committed))
 
     async def run(self) -> None:
-        """Does the writing until cancelled; raises what the stores raise."""
+        """Writes until cancelled; raises what the stores raise."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._noting.run())
-            group.create_task(self._telling.run())
-
-    # --- what the dispatch says ---
+            group.create_task(self._mark_writer.run())
+            group.create_task(self._reporter.run())
 
     def open(self, positions: Sequence[int]) -> None:
-        """These were read, in order, and are now on their way."""
+        """These deliveries were read, in order."""
         self._open.update(dict.fromkeys(positions, False))
         self._opened_until = positions[-1]
 
     async def begin(self, begun: MarkBatch) -> None:
-        """Returns when it is durable that these are about to be sent."""
+        """Returns when the start marks are durable."""
         if self._marks is not None and begun:
-            await self._noting.put(_MarkRequest(begun))
+            await self._mark_writer.put(_MarkRequest(begun))
 
     def end(self, outcomes: Sequence[OutcomeData], positions: Sequence[int]) -> None:
-        """These have ended; the outcome is marked, told and the place moved on, soon."""
-        told = OutcomeReport(outcomes, positions)
+        """These deliveries have ended; their outcomes are marked and reported soon."""
+        report = OutcomeReport(outcomes, positions)
         if self._marks is None:
-            self._telling.put(told)
+            self._reporter.put(report)
             return
         if isinstance(outcomes, SentOutcomes):
-            noted = MarkBatch(handed=positions)
+            marks = MarkBatch(handed=positions)
         else:
-            noted = MarkBatch(
+            marks = MarkBatch(
                 ended=[
                     EndMark(position, data.state, data.reason, data.retry, data.unavailable)
                     for position, data in zip(positions, outcomes, strict=True)
                 ]
             )
-        self._noting.put(_MarkRequest(noted, told))
+        self._mark_writer.put(_MarkRequest(marks, report))
 
-    async def tell(self, outcomes: Sequence[OutcomeData], ending: Sequence[int] = ()) -> None:
-        """Returns when the outcomes are told; they are not marked."""
-        await self._telling.put(OutcomeReport(outcomes, ending))
+    async def report(self, outcomes: Sequence[OutcomeData], ending: Sequence[int] = ()) -> None:
+        """Returns when the outcomes are reported; they are not marked."""
+        await self._reporter.put(OutcomeReport(outcomes, ending))
 
     @property
     def committed(self) -> int:
-        """Up to here everything is done and told."""
+        """Everything up to this position has ended and is reported."""
         return self._committed
 
     @property
-    def count(self) -> int:
-        """How many are on their way or wait for one before them."""
-        return len(self._open)
-
-    @property
-    def under_way(self) -> int:
-        """How many have not ended."""
+    def pending(self) -> int:
+        """Open positions that have not ended."""
         return len(self._open) - self._ended
 
-    async def wait_for_room(self, limit: int, stuck: Callable[[], int]) -> None:
-        """Returns when fewer than `limit` are under way, `stuck` ones left out, and not too many
-        are open: a call that hangs keeps nothing else from being read.
+    async def wait_for_room(self, limit: int, blocked: Callable[[], int]) -> None:
+        """Returns when fewer than `limit` are pending, without `blocked` ones, and not too many are
+        open: a call that hangs does not stop reading.
         """
-        while self.under_way - stuck() >= limit or len(self._open) >= limit * _OPEN_AHEAD:
+        while self.pending - blocked() >= limit or len(self._open) >= limit * _OPEN_AHEAD:
             self._freed.clear()
             await self._freed.wait()
 
-    def look_again(self) -> None:
-        """Wakes who waits for room: more may be stuck now."""
+    def wake(self) -> None:
+        """Makes `wait_for_room` check again: more may be blocked now."""
         self._freed.set()
 
     async def wait_below(self, limit: int) -> None:
@@ -306,29 +282,28 @@ class DispatchProgress:
 
     # --- groups ---
 
-    async def _note(self, notes: list[_MarkRequest]) -> None:
-        assert self._marks is not None, "without marks nothing is noted"
-        noted = MarkBatch.joined([note.noted for note in notes])
-        await run_aside(partial(self._marks.note, noted, self._committed))
-        for note in notes:
-            if note.told is not None:
-                self._telling.put(note.told)
+    async def _write_marks(self, requests: list[_MarkRequest]) -> None:
+        assert self._marks is not None, "without marks nothing is requested"
+        marks = MarkBatch.joined([request.marks for request in requests])
+        await run_aside(partial(self._marks.note, marks, self._committed))
+        for request in requests:
+            if request.report is not None:
+                self._reporter.put(request.report)
 
-    async def _tell(self, told: list[OutcomeReport]) -> None:
-        outcomes = SentOutcomes.joined([entry.outcomes for entry in told if entry.outcomes])
+    async def _report_outcomes(self, reports: list[OutcomeReport]) -> None:
+        outcomes = SentOutcomes.joined([one.outcomes for one in reports if one.outcomes])
         if outcomes:
             await self._report(outcomes)
-        for entry in told:
-            self._open.update(dict.fromkeys(entry.positions, True))
-            self._ended += len(entry.positions)
-        await self._move_on()
+        for one in reports:
+            self._open.update(dict.fromkeys(one.positions, True))
+            self._ended += len(one.positions)
+        await self._advance()
 
-    async def _move_on(self) -> None:
-        """Commits as far as everything before is done, too: when nothing is left, or now and then.
-
-        The place may lag, because the marks tell a restart what has ended already.
+    async def _advance(self) -> None:
+        """Commits the position before the first pending delivery: when nothing is pending, or now
+        and then. It may lag, because the marks tell a restart which deliveries have ended.
         """
-        ended = self._ended_at_the_front()
+        ended = list(itertools.takewhile(self._open.__getitem__, self._open))
         left = len(self._open) - len(ended)
         done_until = ended[-1] if ended else self._committed
         if ended and not left:
@@ -341,12 +316,3 @@ class DispatchProgress:
             del self._open[position]
         self._ended -= len(ended)
         self._freed.set()
-
-    def _ended_at_the_front(self) -> list[int]:
-        """Positions that have ended, as far as nothing before them is under way."""
-        ended = []
-        for position, has_ended in self._open.items():
-            if not has_ended:
-                break
-            ended.append(position)
-        return ended

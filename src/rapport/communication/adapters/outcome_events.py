@@ -1,4 +1,6 @@
-"""What became of a delivery: told by dispatch, taken by the engine. [CO-8, CO-10]"""
+"""Outcomes of deliveries as data and as events of `control`: from a dispatch to the engine. [CO-8,
+CO-10]
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class OutcomeData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What became of one attempt; the address is in its shown form. The same attempt may be told
-    more than once, after a crash, with the same `id`.
+    """The outcome of one attempt; the address is in its shown form. After a crash the same outcome
+    may be reported again, with the same `id`.
     """
 
     message: str
@@ -40,22 +42,22 @@ class OutcomeData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     retry: bool = False
     unavailable: bool = False
     id: str = ""
-    """Names the outcome: adapter, place in its channel, state."""
+    """Adapter, position in its channel, state."""
     case: str = ""
     """See Delivery; as the next."""
     share: str = ""
     delivery: Delivery | None = None
-    """All of the delivery, where it is `plain`: nothing else is kept about it."""
+    """The whole delivery where it is `plain`: there is no other record of it."""
 
 
 Report = Callable[[Sequence[OutcomeData]], Awaitable[None]]
-"""Takes outcomes in order; they are safe when it returns, and may come again after a crash."""
+"""Takes outcomes in order; durable when it returns. They may come again after a crash."""
 
 
 def outcome_data(
     delivery: Delivery, outcome: Outcome, position: int = 0, starts: int = 0
 ) -> OutcomeData:
-    """The outcome of an attempt that came to an end."""
+    """The outcome that an adapter returned."""
     if isinstance(outcome, Failed):
         data = _data(delivery, "failed", outcome.reason, outcome.retry, position, starts)
         return msgspec.structs.replace(data, unavailable=True) if outcome.unavailable else data
@@ -64,8 +66,8 @@ def outcome_data(
 
 
 class SentOutcomes(Sequence[OutcomeData]):
-    """The outcomes of plain deliveries that the medium just took, of which there are most by far:
-    made when somebody looks at one. Who wants the deliveries themselves takes these.
+    """The outcomes of fast-path deliveries that were simply sent, which are most by far: each is
+    made when it is read.
     """
 
     __slots__ = ("deliveries", "positions")
@@ -87,7 +89,7 @@ class SentOutcomes(Sequence[OutcomeData]):
 
     @staticmethod
     def joined(parts: Sequence[Sequence[OutcomeData]]) -> Sequence[OutcomeData]:
-        """The outcomes of all parts, in order."""
+
         handed = [part for part in parts if isinstance(part, SentOutcomes)]
         if len(handed) < len(parts):
             return [data for part in parts for data in part]
@@ -102,7 +104,7 @@ class SentOutcomes(Sequence[OutcomeData]):
 def outcomes_data(
     deliveries: Sequence[Delivery], outcomes: Sequence[Outcome], positions: Sequence[int]
 ) -> Sequence[OutcomeData]:
-    """As `outcome_data` of each."""
+    """`outcome_data` for each."""
     if all([type(outcome) is Sent and not outcome.reference for outcome in outcomes]) and all(
         [delivery.plain and not delivery.case for delivery in deliveries]
     ):
@@ -114,28 +116,28 @@ def outcomes_data(
 
 
 def unknown_data(delivery: Delivery, position: int = 0, starts: int = 0) -> OutcomeData:
-    """An attempt of which nobody can say how it ended: the process died while it was under way."""
+    """An attempt during which the process died."""
     return _data(delivery, "unknown", _UNKNOWN, False, position, starts)
 
 
 def dropped_data(delivery: Delivery, position: int = 0) -> OutcomeData:
-    """An attempt that was not made, since the message was decided while it waited."""
+    """An attempt that was not made: the message was decided while it waited."""
     return _data(delivery, "dropped", DECIDED, False, position, 0)
 
 
 def deferred_data(delivery: Delivery, position: int = 0) -> OutcomeData:
-    """An attempt that was not made, since its receiver may not want it at this hour."""
+    """An attempt that was not made: its receiver's privacy policies do not allow it now."""
     return _data(delivery, "put_off", "", False, position, 0)
 
 
 def recorded_data(delivery: Delivery, kept: EndMark) -> OutcomeData:
-    """An outcome as it was noted before a crash; the same as the one that may have been told."""
+    """An outcome that was marked before a crash; the same that may have been reported."""
     data = _data(delivery, kept.state, kept.reason, kept.retry, kept.position, 0)
     return msgspec.structs.replace(data, unavailable=True) if kept.unavailable else data
 
 
 def outcome_event(data: OutcomeData, *, now_ms: int) -> Event:
-    """The event for `control`; appending the same outcome again is harmless."""
+    """The event for `control`; the same outcome always has the same id."""
     name = data.id or content_id(
         "outcome", data.message, data.peer, data.address, str(data.attempt), data.state, data.reason
     )
@@ -153,7 +155,7 @@ def outcome_event(data: OutcomeData, *, now_ms: int) -> Event:
 
 
 def report_to_control(channels: Channels, clock: Clock) -> Report:
-    """Reports by appending to `control`: one append for all."""
+    """A report that appends to `control`, once for all outcomes."""
 
     async def report(outcomes: Sequence[OutcomeData]) -> None:
         now_ms = clock.now_ms()

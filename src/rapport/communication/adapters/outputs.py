@@ -1,18 +1,10 @@
-"""Stateful adapters: one instance per peer and address, made on first use, closed after idling.
-[CO-4]
+"""The output adapters of a node, registered and removed while traffic flows. [CO-4, CO-9, CO-17]
 
-Seen from dispatch all instances of a class are one adapter.
-
-The output adapters of a node: registered and removed while traffic flows. [CO-4, CO-17]
-
-A name that was removed is still served by `AbsentAdapter`, so what was queued for it at the last
-moment fails and goes another way; nothing is dropped. Where several engines work their shares
-carry the deliveries (`Carrier`), and what is added or removed here is told to the others.
-
-Whether a delivery that had to wait may still be sent: what its receiver says now. [CO-9]
-
-The engine asked before it was queued. Behind a slow medium, or while nothing ran, quiet hours may
-have begun since; what may not go then is given back to the engine, which judges and holds it.
+A removed name is still served by `AbsentAdapter`: deliveries queued for it at the last moment fail
+and go another way, so nothing is dropped. A stateful adapter has one instance per peer and address,
+created on first use and closed when idle; to a dispatch all instances of a class are one adapter.
+Where several engines work, their shares send the deliveries (`Carrier`), and registrations and
+removals made here are announced to the others.
 """
 
 from __future__ import annotations
@@ -39,7 +31,6 @@ from rapport.communication.adapters.base import (
 )
 from rapport.communication.adapters.dispatch import (
     DEFAULT_SETTINGS,
-    CircuitStatus,
     Dispatch,
     DispatchSettings,
     MaySend,
@@ -47,8 +38,9 @@ from rapport.communication.adapters.dispatch import (
     may_always_send,
     never_decided,
 )
-from rapport.communication.adapters.isolation import IsolatedCall, end_isolated
+from rapport.communication.adapters.isolation import run_within
 from rapport.communication.adapters.outcome_events import Report
+from rapport.communication.adapters.peer_queues import CircuitStatus
 from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy.functions import NO_FUNCTIONS, PrivacyFunctions
 from rapport.communication.privacy.verdict import Allowed, PrivacyFacts, verdict
@@ -60,7 +52,7 @@ from rapport.core.errors import (
     Unsupported,
 )
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import Tasks, end_firmly, first_of
+from rapport.kernel.tasks import Tasks, first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
 
@@ -69,11 +61,11 @@ _CLOSE_WITHIN_MS = 5_000
 
 
 MakeInstance = Callable[[str], OutputAdapter]
-"""An address to a new instance for it; may raise anything."""
+"""An address to a new instance for it; may raise any exception."""
 
 
 class _Instance(msgspec.Struct):
-    """One adapter of one peer: when it was last used and by how many it is being used."""
+    """The adapter of one peer and address."""
 
     adapter: OutputAdapter
     used_ms: int
@@ -82,8 +74,8 @@ class _Instance(msgspec.Struct):
 
 
 class PeerInstances:
-    """An output adapter that hands each delivery to its peer's own instance. Never two instances
-    for one peer and address at a time.
+    """An output adapter that passes each delivery to its peer's own instance; there are never two
+    instances for one peer and address.
     """
 
     def __init__(
@@ -92,11 +84,11 @@ class PeerInstances:
         self.name, self._make, self._clock, self._idle_ms = name, make, clock, idle_ms
         self._instances: dict[tuple[str, str], _Instance] = {}
         self._outdated: list[_Instance] = []
-        """Not used any more and to be closed."""
+        """To be closed."""
         self._news = asyncio.Event()
 
     async def send(self, delivery: Delivery) -> Outcome | None:
-        """What the peer's instance says; one that cannot be made is a failed address."""
+        """The outcome of the peer's instance; one that cannot be created is a failed address."""
         key = delivery.peer, delivery.address
         instance = self._instances.get(key)
         if instance is None:
@@ -120,17 +112,17 @@ class PeerInstances:
             instance.users -= 1
             instance.used_ms = self._clock.now_ms()
             if instance.outdated:
-                self._set_aside(instance)
+                self._retire(instance)
 
     def peer_changed(self, peer: str) -> None:
-        """The peer's addresses or policy are others now: the next delivery makes a new instance,
-        the old ones are closed by `run`, those in use after that.
+        """The peer's record changed: the next delivery creates a new instance, and `run` closes the
+        old ones once they are unused.
         """
         for key in [key for key in self._instances if key[0] == peer]:
             self._let_go(key)
 
     async def close_idle(self) -> int:
-        """Closes what has not been used for long, and what is outdated; returns how many."""
+        """Closes idle and outdated instances; returns their number."""
         now_ms = self._clock.now_ms()
         idle = [
             key
@@ -142,14 +134,14 @@ class PeerInstances:
         return await self._close_outdated()
 
     async def run(self) -> None:
-        """Closes what is outdated at once, what is idle soon, until cancelled."""
+        """Closes outdated instances at once, idle ones soon, until cancelled."""
         while True:
             await self.close_idle()
             self._news.clear()
             await first_of(self._news.wait(), self._clock.sleep(max(self._idle_ms // 4, 1)))
 
     def count(self) -> int:
-        """Instances that are alive."""
+        """Open instances."""
         return len(self._instances)
 
     async def close(self) -> None:
@@ -161,9 +153,9 @@ class PeerInstances:
     def _let_go(self, key: tuple[str, str]) -> None:
         instance = self._instances.pop(key)
         instance.outdated = True
-        self._set_aside(instance)
+        self._retire(instance)
 
-    def _set_aside(self, instance: _Instance) -> None:
+    def _retire(self, instance: _Instance) -> None:
         if not instance.users:
             self._outdated.append(instance)
             self._news.set()
@@ -174,24 +166,16 @@ class PeerInstances:
         return len(outdated)
 
     async def _close(self, instance: _Instance) -> None:
-        """One that fails or hangs keeps no others open."""
-        held = IsolatedCall(instance.adapter.close)
-        closing: asyncio.Future[None] = asyncio.ensure_future(held)
-        deadline = asyncio.ensure_future(self._clock.sleep(_CLOSE_WITHIN_MS))
+        """An instance that fails or hangs keeps no others open."""
         try:
-            await asyncio.wait({closing, deadline}, return_when=asyncio.FIRST_COMPLETED)
-            in_time = closing.done()
-        finally:
-            await end_firmly(deadline)
-            await end_isolated(closing, held)
-        why = closing.exception() if in_time and not closing.cancelled() else "it takes too long"
-        if why is not None:
-            _log.error("adapter not closed", adapter=self.name, error=str(why)[:200])
+            await run_within(self._clock, _CLOSE_WITHIN_MS, instance.adapter.close)
+        except Exception as error:
+            _log.error("adapter not closed", adapter=self.name, error=str(error)[:200])
 
 
 def instance_factory(kind: type[Any]) -> MakeInstance:
-    """How instances of a class are made: with the peer's address, or with nothing if that is what
-    it takes. Raises InvalidInput when the class wants more.
+    """Creates instances of a class with the peer's address, or without arguments if the class takes
+    none. Raises InvalidInput for a constructor that needs more.
     """
     name = declaration_of(kind).name
     parameters = inspect.signature(kind).parameters.values()
@@ -231,40 +215,38 @@ NO_SETTINGS: Mapping[str, DispatchSettings] = {}
 
 
 class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to say about one adapter now."""
+    """The present state of one adapter."""
 
     name: str
     stateful: bool
     waiting: int
     """Deliveries in its channel that have no outcome yet."""
     workers: int
-    """Calls of the adapter under way."""
+    """Running calls of the adapter."""
     instances: int
     """Peers' own instances, for a stateful adapter."""
     blocked: int = 0
-    """How often it kept the event loop from turning."""
+    """Steps that blocked the event loop."""
     trouble: str = ""
     """Why its latest calls failed; empty while they succeed."""
     circuits: list[CircuitStatus] = []
-    """Peers that are left alone for a while, since calls to them failed."""
+    """Peers with an open circuit breaker."""
 
 
 class Carrier(Protocol):
-    """What carries deliveries in place of `Outputs` where several engines work, and tells the
-    others of a change: `sharing/registrations.py`.
+    """Sends deliveries in place of `Outputs` where several engines work, and announces changes to
+    the others: `sharing/registrations.py`.
     """
 
     async def announce(self, name: str) -> None:
-        """All engines that can make an adapter of that name have it soon; durable when it
-        returns.
-        """
+        """All engines that can create an adapter of that name have it soon; durable on return."""
 
     async def withdraw(self, name: str) -> bool:
-        """The others let go of it soon; False when nobody had announced it."""
+        """The others remove it soon; False when it was never announced."""
 
     async def carry(self, adapter: OutputAdapter) -> None:
-        """From now on it takes what is queued for its name; what the one before it had to do is
-        done when it returns.
+        """From now on it gets the deliveries queued for its name; the adapter before it is done
+        when this returns.
         """
 
 
@@ -282,15 +264,15 @@ class Retries(Protocol):
 
 
 class _RunningOutput(msgspec.Struct, frozen=True):
-    """An adapter and what carries deliveries to it."""
+    """An adapter and its dispatch."""
 
     adapter: OutputAdapter
     dispatch: Dispatch
 
 
 class Outputs:
-    """Holds a dispatch per adapter. Dispatches held before the start are run by whoever starts the
-    node (`work`), those registered later under the care of this class.
+    """One dispatch per adapter. Dispatches held before the start are run by the node (`work`),
+    those registered later by this class.
     """
 
     def __init__(
@@ -308,8 +290,7 @@ class Outputs:
         shared: bool = False,
     ) -> None:
         """`settings` by adapter name; `idle_ms`: when unused instances of stateful adapters are
-        closed; `shared`: the shares of several engines carry deliveries to the adapters that are
-        held here, which are always the same.
+        closed; `shared`: the shares of several engines send the deliveries.
         """
         self._channels, self._clock, self._idle_ms = channels, clock, idle_ms
         self._settings, self._shared = settings, shared
@@ -329,13 +310,13 @@ class Outputs:
         self.carrier: Carrier | None = None
         """Needed for changes at run time where several engines work."""
         self.handle_accepted: Callable[[], Awaitable[None]] = _nothing_accepted
-        """Returns when every message that is accepted now is queued for its adapters."""
+        """Returns when every message accepted so far is queued for its adapters."""
         self.retries: Retries | None = None
         """Deliveries in a retry pause; None where there is no engine."""
         self._departing: dict[str, _RunningOutput] = {}
-        """Adapters that are being removed: nothing more is queued for them."""
+        """Adapters being removed for which nothing more is queued."""
         self._removals: set[str] = set()
-        """Names of adapters that are being removed, those included that still take messages."""
+        """Names of all adapters being removed."""
 
     @property
     def names(self) -> Collection[str]:
@@ -353,7 +334,7 @@ class Outputs:
         return [_status(self._served[name], now_ms) for name in sorted(self._served)]
 
     def circuits(self) -> dict[str, list[CircuitStatus]]:
-        """By peer the addresses that are left alone now."""
+        """Open circuits by peer."""
         found: dict[str, list[CircuitStatus]] = {}
         for status in self.status():
             for circuit in status.circuits:
@@ -363,8 +344,8 @@ class Outputs:
     # --- before the start ---
 
     def hold(self, adapter: OutputAdapter) -> Dispatch:
-        """Adds an adapter that is made already; run by `work`. Raises DuplicateName, and
-        InvalidInput for one that cannot be called.
+        """Adds an adapter instance; run by `work`. Raises DuplicateName, and InvalidInput for
+        methods that cannot be called.
         """
         self._check(adapter.name)
         check_output(adapter, adapter.name)
@@ -373,8 +354,8 @@ class Outputs:
         return dispatch
 
     def hold_absent(self, may_return: Collection[str] = ()) -> None:
-        """Answers for adapters that something was queued for and that are no more; `may_return`
-        names those that an application registers after the start.
+        """Answers for adapters that no longer exist but have a channel; `may_return` names those
+        that an application registers after the start.
         """
         for channel in self._channels.names():
             name = channel.removeprefix(_OUTPUT)
@@ -387,9 +368,7 @@ class Outputs:
         return [*(served.dispatch for served in self._served.values()), *self._absent.values()]
 
     def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """What is to be run of the adapters held so far, by name; each may be started again after a
-        failure.
-        """
+        """The tasks of the adapters held so far, by name; each may be restarted after a failure."""
         carrying = () if self._shared else self.dispatches()
         work: dict[str, Callable[[], Awaitable[None]]] = {
             dispatch.reader: dispatch.run for dispatch in carrying
@@ -402,8 +381,8 @@ class Outputs:
     # --- at run time ---
 
     async def register(self, kind: type[Any]) -> str:
-        """Adds the adapter of a class declared with `@adapter`; in force and running when it
-        returns. A stateless one is made now, with nothing.
+        """Adds the adapter of a class declared with `@adapter`; it is running on return. A
+        stateless one is created now, without arguments.
 
         Raises InvalidInput (`adapter.not_declared`, `adapter.not_made`, `adapter.bad_constructor`,
         `adapter.bad_name`, `adapter.bad_signature`) or DuplicateName.
@@ -412,20 +391,20 @@ class Outputs:
         return await self.use(make_output(kind, self._clock, idle_ms=self._idle_ms))
 
     async def use(self, adapter: OutputAdapter) -> str:
-        """Adds an adapter that is made already, as `register` does. Where several engines work the
-        others have it a moment later, those that can make one of that name; see `ElsewhereAdapter`.
+        """Adds an adapter instance as `register` does. Of several engines those that can create
+        one of that name have it a moment later; see `OtherEngineAdapter`.
         """
         check_output(adapter, adapter.name)
         if self._shared:
             return await self._use_shared(adapter)
         name = adapter.name
-        await self._tasks.ended(_leaving(name))
+        await self._tasks.ended(_removal(name))
         self._check(name)
         served = _RunningOutput(adapter, self._new_dispatch(adapter))
         self._served[name] = served
         absent = self._absent.pop(name, None)
         if absent is not None:
-            # They share a place in the channel: never both at a time.
+            # They share a position in the channel: never both at a time.
             await absent.drain()
         self._tasks.start(served.dispatch.reader, served.dispatch.run)
         if isinstance(adapter, PeerInstances):
@@ -433,15 +412,14 @@ class Outputs:
         return name
 
     async def remove(self, name: str) -> bool:
-        """Takes an adapter away: messages that were accepted before are queued and go out first,
-        then nothing more is queued for it and it is closed. Returns when that is done; False when
-        there is none of that name. Deliveries that failed get the attempts that are due within
-        `RETRIES_WITHIN_MS`; the others then go to the peer's next address, or fail and their
-        sender is notified.
+        """Removes an adapter: messages accepted before are queued and sent first, then nothing more
+        is queued for it and it is closed. False when there is none of that name. Deliveries that
+        failed get the attempts that are due within `RETRIES_WITHIN_MS`; the others then go to the
+        peer's next address, or fail and their sender is notified.
 
-        Takes as long as the medium does, the deadline per send at the most. Giving up waiting does
-        not keep it from being removed. Where several engines work this speaks of the part that this
-        one carries; the others follow a moment later, each for its own.
+        Takes as long as the medium does, the deadline per send at most. A cancelled caller does not
+        stop the removal. Of several engines each removes its own part; the others follow a moment
+        later.
         """
         if self._shared:
             return await self._remove_shared(name)
@@ -449,15 +427,15 @@ class Outputs:
             return False
         if name not in self._removals:
             self._removals.add(name)
-            self._tasks.start(_leaving(name), partial(self._see_off, name))
-        await self._tasks.ended(_leaving(name))
+            self._tasks.start(_removal(name), partial(self._drain_and_close, name))
+        await self._tasks.ended(_removal(name))
         return True
 
     # --- where several engines work ---
 
     async def _use_shared(self, adapter: OutputAdapter) -> str:
         carrier, name = self._checked_carrier(), adapter.name
-        await self._tasks.ended(_leaving(name))
+        await self._tasks.ended(_removal(name))
         self._check(name)
         before = self._served.get(name)
         self._served[name] = _RunningOutput(adapter, self._new_dispatch(adapter))
@@ -496,8 +474,8 @@ class Outputs:
         """Removes an adapter that was withdrawn; for the carrier. As `remove` otherwise."""
         served = self._served.pop(name, None)
         if served is not None:
-            self._tasks.start(_leaving(name), partial(self._let_go, name, served))
-        await self._tasks.ended(_leaving(name))
+            self._tasks.start(_removal(name), partial(self._let_go, name, served))
+        await self._tasks.ended(_removal(name))
 
     async def _let_go(self, name: str, served: _RunningOutput) -> None:
         """May be called again after a failure."""
@@ -507,22 +485,22 @@ class Outputs:
         await self._close(served.adapter)
 
     def peer_changed(self, peer: str) -> None:
-        """A peer's addresses or policy are others now: its own instances are made anew when next
-        needed.
-        """
+        """The peer's record changed: its instances are created anew when next needed."""
         for served in list(self._served.values()):
             if isinstance(served.adapter, PeerInstances):
                 served.adapter.peer_changed(peer)
 
     async def close(self) -> None:
-        """Stops what runs here and closes all adapters; what `work` gave was stopped before."""
+        """Stops the dispatches that run here and closes all adapters; those of `work` have ended
+        before.
+        """
         await self._tasks.stop()
         for served in self._served.values():
             await self._close(served.adapter)
 
     # --- parts ---
 
-    async def _see_off(self, name: str) -> None:
+    async def _drain_and_close(self, name: str) -> None:
         """May be called again after a failure."""
         if name in self._served:
             await self.handle_accepted()
@@ -539,7 +517,7 @@ class Outputs:
         await self._give_up_retries(name)
 
     async def _give_up_retries(self, name: str) -> None:
-        """What still waits goes another way now; where that fails, at its own time."""
+        """Sends what still waits another way now; where that fails, it goes at its own time."""
         try:
             if self.retries is not None:
                 await self.retries.retry_now(name)
@@ -560,18 +538,9 @@ class Outputs:
             await dispatch.drain()
 
     async def _close(self, adapter: OutputAdapter) -> None:
-        """One that will not close keeps nobody else from leaving."""
-        closing = asyncio.ensure_future(self._closed(adapter))
-        deadline = asyncio.ensure_future(self._clock.sleep(_LONGEST_CLOSE_MS))
+        """An adapter that does not close keeps no others from closing."""
         try:
-            await asyncio.wait({closing, deadline}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            closing.cancel()
-            deadline.cancel()
-
-    async def _closed(self, adapter: OutputAdapter) -> None:
-        try:
-            await adapter.close()
+            await run_within(self._clock, _LONGEST_CLOSE_MS, adapter.close)
         except Exception as error:
             _log.error("adapter not closed", adapter=adapter.name, error=repr(error))
 
@@ -604,23 +573,23 @@ class Outputs:
 
 
 async def _nothing_accepted() -> None:
-    """Nobody accepts messages here."""
+    """There is no engine."""
 
 
 def make_output(kind: type[Any], clock: Clock, *, idle_ms: int = IDLE_MS) -> OutputAdapter:
-    """The adapter of a declared class: the one instance, or what makes one for each peer. Raises
-    as `Outputs.register` does.
+    """The adapter of a declared class: one instance, or one per peer. Raises as
+    `Outputs.register` does.
     """
-    said = declaration_of(kind)
-    if said.stateful:
+    declaration = declaration_of(kind)
+    if declaration.stateful:
         make = instance_factory(kind)
-        check_output(kind, said.name)
-        return PeerInstances(said.name, make, clock, idle_ms=idle_ms)
-    return _made(kind, said.name)
+        check_output(kind, declaration.name)
+        return PeerInstances(declaration.name, make, clock, idle_ms=idle_ms)
+    return _made(kind, declaration.name)
 
 
 def check_output(subject: object, name: str) -> None:
-    """Raises InvalidInput for an adapter, or a class of them, whose methods cannot be called."""
+    """Raises InvalidInput for an adapter, or a class, whose methods cannot be called."""
     owner, code = f"the adapter {name!r}", "adapter.bad_signature"
     check_method(subject, owner, "send", "async def send(self, delivery)", 1, code=code)
     if hasattr(subject, "close"):
@@ -657,13 +626,13 @@ def _status(served: _RunningOutput, now_ms: int) -> OutputStatus:
     )
 
 
-def _leaving(name: str) -> str:
+def _removal(name: str) -> str:
     return f"adapter.{name}.leaving"
 
 
 class PrivacyRecheck:
-    """Called with a delivery and the time; from any thread. Costs one look into the directory for
-    who has no privacy policy.
+    """Checks whether a delivery that had to wait may still be sent: quiet hours may have begun
+    since it was queued. A refused one goes back to the engine, which holds it. Thread-safe.
     """
 
     def __init__(
@@ -672,8 +641,8 @@ class PrivacyRecheck:
         self._directory, self._functions = directory, functions
 
     def __call__(self, delivery: Delivery, now_ms: int) -> bool:
-        """False also while nobody can say who the receiver is. Limits on how many there may be are
-        not asked again: it is counted already.
+        """False also while the directory is unavailable. Limits on the number of messages are not
+        checked again: this one is counted already.
         """
         try:
             peer = self._directory.peer(delivery.peer)
