@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.communication.adapters.adapter_config import COMMON_KEYS
-from rapport.communication.adapters.factory import adapter_names
+from rapport.communication.adapters.adapter_config import COMMON_KEYS, adapter_names
 from rapport.communication.adapters.folder import FOLDER_INPUT_KEYS, FOLDER_KEYS
 from rapport.communication.adapters.ftp import FTP_INPUT_KEYS, FTP_SERVER_KEYS
 from rapport.communication.adapters.imap import IMAP_PUSH_KEYS

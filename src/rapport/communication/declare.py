@@ -10,6 +10,7 @@ import msgspec
 
 from rapport.communication.actions import Action, same_phrase
 from rapport.communication.adapters.adapter_config import (
+    BUILT_IN,
     InputConfig,
     check_places,
     read_adapters,
@@ -18,7 +19,6 @@ from rapport.communication.adapters.adapter_config import (
     read_sending,
 )
 from rapport.communication.adapters.dispatch import DispatchSettings
-from rapport.communication.adapters.factory import BUILT_IN
 from rapport.communication.adapters.mail import MailSettings
 from rapport.communication.adapters.webhook import WebhookSettings
 from rapport.communication.declaring.actions import ACTION_KEYS, read_action

@@ -23,7 +23,7 @@ from rapport.channel.federation.identity import node_identity
 from rapport.channel.federation.intake import Append, Receiver
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.mqtt.declare import bridges_from_site
-from rapport.communication.adapters.factory import adapter_names
+from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.declaring.engines import engines_from_site

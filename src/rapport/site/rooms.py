@@ -13,7 +13,7 @@ from rapport.channel.intercept.kinds import Mediate, Workshop
 from rapport.channel.intercept.site import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.actions import same_phrase
-from rapport.communication.adapters.factory import adapter_names
+from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.content_rules import ContentRules
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.declare import check_actions as check_action_texts

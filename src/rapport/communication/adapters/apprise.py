@@ -1,4 +1,5 @@
-"""What the site says about Apprise: `[adapters.apprise]`, targets by name. [CO-16, UX-2]
+"""Apprise: its hundred services (Telegram, Slack, SMS gateways, ntfy ...) as one medium. [CO-16,
+UX-2]
 
 ```toml
 [adapters.apprise]
@@ -8,11 +9,9 @@ ana = "file:ana.apprise"                # holds e.g. tgram://BOTTOKEN/CHAT
 hall = "ntfy://ntfy.example.org/hall"   # without a secret it may stand here
 ```
 
-Apprise: its hundred services (Telegram, Slack, SMS gateways, ntfy ...) as one medium. [CO-16]
-
-The only home of the library. It blocks, so it runs in threads of its own with time-outs of its own;
-it says only yes or no, so what it logged meanwhile is the reason. Addresses of services hold
-secrets: none is shown.
+The library blocks, so it runs in threads of its own with time-outs of its own. It answers only yes
+or no, so its last log line is the reason of a failure. Addresses of services hold secrets and are
+never shown. The library is imported when an adapter is created: checking a site does not need it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import apprise
 import msgspec
 
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
@@ -106,6 +104,8 @@ class AppriseAdapter:
 
     def __init__(self, settings: AppriseSettings, link_for: Callable[[str, str], str]) -> None:
         """`link_for(message, peer)` gives the address of the page to answer on; empty = none."""
+        import apprise
+
         self._settings, self._link_for = settings, link_for
         self._asset = apprise.AppriseAsset(
             app_id="Rapport",
@@ -140,6 +140,8 @@ class AppriseAdapter:
     # --- in a thread ------------------------------------------------------------------------------
 
     def _notify(self, url: str, text: str, *, is_urgent: bool) -> Outcome:
+        import apprise
+
         service = apprise.Apprise.instantiate(url, asset=self._asset, suppress_exceptions=True)
         if not isinstance(service, apprise.NotifyBase):
             return Failed("the address of the service cannot be used", retry=False)

@@ -1,16 +1,8 @@
-"""What an output adapter is: it takes deliveries to addresses and says what became of them. [CO-4]
+"""The contract of output adapters: deliveries go in, outcomes come out. [CO-1, CO-4, CO-16, UX-4]
 
-Adapters know nothing of policies, channels or retries. A new medium is one file with one class
-that fits `OutputAdapter` and says with `@adapter(...)` what it is, registered by
+Adapters know nothing of policies, channels or retries. A new medium is one file with one class that
+implements `OutputAdapter` and is declared with `@adapter(...)`; it is registered by
 `Outputs.register` or as an entry point `rapport.adapters`.
-
-A delivery as the JSON of the source's listing 1, for media that machines read. Pure. [CO-1,
-CO-16]
-
-Answers for an adapter that the site no longer has: nothing queued is dropped. [CO-4, CO-10,
-CO-17]
-
-Secrets that the tables of adapters name, never write out. [UX-4]
 """
 
 from __future__ import annotations
@@ -34,14 +26,12 @@ from rapport.kernel.settings import read_secret
 DELIVERY = "rapport.output.delivery"
 LONGEST_ID = 240
 _AWAITABLE_KINDS = ("Awaitable", "Coroutine", "Future", "Task")
-"""Kinds of results that a plain function may say it gives, to be awaited."""
+"""Return annotations of plain functions whose result is awaited."""
 Class = TypeVar("Class", bound=type)
 
 
 class AdapterDeclaration(msgspec.Struct, frozen=True):
-    """What a class says about itself: the name that addresses begin with, and whether every peer
-    has an instance of its own.
-    """
+    """The name that addresses begin with, and whether every peer has an instance of its own."""
 
     name: str
     stateful: bool = False
@@ -66,13 +56,13 @@ def adapter(name: str, *, stateful: bool = False) -> Callable[[Class], Class]:
 
 
 def declaration_of(kind: object) -> AdapterDeclaration:
-    """What `@adapter` said of a class or of the class of an instance; raises InvalidInput."""
+    """The declaration of a class or of an instance's class; raises InvalidInput."""
     found = getattr(kind, "declared", None)
     if isinstance(found, AdapterDeclaration):
         return found
     shown = kind.__name__ if isinstance(kind, type) else type(kind).__name__
     raise InvalidInput(
-        f"{shown} does not say that it is an adapter",
+        f"{shown} is not declared as an adapter",
         code="adapter.not_declared",
         hint=f'write @adapter("NAME") above class {shown}',
     )
@@ -91,8 +81,8 @@ class Delivery(
         "refers_to": "refers-to",
     },
 ):
-    """One attempt to bring one message to one address. Written with the message's own names, so
-    that the plain lane makes it of the message's bytes (`plain.py`).
+    """One attempt to send one message to one address. Encoded with the message's own field names,
+    so that the fast path makes it of the message's bytes (`plain.py`).
     """
 
     message: str
@@ -104,43 +94,45 @@ class Delivery(
     policy: str = ""
     detection: str = ""
     time: int = 0
-    """When the situation was, ms UTC."""
+    """The time of the situation, ms UTC."""
     sent: int = 0
-    """When the message was sent, ms UTC, where that is another time; 0 = the same."""
+    """When the message was sent, ms UTC; 0 = at `time`."""
     queued: int = 0
     """When this attempt was queued, ms UTC."""
     expires: int = 0
-    """After this nobody needs it any more; 0 = never."""
+    """When it expires, ms UTC; 0 = never."""
     urgent: bool = False
     wants_answer: bool = False
     effect: Effect | None = None
-    """What is to be done, for an action that tells nobody."""
+    """The effect of an action that sends no message."""
     type: str = ""
     subtype: str = ""
     sender: str = ""
-    """Who says it, as `kind:name`; with the next three as in the message."""
+    """As `kind:name`; with the next fields as in the message."""
     rule_sender: str = ""
-    """The sender as privacy policies see it, where that is another."""
+    """The sender that privacy policies see, where it differs."""
     conversation: str = ""
     language: str = ""
     refers_to: str = ""
     plain: bool = False
-    """Nothing else is kept about it: its outcome is reported together with all of this."""
+    """Sent by the fast path: there is no record of it, so its outcome is reported with the whole
+    delivery.
+    """
     acknowledge: bool = False
-    """The sender of a plain one is told when the medium took it."""
+    """The sender of a fast-path delivery is notified when it is sent."""
     repeat: int = 0
     """How often it was repeated because nobody answered; a repetition is meant to be seen, so it
     has an idempotency key of its own."""
     case: str = ""
-    """The engine's record that hears of the outcome; empty = the message's own."""
+    """The engine's record that gets the outcome; empty = the message's own."""
     share: str = ""
-    """Where several engines work: the share that keeps that record."""
+    """Of several engines the share that keeps that record."""
 
     @property
     def id(self) -> str:
-        """Names this attempt; the same also when it is written again after a crash. The address is
-        in it as a mark only, as it may hold secrets. An additional receiver's case has attempts of
-        its own, perhaps to the same address: none may be taken for a repetition of the other.
+        """Identifies this attempt, also when it is written again after a crash. The address is in
+        it as a digest only, as it may hold secrets. An additional receiver's case has attempts of
+        its own, perhaps to the same address; they have other ids.
         """
         mark = _address_mark(self.address)
         name = f"{self.message}.{self.peer}.{mark}.{self.attempt}"
@@ -153,8 +145,8 @@ class Delivery(
 
     @property
     def key(self) -> str:
-        """The idempotency key: the same for every attempt, so a medium can drop what it knows. An
-        action has the detection's id, by which receivers find what they know of it.
+        """The idempotency key: the same for every attempt, so that a medium can drop repetitions.
+        That of an action is the detection's id.
         """
         if self.effect is not None:
             return self.detection
@@ -205,21 +197,21 @@ def _address_mark(address: str) -> str:
 
 
 class Sent(msgspec.Struct, frozen=True, tag="handed"):
-    """The medium took it; whether it arrived is not known."""
+    """The medium accepted it; whether it arrived is not known."""
 
     reference: str = ""
 
 
 class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
-    """The other side said that it has it."""
+    """The receiving side confirmed it."""
 
     reference: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """It did not go; `retry` tells whether trying again can help. `unavailable`: the medium knows
-    that it cannot deliver now (no page is open), so that a peer who allows fallback is tried at
-    the next address at once; with `retry` this address is tried again later all the same.
+    """It was not sent; `retry`: trying again can help. `unavailable`: the medium knows that it
+    cannot deliver now (no page is open), so a peer that allows fallback is tried at the next
+    address at once; with `retry` this address is tried again later all the same.
     """
 
     reason: str
@@ -231,9 +223,9 @@ Outcome = Sent | Confirmed | Failed
 
 
 class SendInterrupted(Exception):
-    """Raised in place of an outcome where a call had to end and nothing may be said of it: the
-    dispatch then begins anew at its durable place, as after a crash. For who stands between
-    dispatch and medium; an adapter tells a failure.
+    """Raised instead of an outcome when a call had to end and its result must not count: the
+    dispatch restarts at its durable position, as after a crash. Not for adapters, which return
+    `Failed`.
     """
 
 
@@ -247,36 +239,35 @@ class OutputAdapter(Protocol):
     name: str
 
     async def send(self, delivery: Delivery) -> Outcome | None:
-        """Hands the delivery to the medium; None means `Sent()`. Failures are values; an exception,
-        or anything else that is returned, is a fault of the adapter and counts as a failure.
+        """Sends the delivery; None means `Sent()`. Failures are values; an exception, or any other
+        return value, is a fault of the adapter and counts as a failure.
 
         May be cancelled when it takes too long; then nobody knows whether it went.
         """
 
     async def close(self) -> None:
-        """Lets go of connections; a second call is no error."""
+        """Closes connections; a second call is no error."""
 
 
 @runtime_checkable
 class BatchAdapter(Protocol):
-    """An output adapter that takes many deliveries at once, where the medium makes that cheaper."""
+    """An output adapter whose medium takes many deliveries at once."""
 
     keeps_order: bool
-    """Whether deliveries of one call arrive in their order: then several of one peer may be in one
-    call, else at most one is.
+    """Whether deliveries of one call arrive in order: then one call may hold several of one peer,
+    else at most one.
     """
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome | None] | None:
-        """One outcome for each delivery, in their order, or None when all were sent; otherwise as
-        `send`.
+        """One outcome for each delivery, in order, or None when all were sent; otherwise as `send`.
         """
 
 
 def check_method(
     subject: object, owner: str, name: str, example: str, arguments: int, *, code: str
 ) -> None:
-    """Raises InvalidInput unless an adapter, or its class, has an async method that takes so many
-    arguments. `example` is what to write.
+    """Raises InvalidInput unless an adapter, or its class, has an async method that takes this many
+    arguments. `example` is the right signature.
     """
     method = getattr(subject, name, None)
     fault = _method_fault(method, name, arguments + isinstance(subject, type))
@@ -309,7 +300,7 @@ def is_repeatable(output: OutputAdapter) -> bool:
 
 
 def is_stateful(output: object) -> bool:
-    """Whether every peer has an instance of its own; what says nothing is stateless."""
+    """Whether every peer has an instance of its own."""
     found = getattr(output, "declared", None)
     return isinstance(found, AdapterDeclaration) and found.stateful
 
@@ -319,13 +310,14 @@ TokenFor = Callable[[str, str], str]
 
 
 def no_token(_message: str, _peer: str) -> str:
-    """For a node that proves no answers by mail."""
+    """For a node without answer tokens."""
     return ""
 
 
 def delivery_json(delivery: Delivery, proof: str = "") -> bytes:
-    """The message with the idempotency `key`, and with `answer`, the token that proves an answer;
-    the same bytes for every attempt, so that a receiver can drop what it knows.
+    """The delivery as JSON of the source's listing 1, for media that machines read, with the
+    idempotency `key` and with `answer`, the token that proves an answer. The bytes are the same for
+    every attempt.
     """
     needed = {
         "id": delivery.message,
@@ -349,33 +341,31 @@ def delivery_json(delivery: Delivery, proof: str = "") -> bytes:
 
 
 class AbsentAdapter:
-    """Fails every delivery, so that another address or receiver gets it: for good, or for now where
-    an application may register the adapter again after a restart.
+    """Stands for an adapter that the site no longer has. Fails every delivery, so that it goes to
+    another address or receiver: for good, or for now where an application may register the adapter
+    after a restart.
     """
 
     def __init__(self, name: str, *, may_return: bool = False) -> None:
         self.name, self._may_return = name, may_return
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Always a failure."""
         if self._may_return:
-            reason = f"adapter.unknown: nobody has registered the adapter {self.name!r} yet"
+            reason = f"adapter.unknown: the adapter {self.name!r} is not registered yet"
             return Failed(reason, retry=True, unavailable=True)
         return Failed(
             f"adapter.unknown: the site has no adapter {self.name!r} any more", retry=False
         )
 
-    async def close(self) -> None:
-        """Nothing to let go of."""
+    async def close(self) -> None: ...
 
 
 class OtherEngineAdapter(AbsentAdapter):
-    """Stands for a medium that another of several engines was given as a class of its own: what
-    comes to this one waits for it to be given here, too, or goes to another address.
+    """Stands for an adapter that only another of several engines was given: deliveries wait for it
+    to be registered here, too, or go to another address.
     """
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """A failure for now."""
         return Failed(
             f"adapter.elsewhere: this engine was not given the adapter {self.name!r}; register it "
             "in every process, or install it as a plug-in (rapport.adapters)",

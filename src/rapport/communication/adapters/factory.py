@@ -1,13 +1,9 @@
-"""The adapters of a site, built in or plugged in; drivers load only when used. [CO-4, UX-9]
+"""Creates the output and input adapters of a site, built in or plugged in, and runs its inputs.
+[CO-4, CO-5, CO-11, CO-16, CO-17, UX-9]
 
-The input adapters of a site, made from what it declares; drivers load only when used. [CO-5,
-CO-16, CO-17]
-
-Texts sealed on their way to a peer: for addresses that end with `;sealed`. [CO-11, CO-16]
-
-Stands before an adapter that says `seals = True`. The text is encrypted with the peer's newest
-session, so whoever carries or keeps it on the way cannot read it; who it is for and the link to
-answer at stay readable.
+An adapter with `seals = True` is wrapped so that texts for addresses that end with `;sealed` are
+encrypted with the key of the peer's newest session: media on the way cannot read them. The receiver
+and the answer link stay readable.
 """
 
 from __future__ import annotations
@@ -21,15 +17,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.adapters.adapter_config import InputConfig
+from rapport.communication.adapters.adapter_config import BUILT_IN, InputConfig
+from rapport.communication.adapters.apprise import AppriseAdapter
 from rapport.communication.adapters.base import (
     Delivery,
     Failed,
     Outcome,
     OutputAdapter,
     declaration_of,
+    is_repeatable,
     is_stateful,
 )
+from rapport.communication.adapters.folder import FolderAdapter, FolderInput
+from rapport.communication.adapters.ftp import FtpAdapter, FtpInput
+from rapport.communication.adapters.imap import ImapInput, ImapPushInput
 from rapport.communication.adapters.inbox import InboxAdapter, OpenPages, PageAdapter
 from rapport.communication.adapters.input_base import (
     InputAdapter,
@@ -39,9 +40,16 @@ from rapport.communication.adapters.input_base import (
     never,
 )
 from rapport.communication.adapters.inputs import Inputs
-from rapport.communication.adapters.mail_replies import MailQuestions
+from rapport.communication.adapters.mail import MailAdapter
+from rapport.communication.adapters.mail_replies import (
+    AddressBook,
+    MailQuestions,
+    mail_context,
+    mail_handlers,
+)
+from rapport.communication.adapters.mqtt import MqttAdapter, MqttInput
 from rapport.communication.adapters.outputs import PeerInstances
-from rapport.communication.adapters.webhook import WebhookInput
+from rapport.communication.adapters.webhook import WebhookAdapter, WebhookInput
 from rapport.communication.directory.stored import StoredDirectory
 from rapport.communication.peers import Peer
 from rapport.communication.sessions.seals import NONCE_BYTES, Seal, seal_text, split_sealed
@@ -55,11 +63,13 @@ from rapport.kernel.tasks import Tasks
 if TYPE_CHECKING:
     from rapport.communication.declare import Communication
 
-BUILT_IN = ("apprise", "folder", "ftp", "inbox", "mail", "mqtt", "webhook", "ws")
 _EXTRAS = {"apprise": "notify", "mqtt": "mqtt"}
-
-MAILBOXES = ("imap", "imap-push")
+_MAILBOXES = ("imap", "imap-push")
 """Kinds of inputs that read replies to mails."""
+SITE = "component:site"
+"""The owner of the inputs that the site file declares."""
+HTTP_INPUTS = frozenset({"webhook"})
+"""Kinds of inputs that only receive, and poll nothing."""
 ZoneOf = Callable[[str], Awaitable[str]]
 LinkFor = Callable[[str, str], str]
 """Message and peer to the address of the page to answer on; empty text = no link."""
@@ -73,9 +83,7 @@ async def _utc(_peer: str) -> str:
     return "UTC"
 
 
-def adapter_names(plugins: Plugins) -> tuple[str, ...]:
-    """All adapters that a site may name."""
-    return tuple(sorted({*BUILT_IN, *plugins.names("adapters")}))
+# --- outputs ---
 
 
 class AdapterContext(msgspec.Struct, frozen=True):
@@ -87,7 +95,7 @@ class AdapterContext(msgspec.Struct, frozen=True):
     pages: OpenPages
     clock: Clock
     zone_of: ZoneOf
-    """Peer to the zone on whose clock they read times."""
+    """Peer to the time zone in which times are shown."""
 
 
 def make_adapters(
@@ -100,25 +108,25 @@ def make_adapters(
     clock: Clock | None = None,
     zone_of: ZoneOf = _utc,
 ) -> dict[str, OutputAdapter]:
-    """One instance of each adapter that the peers need, shared by all unless it is stateful.
+    """One instance of each adapter that the peers need.
 
     A plug-in is called with its table of the site file and `link_for`, a stateful one for each peer
-    and with the peer's address, too. Raises UnknownName, or
-    Unsupported when the extra with a built-in's driver is not installed.
+    and with the peer's address, too. Raises UnknownName, or Unsupported when the extra with a
+    built-in's driver is not installed.
     """
-    around = AdapterContext(
+    context = AdapterContext(
         link_for, proof_for, pages or OpenPages(), clock or SystemClock(), zone_of
     )
-    return {name: _make(name, declared, around, plugins) for name in declared.adapters()}
+    return {name: _make(name, declared, context, plugins) for name in declared.adapters()}
 
 
 def _make(
-    name: str, declared: Communication, around: AdapterContext, plugins: Plugins
+    name: str, declared: Communication, context: AdapterContext, plugins: Plugins
 ) -> OutputAdapter:
     if name not in BUILT_IN:
-        return _plugin_adapter(name, declared.plugin_settings.get(name, {}), around, plugins)
+        return _plugin_adapter(name, declared.plugin_settings.get(name, {}), context, plugins)
     try:
-        return _built_in_adapter(name, declared, around)
+        return _built_in_adapter(name, declared, context)
     except ImportError as error:
         raise Unsupported(
             f"the adapter {name}",
@@ -128,63 +136,82 @@ def _make(
 
 
 def _plugin_adapter(
-    name: str, settings: dict[str, Any], around: AdapterContext, plugins: Plugins
+    name: str, settings: dict[str, Any], context: AdapterContext, plugins: Plugins
 ) -> OutputAdapter:
-    make = partial(plugins.get("adapters", name), settings, around.link_for)
+    make = partial(plugins.get("adapters", name), settings, context.link_for)
     if is_stateful(make.func):
-        return PeerInstances(name, make, around.clock)
+        return PeerInstances(name, make, context.clock)
     made: OutputAdapter = make()
     return made
 
 
-def _built_in_adapter(name: str, declared: Communication, around: AdapterContext) -> OutputAdapter:
-    """Drivers load here, for adapters that are used."""
+def _built_in_adapter(name: str, declared: Communication, context: AdapterContext) -> OutputAdapter:
     match name:
         case "inbox":
             return InboxAdapter()
         case "ws":
-            return PageAdapter(around.pages, declared.media["ws"], around.clock)
+            return PageAdapter(context.pages, declared.media["ws"], context.clock)
         case "mail":
-            from rapport.communication.adapters.mail import MailAdapter
-
             return MailAdapter(
                 declared.mail,
-                around.link_for,
-                around.proof_for,
-                clock=around.clock,
-                zone_of=around.zone_of,
-                reads_replies=any(one.adapter in MAILBOXES for one in declared.inputs),
+                context.link_for,
+                context.proof_for,
+                clock=context.clock,
+                zone_of=context.zone_of,
+                reads_replies=any(one.adapter in _MAILBOXES for one in declared.inputs),
             )
         case "folder":
-            from rapport.communication.adapters.folder import FolderAdapter
-
-            return FolderAdapter(declared.media["folder"], around.proof_for)
+            return FolderAdapter(declared.media["folder"], context.proof_for)
         case "ftp":
-            from rapport.communication.adapters.ftp import FtpAdapter
-
-            return FtpAdapter(declared.media["ftp"], around.proof_for)
+            return FtpAdapter(declared.media["ftp"], context.proof_for)
         case "mqtt":
-            from rapport.communication.adapters.mqtt import MqttAdapter
-
-            return MqttAdapter(declared.media["mqtt"], around.proof_for, around.clock)
+            return MqttAdapter(declared.media["mqtt"], context.proof_for, context.clock)
         case "apprise":
-            from rapport.communication.adapters.apprise import AppriseAdapter
-
-            return AppriseAdapter(declared.media["apprise"], around.link_for)
+            return AppriseAdapter(declared.media["apprise"], context.link_for)
         case _:
-            from rapport.communication.adapters.webhook import WebhookAdapter
-
-            return WebhookAdapter(declared.webhook, around.link_for, around.clock)
+            return WebhookAdapter(declared.webhook, context.link_for, context.clock)
 
 
-SITE = "component:site"
-"""The owner of what the site file declares."""
-HTTP_INPUTS = frozenset({"webhook"})
-"""Inputs that take what is brought to them and look nowhere."""
+class SealingAdapter:
+    """Seals texts for addresses that end with `;sealed`, then calls the wrapped adapter."""
+
+    def __init__(self, inner: OutputAdapter, sessions: Sessions, clock: Clock) -> None:
+        self._inner, self._sessions, self._clock = inner, sessions, clock
+        self.name = inner.name
+        self.declared = declaration_of(inner)
+        self.repeatable = is_repeatable(inner)
+
+    async def send(self, delivery: Delivery) -> Outcome | None:
+        """Unavailable while the peer has no open session; it may log in later."""
+        address, wants_seal = split_sealed(delivery.address)
+        if not wants_seal:
+            return await self._inner.send(delivery)
+        found = await self._sessions.newest_sealing(delivery.peer)
+        if found is None:
+            reason = "the peer has no open session to seal the text with"
+            return Failed(reason, retry=True, unavailable=True)
+        session, key = found
+        nonce, now_ms = secrets.token_bytes(NONCE_BYTES), self._clock.now_ms()
+        seal = Seal("encrypted", delivery.peer, session.id, nonce, now_ms)
+        text = seal_text(key, delivery.message, delivery.peer, delivery.text, seal)
+        return await self._inner.send(msgspec.structs.replace(delivery, address=address, text=text))
+
+    async def close(self) -> None:
+        """Closes the wrapped adapter."""
+        await self._inner.close()
+
+
+def with_seals(adapter: OutputAdapter, sessions: Sessions, clock: Clock) -> OutputAdapter:
+    """The adapter, wrapped if it carries seals."""
+    seals = bool(getattr(adapter, "seals", False))
+    return SealingAdapter(adapter, sessions, clock) if seals else adapter
+
+
+# --- inputs ---
 
 
 class DirectoryPeers:
-    """All peers of a directory, page by page: for finding the one behind an address."""
+    """All peers of a directory, page by page."""
 
     def __init__(self, directory: StoredDirectory) -> None:
         self._directory = directory
@@ -208,41 +235,41 @@ class InputContext(msgspec.Struct, frozen=True):
     clock: Clock
     people: DirectoryPeers
     secret: bytes
-    """That of answer tokens."""
+    """For answer tokens."""
     asked: MailQuestions
     plugins: Plugins = msgspec.field(default_factory=Plugins)
 
 
 class SiteInputs:
-    """Runs what the site declares: each input is added when that is possible, and tried again later
-    when its medium is not there yet.
+    """Runs the inputs that the site declares. An input whose medium is not available yet is added
+    later.
     """
 
     def __init__(
-        self, inputs: Inputs, declared: Sequence[InputConfig], around: InputContext
+        self, inputs: Inputs, declared: Sequence[InputConfig], context: InputContext
     ) -> None:
         """Raises Unsupported when a driver is not installed, and InvalidInput for a plug-in that
-        cannot be made.
+        cannot be created.
         """
-        self._inputs, self._clock = inputs, around.clock
-        self._declared = [(one, make_input(one, around)) for one in declared]
+        self._inputs, self._clock = inputs, context.clock
+        self._declared = [(one, make_input(one, context)) for one in declared]
 
     def adapters(self, kind: str) -> dict[str, InputAdapter]:
         """The adapters of a kind by name of the input."""
         return {one.name: adapter for one, adapter in self._declared if one.adapter == kind}
 
     async def run(self) -> None:
-        """Until cancelled; then all of them are removed."""
+        """Runs until cancelled; then all inputs are removed."""
         await self._run(self._declared)
 
     async def run_doors(self) -> None:
-        """As `run`, only those that wait for who comes: of several processes each runs its own, and
-        what comes to any of them is in `input` for whoever handles it.
+        """As `run`, HTTP inputs only: each of several processes runs its own, since all of them
+        write to the same `input`.
         """
         await self._run([pair for pair in self._declared if pair[0].adapter in HTTP_INPUTS])
 
     async def run_without_doors(self) -> None:
-        """As `run`, the others: a mailbox or a folder is looked into by one process at a time."""
+        """As `run`, the other inputs: one process at a time polls a mailbox or a folder."""
         await self._run([pair for pair in self._declared if pair[0].adapter not in HTTP_INPUTS])
 
     async def _run(self, chosen: Sequence[tuple[InputConfig, InputAdapter]]) -> None:
@@ -260,28 +287,15 @@ class SiteInputs:
         await add_input(self._inputs, declared, adapter)
 
 
-def make_input(declared: InputConfig, around: InputContext) -> InputAdapter:
-    """The adapter that a site declares; raises Unsupported when its driver is not installed, and
-    InvalidInput for a plug-in that cannot be made.
-    """
-    make = _MAKERS.get(declared.adapter, _plugin_input)
-    try:
-        return make(declared, around)
-    except ImportError as error:
-        raise Unsupported(
-            f"the input {declared.adapter}", f"this installation ({error.name} is missing)"
-        ) from None
-
-
 def web_inputs_of(inputs: SiteInputs) -> dict[str, WebhookInput]:
-    """The inputs by HTTP, by name: the web room opens a door for each."""
+    """The HTTP inputs by name; the web package adds an endpoint for each."""
     found = inputs.adapters("webhook").items()
     return {name: adapter for name, adapter in found if isinstance(adapter, WebhookInput)}
 
 
 async def add_input(inputs: Inputs, declared: InputConfig, adapter: InputAdapter) -> str:
-    """Adds a declared input under its name, in the name of the site."""
-    trusted = _any_peer if declared.trusted else never
+    """Adds a declared input under its name, owned by the site."""
+    trusted = _is_from_peer if declared.trusted else never
     if isinstance(adapter, InputPullAdapter):
         return await inputs.add_pull(
             adapter, declared.interval_ms, name=declared.name, owner=SITE, trusted=trusted
@@ -289,115 +303,65 @@ async def add_input(inputs: Inputs, declared: InputConfig, adapter: InputAdapter
     return await inputs.add_push(adapter, name=declared.name, owner=SITE, trusted=trusted)
 
 
-def _any_peer(message: Message) -> bool:
+def _is_from_peer(message: Message) -> bool:
     """A medium proves peers only: no component sends from outside."""
     return message.sender.kind == "peer"
 
 
-def _plugin_input(declared: InputConfig, around: InputContext) -> InputAdapter:
-    """A kind of a package: called with its table of the site file and what every input may use."""
-    make = around.plugins.get("inputs", declared.adapter)
-    set_aside = dead_letter_inputs(declared.name, around.channels, around.clock)
+def make_input(declared: InputConfig, context: InputContext) -> InputAdapter:
+    """The adapter of a declared input; raises Unsupported when its driver is not installed, and
+    InvalidInput for a plug-in that cannot be created.
+    """
+    try:
+        return _input(declared, context)
+    except ImportError as error:
+        raise Unsupported(
+            f"the input {declared.adapter}", f"this installation ({error.name} is missing)"
+        ) from None
+
+
+def _input(declared: InputConfig, context: InputContext) -> InputAdapter:
+    settings, clock = declared.settings, context.clock
+    dead_letter = dead_letter_inputs(declared.name, context.channels, clock)
+    match declared.adapter:
+        case "folder":
+            return FolderInput(settings, clock)
+        case "ftp":
+            return FtpInput(settings, clock, dead_letter)
+        case "mqtt":
+            return MqttInput(settings, clock, dead_letter)
+        case "webhook":
+            return WebhookInput(settings)
+        case "imap" | "imap-push":
+            book, asked = AddressBook(context.people, clock), context.asked
+            known = mail_context(context.secret, book, asked=asked, vouched=declared.trusted)
+            handlers = mail_handlers(declared.name, context.channels, book, clock, asked)
+            kind = ImapInput if declared.adapter == "imap" else ImapPushInput
+            return kind(settings, known, handlers)
     host = InputHost(
-        name=declared.name, directory=declared.directory, clock=around.clock, set_aside=set_aside
+        name=declared.name, directory=declared.directory, clock=clock, set_aside=dead_letter
     )
+    return _plugin_input(declared, context.plugins.get("inputs", declared.adapter), host)
+
+
+def _plugin_input(
+    declared: InputConfig, make: Callable[[Any, InputHost], Any], host: InputHost
+) -> InputAdapter:
     try:
         made = make(declared.settings, host)
     except (RapportError, ImportError):
         raise
     except Exception as error:
-        raise _cannot_be(declared, f"{type(error).__name__}: {error}") from error
+        raise _cannot_make(declared, f"{type(error).__name__}: {error}") from error
     if not callable(getattr(made, "pull", None)) and not callable(getattr(made, "start", None)):
-        raise _cannot_be(declared, "it has neither `pull` nor `start`")
+        raise _cannot_make(declared, "it has neither `pull` nor `start`")
     adapter: InputAdapter = made
     return adapter
 
 
-def _cannot_be(declared: InputConfig, why: str) -> InvalidInput:
+def _cannot_make(declared: InputConfig, why: str) -> InvalidInput:
     return InvalidInput(
-        f"[inputs.{declared.name}]: the plug-in {declared.adapter!r} gives no input: {why[:500]}",
+        f"[inputs.{declared.name}]: the plug-in {declared.adapter!r} returns no input: {why[:500]}",
         code="input.cannot_make",
         hint="look at its settings beside `adapter`, and at the package that offers it",
     )
-
-
-def _mqtt_input(declared: InputConfig, around: InputContext) -> InputAdapter:
-    from rapport.communication.adapters.mqtt import MqttInput
-
-    set_aside = dead_letter_inputs(declared.name, around.channels, around.clock)
-    return MqttInput(declared.settings, around.clock, set_aside)
-
-
-def _webhook_input(declared: InputConfig, _around: InputContext) -> InputAdapter:
-    return WebhookInput(declared.settings)
-
-
-def _mail_input(declared: InputConfig, around: InputContext) -> InputAdapter:
-    from rapport.communication.adapters.imap import ImapInput, ImapPushInput
-    from rapport.communication.adapters.mail_replies import AddressBook, mail_context, mail_handlers
-
-    book = AddressBook(around.people, around.clock)
-    asked, vouched = around.asked, declared.trusted
-    known = mail_context(around.secret, book, asked=asked, vouched=vouched)
-    care = mail_handlers(declared.name, around.channels, book, around.clock, asked)
-    if declared.adapter == "imap":
-        return ImapInput(declared.settings, known, care)
-    return ImapPushInput(declared.settings, known, care)
-
-
-def _folder_input(declared: InputConfig, around: InputContext) -> InputAdapter:
-    from rapport.communication.adapters.folder import FolderInput
-
-    return FolderInput(declared.settings, around.clock)
-
-
-def _ftp_input(declared: InputConfig, around: InputContext) -> InputAdapter:
-    from rapport.communication.adapters.ftp import FtpInput
-
-    set_aside = dead_letter_inputs(declared.name, around.channels, around.clock)
-    return FtpInput(declared.settings, around.clock, set_aside)
-
-
-_MAKERS: dict[str, Callable[[InputConfig, InputContext], InputAdapter]] = {
-    "folder": _folder_input,
-    "ftp": _ftp_input,
-    "imap": _mail_input,
-    "imap-push": _mail_input,
-    "mqtt": _mqtt_input,
-    "webhook": _webhook_input,
-}
-
-
-class SealingAdapter:
-    """Seals what wants it and passes everything on."""
-
-    def __init__(self, inner: OutputAdapter, sessions: Sessions, clock: Clock) -> None:
-        self._inner, self._sessions, self._clock = inner, sessions, clock
-        self.name = inner.name
-        self.declared = declaration_of(inner)
-        self.repeatable = bool(getattr(inner, "repeatable", False))
-
-    async def send(self, delivery: Delivery) -> Outcome | None:
-        """A peer without an open session cannot be sent sealed texts now; it may log in later."""
-        address, wants_seal = split_sealed(delivery.address)
-        if not wants_seal:
-            return await self._inner.send(delivery)
-        found = await self._sessions.newest_sealing(delivery.peer)
-        if found is None:
-            reason = "the peer has no open session to seal the text with"
-            return Failed(reason, retry=True, unavailable=True)
-        session, key = found
-        nonce, now_ms = secrets.token_bytes(NONCE_BYTES), self._clock.now_ms()
-        seal = Seal("encrypted", delivery.peer, session.id, nonce, now_ms)
-        text = seal_text(key, delivery.message, delivery.peer, delivery.text, seal)
-        return await self._inner.send(msgspec.structs.replace(delivery, address=address, text=text))
-
-    async def close(self) -> None:
-        """Closes what it stands before."""
-        await self._inner.close()
-
-
-def with_seals(adapter: OutputAdapter, sessions: Sessions, clock: Clock) -> OutputAdapter:
-    """The adapter, with seals where it says that it carries them."""
-    seals = bool(getattr(adapter, "seals", False))
-    return SealingAdapter(adapter, sessions, clock) if seals else adapter

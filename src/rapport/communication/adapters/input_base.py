@@ -1,10 +1,9 @@
-"""What came in and is no message: kept as a dead letter with the reason, never dropped silently.
-[CO-5, CO-16]
+"""The contract of input adapters, which bring messages from outside into the engine, and the dead
+letters of inputs that are refused or unreadable. [CO-5, CO-16]
 
-What an input adapter is: it brings messages from outside into the engine. [CO-5]
-
-Push adapters are told by their medium and publish; pull adapters are asked to look. Both belong to
-the application that added them. `Inputs` runs them.
+Push adapters are notified by their medium and publish; pull adapters are called to look. Both
+belong to the application that added them. `Inputs` runs them. An input that becomes no message is
+never dropped silently: it is a dead letter with the reason.
 """
 
 from __future__ import annotations
@@ -33,39 +32,37 @@ SHOWN_TEXT = 2_000
 LARGEST_RAW = 500_000
 """Bytes of unreadable input that a dead letter holds; as base64 they fit into an event."""
 TOO_FAST = "message.too_fast"
-"""The reason of a message that was refused only for now."""
+"""The reason of a message that may be sent again later."""
 
 
 class RejectedInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A mail or file that is no message, and why."""
+    """An input that became no accepted message, and why."""
 
     id: str
     code: str
     reason: str
     sender: str = ""
     subject: str = ""
-    """The subject of a mail, the name of a file."""
+    """The subject of a mail, the name of a file, an MQTT topic."""
     text: str = ""
     message: str = ""
-    """The whole message as JSON, without its token, where it was one and was refused: it can be put
-    through its input again.
-    """
+    """The refused message as JSON, without its token: it can be published again."""
     raw: bytes = b""
-    """The input as its medium gave it, where no message came of it: its input reads it again when
-    the letter is replayed. See `kept_raw`.
+    """The unreadable input as its medium gave it: the adapter reads it again when the letter is
+    replayed. See `kept_raw`.
     """
 
 
 DeadLetterInput = Callable[[RejectedInput], Awaitable[None]]
-"""Durable when it returns; may be called again for the same thing."""
+"""Durable on return; may be called again for the same input."""
 
 
 async def drop_input(_found: RejectedInput) -> None:
-    """For an input without a place to keep things aside."""
+    """For an input without dead letters."""
 
 
 def dead_letter_inputs(name: str, channels: Channels, clock: Clock) -> DeadLetterInput:
-    """Keeps what the input `name` could not use in `dead_letters`."""
+    """Writes rejected inputs of the input `name` to `dead_letters`."""
 
     async def set_aside(found: RejectedInput) -> None:
         event = rejected_input_event(name, found, now_ms=clock.now_ms())
@@ -76,7 +73,7 @@ def dead_letter_inputs(name: str, channels: Channels, clock: Clock) -> DeadLette
 
 
 def rejected_input_event(name: str, found: RejectedInput, *, now_ms: int) -> Event:
-    """What was found, as the event of a dead letter."""
+    """The event in the dead letter of a rejected input."""
     return make_event(
         source=f"input/{name}",
         id=found.id,
@@ -88,8 +85,8 @@ def rejected_input_event(name: str, found: RejectedInput, *, now_ms: int) -> Eve
 
 
 def kept_raw(raw: bytes) -> bytes:
-    """Unreadable input as its dead letter keeps it: nothing of what is too large, or of what shows
-    a session token, which no log may hold.
+    """The bytes of an unreadable input that its dead letter keeps: none if they are too many, or
+    hold a session token, which no log may hold.
     """
     return raw if len(raw) <= LARGEST_RAW and b"session-token" not in raw else b""
 
@@ -108,7 +105,7 @@ def refused_input(message: Message, reason: str) -> RejectedInput:
 
 @runtime_checkable
 class RereadsInput(Protocol):
-    """An input adapter that reads what was unreadable once more."""
+    """An input adapter that can read an unreadable input again."""
 
     async def read_again(self, found: RejectedInput) -> Message | None:
         """The message in `found.raw`, with the same id each time; None when it was no message but
@@ -117,8 +114,8 @@ class RereadsInput(Protocol):
 
 
 async def message_of_letter(event: Event | None, adapter: object) -> Message | None:
-    """The message of a dead letter: as `not_accepted` kept it, or as the input's adapter reads it
-    now; None when there is nothing left to publish. Raises InvalidInput.
+    """The message of a dead letter: as `refused_input` kept it, or as the adapter reads it now;
+    None when there is nothing left to publish. Raises InvalidInput.
     """
     if event is None:
         raise InvalidInput("the event is in no log any more", code="dead_letter.event_gone")
@@ -137,20 +134,19 @@ async def message_of_letter(event: Event | None, adapter: object) -> Message | N
 _TABLE = "communication.inputs"
 Work = Callable[[], Awaitable[None]]
 Trusted = Callable[[Message], bool]
-"""Whether this medium itself proves that the message comes from its sender."""
+"""Whether the medium itself proves the sender of a message."""
 
 
 def never(_message: Message) -> bool:
-    """No message is proved by its medium."""
+    """The medium proves no sender."""
     return False
 
 
 class Arrival(Protocol):
-    """What became of one published message; `communication/arriving/arrivals.py` gives these."""
+    """The result of publishing one message; see `arriving/arrivals.py`."""
 
     @property
-    def id(self) -> str:
-        """The message's id."""
+    def id(self) -> str: ...
 
     @property
     def accepted(self) -> bool:
@@ -166,28 +162,27 @@ class Arrival(Protocol):
 
     @property
     def why(self) -> str:
-        """The same in words where there are some: what is wrong, and where."""
+        """The reason in words, with the place, where there is one."""
 
 
 class Publish(Protocol):
-    """How messages get into the engine: `Arrivals.publish`."""
+    """`Arrivals.publish`."""
 
     async def __call__(
         self, messages: Sequence[Message], *, adapter: str, trusted: Trusted = never
     ) -> Sequence[Arrival]:
-        """Durable when it returns; one result for each message, in order."""
+        """One result for each message, in order; durable on return."""
 
 
 class AdapterState:
-    """A small durable memory of one input adapter, kept under its name: what it has seen, how far
-    it got. Every call is a short visit to the record store; written = on disk.
+    """A small durable key-value store of one input adapter. Every call is a short access to the
+    record store.
     """
 
     def __init__(self, name: str, records: RecordStore) -> None:
         self._name, self._records = name, records
 
     async def get(self, key: str) -> bytes | None:
-        """What was put there, or None."""
         return await run_aside(partial(self._records.get, _TABLE, self._key(key)))
 
     async def put(self, key: str, value: bytes) -> None:
@@ -195,20 +190,20 @@ class AdapterState:
         await self.put_many({key: value})
 
     async def put_many(self, values: dict[str, bytes], *, forget: Sequence[str] = ()) -> None:
-        """All or none, durable when it returns; `forget` names keys to let go of."""
+        """Writes `values` and deletes the keys `forget`: all or none, durable on return."""
         changes: list[Change] = [Put(_TABLE, self._key(key), v) for key, v in values.items()]
         changes += [Delete(_TABLE, self._key(key)) for key in forget]
         if changes:
             await run_aside(partial(self._records.apply, changes))
 
     async def forget(self, *keys: str) -> None:
-        """Lets go of keys; those that are not there are no error."""
+        """Deletes keys; absent ones are no error."""
         await self.put_many({}, forget=keys)
 
     async def keys(
         self, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[tuple[str, bytes]]:
-        """Pairs in the order of their keys, a page at a time."""
+        """One page of pairs, ordered by key."""
         find = partial(
             self._records.find,
             _TABLE,
@@ -224,45 +219,41 @@ class AdapterState:
 
 
 class Intake(Protocol):
-    """What a push adapter is given when it starts: its way in, its memory, and care for its tasks.
-
-    It can be called like `publish`.
-    """
+    """What a push adapter gets when it starts. It can be called like `publish`."""
 
     name: str
     state: AdapterState
 
     async def publish(self, messages: Sequence[Message]) -> Sequence[Arrival]:
-        """Hands received messages to the engine; durable when it returns, so the medium may be
-        told that they were taken. Raises Unavailable (try again) or Conflict once removed.
+        """Publishes received messages; durable on return, so the medium may be acknowledged. Raises
+        Unavailable (try again), or Conflict once the input is removed.
         """
 
-    async def __call__(self, messages: Sequence[Message]) -> Sequence[Arrival]:
-        """The same as `publish`."""
+    async def __call__(self, messages: Sequence[Message]) -> Sequence[Arrival]: ...
 
     def schedule(self, work: Work, *, name: str = "") -> None:
-        """Runs background work under care: when it raises it is called again, later each time.
-        Ends when it returns, or when the adapter is removed.
+        """Runs background work; when it raises it is called again, later each time. It ends when it
+        returns, or when the adapter is removed.
         """
 
 
 class InputPushAdapter(Protocol):
-    """A medium that tells us. Started when added, stopped when removed."""
+    """A medium that notifies. Started when added, stopped when removed."""
 
     async def start(self, intake: Intake) -> None:
-        """Begins to listen and returns; what raises here is the error of adding it."""
+        """Begins to listen and returns; an error here makes adding the input fail."""
 
     async def stop(self) -> None:
-        """Lets go of sockets and files; scheduled work has been cancelled before. Called once."""
+        """Closes sockets and files; scheduled work has been cancelled before. Called once."""
 
 
 @runtime_checkable
 class InputPullAdapter(Protocol):
-    """A medium that has to be looked at. Never two pulls of one adapter at a time."""
+    """A medium that has to be polled. There are never two pulls of one adapter at a time."""
 
     async def pull(self) -> Sequence[Message] | Message | None:
-        """What is new; nothing new is an empty list or None, and one Message is one. Failures are
-        exceptions: logged, and tried again later.
+        """New messages: a list, one Message, or None. Failures are exceptions; they are logged and
+        the pull is repeated later.
 
         Give each message an id that stays the same when it is pulled again: then a crash between
         pulling and `pulled` doubles nothing.
@@ -271,7 +262,7 @@ class InputPullAdapter(Protocol):
 
 @runtime_checkable
 class StatefulPull(Protocol):
-    """A pull adapter that keeps a durable place."""
+    """A pull adapter with durable state."""
 
     async def open(self, state: AdapterState) -> None:
         """Called once before the first pull."""
@@ -279,17 +270,17 @@ class StatefulPull(Protocol):
 
 @runtime_checkable
 class AcknowledgesPull(Protocol):
-    """A pull adapter that wants to know when what it pulled is safe."""
+    """A pull adapter that is notified when its messages are durable."""
 
     async def pulled(self, messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
-        """Called after the messages of one pull are durable, before the next pull: the moment to
-        move the place on, or to move or delete files.
+        """Called after the messages of one pull are durable, before the next pull: the time to
+        advance a cursor, or to move or delete files.
         """
 
 
 @runtime_checkable
 class ClosableInput(Protocol):
-    """An adapter with something to let go of."""
+    """An adapter that holds resources."""
 
     async def close(self) -> None:
         """Called once, after the last pull has ended."""
@@ -306,14 +297,14 @@ def check_push(adapter: object, name: str) -> None:
 
 
 def check_pull(adapter: object, name: str) -> None:
-    """Raises InvalidInput for a pull adapter that cannot be called."""
+    """Raises InvalidInput for a pull adapter whose methods cannot be called."""
     owner, code = f"the input {name!r}", "input.bad_signature"
     check_method(adapter, owner, "pull", "async def pull(self)", 0, code=code)
 
 
 def messages_of(given: object, name: str, method: str) -> list[Message]:
-    """The messages that an adapter gives: a list or another iterable of them, one alone, or None.
-    Raises InvalidInput, which names the adapter and what it gave.
+    """The messages that an adapter returned: an iterable of them, one alone, or None. Raises
+    InvalidInput that names the adapter and what it returned.
     """
     if given is None:
         return []
@@ -335,20 +326,20 @@ def messages_of(given: object, name: str, method: str) -> list[Message]:
 
 class InputHost(msgspec.Struct, frozen=True, kw_only=True):
     """What a plug-in's input may use. Its entry point of the group `rapport.inputs` is called with
-    its table of the site file and this, and gives a push or a pull adapter.
+    its table of the site file and this, and returns a push or a pull adapter.
     """
 
     name: str
-    """`[inputs.NAME]`: also its mark on messages."""
+    """`[inputs.NAME]`, also in the header `adapter` of its messages."""
     directory: Path
-    """Of the site."""
+    """The site's directory."""
     clock: Clock
     set_aside: DeadLetterInput
-    """Keeps what came in and is no message as a dead letter."""
+    """Writes an input that is no message to the dead letters."""
 
 
 def name_fault(name: str) -> InvalidInput | None:
-    """What is wrong with the name of an input, or None; it becomes part of channel names."""
+    """Why an input cannot have this name, or None; it becomes part of channel names."""
     if name[:1].isalpha() and name.isascii() and len(name) <= 100:
         rest = name.replace("-", "").replace("_", "")
         if rest.isalnum() and name == name.lower():

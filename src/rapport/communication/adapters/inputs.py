@@ -1,11 +1,8 @@
-"""Runs one push adapter: its way in, its tasks under care, its end. [CO-5]
-
-Runs one pull adapter: waits until a look is due, pulls, publishes, settles requests. [CO-5]
-
-One task does it all, so there are never two pulls of one adapter at a time.
-
-The input adapters of a node: added and removed while it runs, each in the name of the
+"""The input adapters of a node, added and removed while it runs, each in the name of the
 application that added it. [CO-5, CO-12]
+
+`Inputs` is the registry. `PushInput` runs an adapter that is notified by its medium; `PullInput`
+one that has to look, in one task, so that there are never two pulls of one adapter at a time.
 """
 
 from __future__ import annotations
@@ -42,7 +39,12 @@ from rapport.communication.adapters.input_base import (
     name_fault,
     never,
 )
-from rapport.communication.adapters.isolation import IsolatedCall, StepMonitor, end_isolated
+from rapport.communication.adapters.isolation import (
+    IsolatedCall,
+    StepMonitor,
+    end_isolated,
+    run_within,
+)
 from rapport.communication.adapters.pull_schedule import (
     REQUEST,
     OpenRequests,
@@ -79,7 +81,7 @@ PublishAs = Callable[[Sequence[Message]], Awaitable[Sequence[Arrival]]]
 
 
 class InputCounts(msgspec.Struct):
-    """What one input has done since it was added."""
+    """Counters of one input since it was added."""
 
     received: int = 0
     refused: int = 0
@@ -87,10 +89,10 @@ class InputCounts(msgspec.Struct):
     pulls: int = 0
     last_pull_ms: int = 0
     trouble: str = ""
-    """What went wrong last; empty while all is well."""
+    """The last error; empty after a success."""
 
     def take(self, arrivals: Sequence[Arrival]) -> None:
-        """Counts what was published."""
+
         refused = sum(not arrival.accepted for arrival in arrivals)
         self.received += len(arrivals) - refused
         self.refused += refused
@@ -98,7 +100,7 @@ class InputCounts(msgspec.Struct):
 
 
 class PushInput:
-    """See Intake: what the adapter is given, and how it is ended."""
+    """Runs one push adapter, and is the `Intake` that the adapter gets."""
 
     def __init__(
         self,
@@ -117,15 +119,17 @@ class PushInput:
         self._tasks = Tasks(clock)
         self._scheduled = 0
         self._working: dict[str, IsolatedCall[None]] = {}
-        """The scheduled work that runs now, by the name of its task."""
+        """Running work by the name of its task."""
         self._ended = self._is_ending = False
 
     async def start(self) -> None:
-        """Starts the adapter. Raises what it raises, or Unavailable when that is no error of ours;
-        then nothing of it runs.
+        """Starts the adapter. Raises its RapportError, or Unavailable for any other error; then
+        nothing of it runs.
         """
         try:
-            await self._within(START_WITHIN_MS, partial(self.adapter.start, self))
+            await run_within(
+                self._clock, START_WITHIN_MS, partial(self.adapter.start, self), self.steps
+            )
         except RapportError:
             await self._end_scheduled()
             raise
@@ -137,13 +141,13 @@ class PushInput:
             ) from error
 
     async def stop(self) -> None:
-        """Cancels scheduled work, then stops the adapter; what that raises is logged. Work that
-        swallows its cancellation is cut off after some seconds.
+        """Cancels scheduled work, then stops the adapter; its errors are logged. Work that swallows
+        its cancellation is cut off after some seconds.
         """
         self._ended = True
         await self._end_scheduled()
         try:
-            await self._within(STOP_WITHIN_MS, self.adapter.stop)
+            await run_within(self._clock, STOP_WITHIN_MS, self.adapter.stop, self.steps)
         except Exception as error:
             _log.error("input not stopped", input=self.name, error=repr(error))
 
@@ -166,25 +170,18 @@ class PushInput:
         task = f"input.{self.name}.{name or 'task'}.{self._scheduled}"
         self._tasks.start(task, partial(self._work_once, task, work))
 
-    def unwell(self) -> list[str]:
-        """Scheduled work that keeps failing."""
-        return self._tasks.unwell()
-
     async def _work_once(self, task: str, work: Work) -> None:
-        """Until the work ends or fails; whoever cares for the task calls it again then."""
+        """Until the work ends or fails; the task is restarted then."""
         running = self._working[task] = IsolatedCall(work, self.steps)
         try:
             await running
         except Exception as error:
             self.counts.errors += 1
             self.counts.trouble = f"{type(error).__name__}: {error}"[:500]
-            if not self._is_ending:  # what fails instead of being cancelled has ended as well
+            if not self._is_ending:  # work that fails when it is cancelled has ended as well
                 raise
         finally:
             del self._working[task]
-
-    async def _within(self, limit_ms: int, work: Work) -> None:
-        await within(self._clock, limit_ms, work, self.steps)
 
     async def _end_scheduled(self) -> None:
         self._is_ending = True
@@ -200,31 +197,14 @@ class PushInput:
         await ending
 
 
-async def within(
-    clock: Clock, limit_ms: int, work: Work, watched: StepMonitor | None = None
-) -> None:
-    """Awaits an adapter's work, not for ever; raises TimeoutError, or what it raises."""
-    held = IsolatedCall(work, watched)
-    doing = asyncio.ensure_future(held)
-    deadline = asyncio.ensure_future(clock.sleep(limit_ms))
-    try:
-        await asyncio.wait({doing, deadline}, return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
-            raise TimeoutError(f"no answer within {format_duration(limit_ms)}")
-        doing.result()
-    finally:
-        await end_firmly(deadline)
-        await end_isolated(doing, held)
-
-
 PULL_WITHIN_MS = 5 * 60_000
 _LONGEST_SLEEP_MS = 30_000
-"""The wall clock is looked at this often: one that was set delays no look for long."""
+"""The wall clock is read this often: a clock that was set delays no pull for long."""
 _BATCH = 100
 
 
 class PullInput:
-    """Holds the adapter, its schedule and the requests it was asked for."""
+    """Runs one pull adapter by its schedule and its requests."""
 
     def __init__(
         self,
@@ -240,7 +220,7 @@ class PullInput:
         within_ms: int = PULL_WITHIN_MS,
         is_heard: Callable[[], bool] = always_heard,
     ) -> None:
-        """`within_ms`: a pull that takes longer is cancelled and counts as failed."""
+        """`within_ms`: a longer pull is cancelled and counts as failed."""
         self._is_heard = is_heard
         self.name, self.adapter, self.owner = name, adapter, owner
         self.counts = InputCounts()
@@ -251,15 +231,15 @@ class PullInput:
         self._subscription: Subscription | None = None
         self._is_open = False
         self._unpublished: list[Message] = []
-        """Pulled, but the engine could not take them yet."""
+        """Pulled, but not accepted because the engine was unavailable."""
 
     @property
     def channel(self) -> str:
-        """Where it is asked to look."""
+        """The channel of its requests."""
         return f"{REQUEST_PREFIX}{self.name}"
 
     async def run(self) -> None:
-        """Works until cancelled or until its plan is over; may be started again after a failure."""
+        """Works until cancelled or until its plan ends; may be restarted after a failure."""
         await self._open()
         while not self._schedule.is_over:
             await self._read_requests()
@@ -268,17 +248,17 @@ class PullInput:
             if due_ms is not None and due_ms <= now_ms:
                 await self.look()
             elif late := self._requests.over(now_ms):
-                await self._settle(late, now_ms)  # after failures there is no look for a while
+                await self._settle(late, now_ms)  # after failures there is no pull for a while
             else:
                 await self._wait(due_ms)
-        await self._tell_owner()
+        await self._report_deadline()
 
     def left_over(self) -> list[str]:
-        """Ids of what was pulled and not taken by the engine, which was unavailable."""
+        """Ids of messages that were pulled and not published."""
         return [message.id for message in self._unpublished]
 
     async def look(self) -> None:
-        """Pulls once and settles what was waiting for that."""
+        """Pulls once and settles the requests for it."""
         began_ms = self._clock.now_ms()
         try:
             found = await self._pull()
@@ -296,41 +276,41 @@ class PullInput:
     # --- a pull ---
 
     async def _pull(self) -> bool:
-        """Whether something came in and was accepted.
+        """Whether a message came in and was accepted.
 
-        Being removed cancels the adapter's own work only: what it has given may be nowhere else,
-        so that is handed in first.
+        A removal cancels the adapter's own work only: messages that it returned may exist nowhere
+        else, so they are published first.
         """
         if self._unpublished:
-            return await surely(self._hand_in(self._unpublished))
+            return await surely(self._publish_all(self._unpublished))
         self.counts.pulls += 1
         self.counts.last_pull_ms = self._clock.now_ms()
-        held: IsolatedCall[Any] = IsolatedCall(self.adapter.pull, self.steps)
-        pulling = asyncio.ensure_future(held)
-        taking = asyncio.ensure_future(self._take(pulling, held))
+        call: IsolatedCall[Any] = IsolatedCall(self.adapter.pull, self.steps)
+        pulling = asyncio.ensure_future(call)
+        taking = asyncio.ensure_future(self._take(pulling, call))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            await end_isolated(pulling, held)
+            await end_isolated(pulling, call)
             await asyncio.gather(taking, return_exceptions=True)
             raise
 
-    async def _take(self, pulling: asyncio.Future[Any], held: IsolatedCall[Any]) -> bool:
-        """Waits for what the adapter gives, not for ever, and hands it in."""
+    async def _take(self, pulling: asyncio.Future[Any], call: IsolatedCall[Any]) -> bool:
+        """Publishes the messages that the adapter returns within the limit."""
         deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._within_ms))
         waits: set[asyncio.Future[Any]] = {pulling, deadline}
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         await end_firmly(deadline)
-        await end_isolated(pulling, held)
+        await end_isolated(pulling, call)
         if pulling.cancelled():
             raise Unavailable(
                 f"no answer within {format_duration(self._within_ms)}", code="input.no_answer"
             )
         messages = messages_of(pulling.result(), self.name, "pull")
-        return bool(messages) and await self._hand_in(messages)
+        return bool(messages) and await self._publish_all(messages)
 
-    async def _hand_in(self, messages: Sequence[Message]) -> bool:
-        """Whether one of them was accepted."""
+    async def _publish_all(self, messages: Sequence[Message]) -> bool:
+        """Publishes messages; returns whether one was accepted."""
         self._unpublished = []
         try:
             arrivals = await self._publish(messages)
@@ -340,12 +320,12 @@ class PullInput:
         self.counts.take(arrivals)
         if isinstance(self.adapter, AcknowledgesPull):
             settle = partial(self.adapter.pulled, messages, arrivals)
-            await within(self._clock, self._within_ms, settle, self.steps)
+            await run_within(self._clock, self._within_ms, settle, self.steps)
         return any(arrival.accepted for arrival in arrivals)
 
     def _note_failure(self, error: Exception, pause_ms: int) -> None:
         self.counts.errors += 1
-        # Once when it begins: the node's conditions say when it ends, and count what is between.
+        # An error once, when failures begin; the node's conditions report their end.
         tell = _log.debug if self.counts.trouble else _log.error
         self.counts.trouble = f"{type(error).__name__}: {error}"[:500]
         tell("pull failed", input=self.name, error=repr(error), again_in_ms=pause_ms)
@@ -359,7 +339,7 @@ class PullInput:
         self._requests = OpenRequests(self._subscription.position, settled)
         if not self._is_open and isinstance(self.adapter, StatefulPull):
             opening = partial(self.adapter.open, self._state)
-            await within(self._clock, self._within_ms, opening, self.steps)
+            await run_within(self._clock, self._within_ms, opening, self.steps)
         self._is_open = True
 
     async def _read_requests(self) -> None:
@@ -369,8 +349,8 @@ class PullInput:
                 self._requests.take(stored.position, _request_of(stored))
 
     async def _settle(self, late: Sequence[PullRequest], now_ms: int) -> None:
-        """Tells who waited in vain, then moves the place on: told at least once, and once only, as
-        the event's id is the same.
+        """Reports requests that ended without a message, then commits the position. A report has
+        the same id each time, so it counts once.
         """
         for request in late:
             event = timeout_event(
@@ -387,8 +367,8 @@ class PullInput:
         if until > self._subscription.position or state != self._subscription.state:
             await self._subscription.commit(until, state)
 
-    async def _tell_owner(self) -> None:
-        """A deadline at which nothing had come is a time-out for who set it."""
+    async def _report_deadline(self) -> None:
+        """Reports a deadline at which nothing had come to the owner."""
         deadline_ms = self._plan.deadline_ms
         if deadline_ms is None or self._schedule.found_some:
             return
@@ -402,9 +382,9 @@ class PullInput:
         await self._report_timeout(event)
 
     async def _report_timeout(self, event: Event) -> None:
-        """Callbacks are told by `control`; `log` has it for queries."""
+        """Callbacks get it from `control`, queries from `log`."""
         data = event.payload_as(dict[str, str])
-        if event.subject:  # an input without an owner has nobody to tell
+        if event.subject:  # else the input has no owner to notify
             told = control_message(
                 event.subject, data["refers_to"], "timeout", data["reason"], id=event.id
             )
@@ -424,7 +404,7 @@ class PullInput:
 
 
 def _request_of(stored: StoredEvent) -> PullRequest | None:
-    """None for what is no request: nobody to tell, nothing to look for."""
+    """The request in an event of the request channel; None for any other event."""
     if stored.event.type != REQUEST:
         return None
     try:
@@ -439,7 +419,7 @@ _log = get_logger(__name__)
 
 
 class InputStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to say about one input now."""
+    """The present state of one input."""
 
     name: str
     kind: Literal["push", "pull"]
@@ -451,12 +431,12 @@ class InputStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_pull_ms: int
     trouble: str
     blocked: int = 0
-    """How often it kept the event loop from turning."""
+    """Steps that blocked the event loop."""
 
 
 class Inputs:
-    """Holds the inputs by name. A name is also that of the adapter's durable state, of its request
-    channel, and of the header `adapter` of what comes in.
+    """The inputs by name. The name also names the adapter's durable state, its request channel, and
+    the header `adapter` of its messages.
     """
 
     def __init__(
@@ -469,9 +449,7 @@ class Inputs:
         new_id: Callable[[], str] | None = None,
         is_heard: Callable[[], bool] = always_heard,
     ) -> None:
-        """`publish`: `Arrivals.publish`; `is_heard`: whether notification callbacks are
-        registered.
-        """
+        """`publish`: `Arrivals.publish`; `is_heard`: whether there are notification callbacks."""
         self._is_heard = is_heard
         self._publish, self._channels = publish, channels
         self._records, self._clock = records, clock
@@ -487,9 +465,9 @@ class Inputs:
         owner: str = "",
         trusted: Trusted = never,
     ) -> str:
-        """Starts the adapter and returns its name; raises what it raises, and then it was not
-        added. Without a name it gets one that nobody else has. Raises InvalidInput
-        (`input.bad_signature`) for one whose methods cannot be called.
+        """Starts the adapter and returns its name, by default a unique one. Raises what the adapter
+        raises, and InvalidInput (`input.bad_signature`) for methods that cannot be called; then it
+        was not added.
         """
         name = self._free_name(name)
         check_push(adapter, name)
@@ -507,7 +485,7 @@ class Inputs:
         except BaseException:
             self._inputs.pop(name, None)
             raise
-        self._take_letters(name, trusted)
+        self._start_replays(name, trusted)
         return name
 
     async def add_pull(
@@ -522,10 +500,10 @@ class Inputs:
         trusted: Trusted = never,
         within_ms: int = PULL_WITHIN_MS,
     ) -> str:
-        """Pulls every `interval_ms` from now on, at `deadline` (ms UTC) for the last time, and
-        whenever `request` asks; returns its name.
+        """Pulls every `interval_ms` from now on, at `deadline` (ms UTC) for the last time, and on
+        request; returns its name.
 
-        Raises InvalidInput for an interval that is not positive, and for an adapter that cannot be
+        Raises InvalidInput for an interval that is not positive, and for methods that cannot be
         called (`input.bad_signature`).
         """
         plan = PullPlan(
@@ -550,7 +528,7 @@ class Inputs:
         )
         self._inputs[name] = entry
         self._tasks.start(f"input.{name}", partial(self._run_pull, entry))
-        self._take_letters(name, trusted)
+        self._start_replays(name, trusted)
         return name
 
     async def request(
@@ -561,25 +539,24 @@ class Inputs:
         ttl_ms: int = 0,
         refers_to: str = "",
     ) -> str:
-        """Asks a pull adapter to look now; durable when it returns the request's id. With a time to
-        live it is looked again until something came; after it the requester is told TIMEOUT in
-        `control`.
+        """Requests a pull now and returns the request's id; durable. With a time to live pulls are
+        repeated until a message comes; when it ends, the requester gets TIMEOUT in `control`.
 
-        Raises UnknownName, or InvalidInput for an input that nobody pulls.
+        Raises UnknownName, or InvalidInput for a push adapter.
         """
         entry = self._inputs.get(name)
         if entry is None:
             raise UnknownName("input", name, list(self._inputs))
         if not isinstance(entry, PullInput):
             raise InvalidInput(
-                f"the input {name!r} is told by its medium and cannot be asked",
+                f"the input {name!r} is notified by its medium and cannot be pulled",
                 code="input.not_pulled",
             )
         if ttl_ms < 0:
             raise InvalidInput(
-                f"a time to live of {ttl_ms} ms cannot be",
+                f"a time to live of {ttl_ms} ms is not possible",
                 code="input.bad_ttl",
-                hint="0 = one look",
+                hint="0 = one pull",
             )
         now_ms = self._clock.now_ms()
         request = PullRequest(
@@ -593,8 +570,8 @@ class Inputs:
         return request.id
 
     async def remove(self, name: str) -> InputAdapter | None:
-        """Ends an input: when it returns nothing of it runs any more. Returns the adapter, or None
-        when there is none of that name.
+        """Ends an input and returns its adapter, None when there is none of that name; nothing of
+        it runs on return.
         """
         entry = self._inputs.pop(name, None)
         if entry is None:
@@ -620,7 +597,7 @@ class Inputs:
             await self.remove(name)
 
     def adapter(self, name: str) -> InputAdapter | None:
-        """The adapter of that name, for doors that hand it what comes in; or None."""
+        """The adapter of that name, or None."""
         entry = self._inputs.get(name)
         return entry.adapter if entry else None
 
@@ -644,33 +621,33 @@ class Inputs:
             )
         if isinstance(entry.adapter, ClosableInput):
             try:
-                await within(self._clock, STOP_WITHIN_MS, entry.adapter.close, entry.steps)
+                await run_within(self._clock, STOP_WITHIN_MS, entry.adapter.close, entry.steps)
             except Exception as error:
                 _log.error("input not closed", input=entry.name, error=repr(error))
 
-    # --- dead letters that come back ---
+    # --- replayed dead letters ---
 
-    def _take_letters(self, name: str, trusted: Trusted) -> None:
+    def _start_replays(self, name: str, trusted: Trusted) -> None:
         returned = Returned(self._channels, self._records, f"input.{name}", (INPUT,))
         publish = self._publish_as(name, trusted)
         adapter = self._inputs[name].adapter
-        work = partial(self._keep_taking_letters, returned, publish, adapter)
+        work = partial(self._run_replays, returned, publish, adapter)
         self._tasks.start(_letters(name), work)
 
-    async def _keep_taking_letters(
+    async def _run_replays(
         self, returned: Returned, publish: PublishAs, adapter: InputAdapter
     ) -> None:
         await returned.open()
         while True:
             for replay, stored in await returned.waiting():
-                await self._put_through(publish, adapter, replay, stored)
+                await self._replay(publish, adapter, replay, stored)
             await returned.wait()
 
-    async def _put_through(
+    async def _replay(
         self, publish: PublishAs, adapter: InputAdapter, replay: Replay, stored: StoredEvent | None
     ) -> None:
-        """Publishes what was refused or unreadable once more. After a crash before the note it
-        comes again under the same id, and is in `input` once.
+        """Publishes a refused or unreadable input once more. After a crash before the note it comes
+        again under the same id, and is in `input` once.
         """
         error = ""
         try:
@@ -709,16 +686,10 @@ def _letters(name: str) -> str:
 
 
 def _status(entry: PushInput | PullInput) -> InputStatus:
-    counts = entry.counts
     return InputStatus(
         name=entry.name,
         kind="push" if isinstance(entry, PushInput) else "pull",
         owner=entry.owner,
-        received=counts.received,
-        refused=counts.refused,
-        errors=counts.errors,
-        pulls=counts.pulls,
-        last_pull_ms=counts.last_pull_ms,
-        trouble=counts.trouble,
         blocked=entry.steps.blocked,
+        **msgspec.structs.asdict(entry.counts),
     )

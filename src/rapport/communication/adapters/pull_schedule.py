@@ -1,13 +1,9 @@
-"""When a pull adapter looks: at an interval, at a deadline, on request; and later after failures.
-[CO-5]
+"""When a pull adapter pulls: at an interval, at a deadline, on request, and later after failures.
+[CO-5, CO-12]
 
-Pure: time is an argument.
-
-Requests to a pull adapter to look: events of `request.<name>`, and what is still to be done
-about them. [CO-5, CO-12]
-
-A request with a time to live is looked after until something came or the time is over; then its
-sender is told TIMEOUT. One without is one look. Pure: time is an argument.
+A request is an event of `request.<name>`. One with a time to live is repeated until a message came
+or the time is over; then its sender gets TIMEOUT. One without is a single pull. Pure: time is an
+argument.
 """
 
 from __future__ import annotations
@@ -25,27 +21,27 @@ FIRST_FAILURE_PAUSE_MS, LONGEST_FAILURE_PAUSE_MS = 1_000, 300_000
 
 
 class PullPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the application wants."""
+    """When an application wants its adapter to pull."""
 
     interval_ms: int | None = None
-    """Between the beginnings of two looks; None = only on request or at the deadline."""
+    """Between the starts of two pulls; None = only on request or at the deadline."""
     deadline_ms: int | None = None
-    """Looks a last time at this moment (ms UTC), and is removed then."""
+    """The time of the last pull (ms UTC); then the input is removed."""
     delete_if_successful: bool = False
-    """Removed after the first look that brought something."""
+    """Removed after the first pull that brought a message."""
 
     def check(self) -> None:
-        """Raises InvalidInput for an interval that is none."""
+        """Raises InvalidInput for an interval that is not positive."""
         if self.interval_ms is not None and self.interval_ms <= 0:
             raise InvalidInput(
-                f"an interval of {self.interval_ms} ms cannot be",
+                f"an interval of {self.interval_ms} ms is not possible",
                 code="input.bad_interval",
-                hint="it must be longer than nothing; leave it out to look on request only",
+                hint="it must be positive; leave it out to pull on request only",
             )
 
 
 class PullSchedule:
-    """When the next look is due, by plan and by what the last ones brought."""
+    """When the next pull is due, by the plan and the results of the last ones."""
 
     def __init__(self, plan: PullPlan, now_ms: int) -> None:
         self._plan = plan
@@ -56,10 +52,10 @@ class PullSchedule:
         self.is_over = False
 
     def next_due_ms(self, requested_ms: int | None, now_ms: int) -> int | None:
-        """When to look next, given when a request wants it; None when nothing wants a look.
+        """When to pull next, given when a request wants it; None when no pull is due.
 
         Nothing but the deadline is further away than its interval or pause: a clock that was set
-        back puts no look off.
+        back defers no pull.
         """
         if self._next_ms is not None and self._plan.interval_ms is not None:
             self._next_ms = min(self._next_ms, now_ms + self._plan.interval_ms)
@@ -69,7 +65,7 @@ class PullSchedule:
         return None if due_ms is None else max(due_ms, self._not_before_ms)
 
     def looked(self, began_ms: int, now_ms: int, *, found: bool) -> None:
-        """A look has ended well."""
+        """A pull succeeded."""
         self._pause_ms, self._paused_ms, self._not_before_ms = FIRST_FAILURE_PAUSE_MS, 0, now_ms
         self.found_some = self.found_some or found
         if self._plan.interval_ms is not None:
@@ -78,8 +74,8 @@ class PullSchedule:
         self.is_over = is_past or (found and self._plan.delete_if_successful)
 
     def failed(self, began_ms: int, now_ms: int, *, kept: bool) -> int:
-        """A look could not be made; returns for how long there is none, ms. The last one is not
-        made up for, unless something is `kept` that has to be handed in.
+        """A pull failed; returns the pause until the next one, ms. The last pull is not repeated,
+        unless messages are `kept` that have to be published.
         """
         self._paused_ms = self._pause_ms
         self._not_before_ms = now_ms + self._paused_ms
@@ -94,7 +90,7 @@ class PullSchedule:
 REQUEST = "rapport.input.request"
 TIMEOUT = "rapport.control.timeout"
 FIRST_REQUEST_PAUSE_MS, LONGEST_REQUEST_PAUSE_MS = 1_000, 60_000
-"""Between two looks for the same request; doubled each time."""
+"""Between two pulls for the same request; doubled each time."""
 
 
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -102,12 +98,12 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     id: str
     requester: str
-    """Who is told when nothing came, as `kind:name`."""
+    """Gets the timeout, as `kind:name`."""
     asked_ms: int
     expires: int = 0
-    """When nobody waits for it any more, ms UTC; 0 = one look is enough."""
+    """When it ends, ms UTC; 0 = after one pull."""
     refers_to: str = ""
-    """The message on whose behalf it is asked."""
+    """The message that the request is made for."""
 
     def to_event(self, adapter: str) -> Event:
         """The event for `request.<adapter>`."""
@@ -125,8 +121,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def timeout_event(
     adapter: str, requester: str, refers_to: str, *, cause: str, now_ms: int
 ) -> Event:
-    """What is told when nothing came in time, as an event of `control`. It refers to the request,
-    or to the input whose deadline passed.
+    """The event of `control` for a request, or an input's deadline, that ended without a message.
     """
     return make_event(
         source="communication",
@@ -140,7 +135,7 @@ def timeout_event(
 
 
 class _OpenRequest(msgspec.Struct):
-    """A request that is not settled: when it is due for the next look."""
+    """A request that is not settled, and when its next pull is due."""
 
     request: PullRequest
     due_ms: int
@@ -148,8 +143,8 @@ class _OpenRequest(msgspec.Struct):
 
 
 class OpenRequests:
-    """The requests of one adapter that are not settled yet, by their position; says how far the
-    reader's place may move and which positions after it are settled already.
+    """The unsettled requests of one adapter by position; knows how far the reader may commit, and
+    which later positions are settled already.
     """
 
     def __init__(self, committed: int, settled: Iterable[int] = ()) -> None:
@@ -159,7 +154,7 @@ class OpenRequests:
         self._open: dict[int, _OpenRequest] = {}
 
     def take(self, position: int, request: PullRequest | None) -> None:
-        """A request was read; None for an event that is none."""
+        """A request was read; None for an event that is no request."""
         self.read_until = max(self.read_until, position)
         if request is None:
             self._settled.add(position)
@@ -167,20 +162,20 @@ class OpenRequests:
             self._open[position] = _OpenRequest(request, request.asked_ms)
 
     def next_due_ms(self, now_ms: int) -> int | None:
-        """When the next look for a request is due; None when there is none. A clock that was set
-        back puts none off.
+        """When the next pull for a request is due, or None. A clock that was set back defers
+        none.
         """
         for entry in self._open.values():
             entry.due_ms = min(entry.due_ms, now_ms + entry.pause_ms)
         return min((entry.due_ms for entry in self._open.values()), default=None)
 
     def next_over_ms(self) -> int | None:
-        """When the next request has waited long enough; None when none ever has."""
+        """When the next request ends, or None."""
         ends = (entry.request.expires for entry in self._open.values())
         return min((moment for moment in ends if moment), default=None)
 
     def over(self, now_ms: int) -> list[PullRequest]:
-        """Settles and returns the requests whose time is over, though no look could be made."""
+        """Settles and returns the requests whose time is over although no pull was possible."""
         ended = [
             (position, entry.request)
             for position, entry in self._open.items()
@@ -192,8 +187,8 @@ class OpenRequests:
         return [request for _position, request in ended]
 
     def looked(self, began_ms: int, now_ms: int, *, found: bool) -> list[PullRequest]:
-        """A look has ended; returns the requests whose time is over without anything. `found` ends
-        all of them: which one it was meant for nobody can tell.
+        """A pull has ended; returns the requests whose time is over without a message. `found` ends
+        all requests, since messages do not tell which request they answer.
         """
         late = []
         for position, entry in list(self._open.items()):
@@ -209,13 +204,11 @@ class OpenRequests:
         return late
 
     def failed(self, now_ms: int) -> list[PullRequest]:
-        """A look could not be made; returns the requests whose time is over. The others wait for
-        the next one.
-        """
+        """A pull failed; returns the requests whose time is over."""
         return self.looked(now_ms, now_ms, found=False)
 
     def place(self) -> tuple[int, list[int]]:
-        """Up to where everything is settled, and what is settled beyond that."""
+        """The position up to which all requests are settled, and the settled ones after it."""
         until = min(self._open, default=self.read_until + 1) - 1
         self._settled = {position for position in self._settled if position > until}
         return until, sorted(self._settled)

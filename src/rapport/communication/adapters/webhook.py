@@ -40,7 +40,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-import httpx2
 import msgspec
 
 from rapport.channel.push.signing import (
@@ -445,6 +444,8 @@ class WebhookAdapter:
         clock: Clock | None = None,
     ) -> None:
         """`link_for(message, peer)` gives the address to answer at; empty = none."""
+        import httpx2
+
         self._settings, self._link_for = settings, link_for
         self._clock = clock or SystemClock()
         self._client = httpx2.AsyncClient(
@@ -453,6 +454,8 @@ class WebhookAdapter:
 
     async def send(self, delivery: Delivery) -> Outcome:
         """2xx = confirmed; 5xx, 408, 425, 429 and an unreachable server are worth a retry."""
+        import httpx2
+
         body = webhook_body(delivery, self._link_for(delivery.message, delivery.peer))
         try:
             async with self._client.stream(

@@ -12,8 +12,8 @@ import msgspec
 from rapport.channel.backends.choosing import open_channels
 from rapport.channel.declared import channels_from_site
 from rapport.channel.logged.channels import LoggedChannels
+from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.adapters.base import OutputAdapter, declaration_of
-from rapport.communication.adapters.factory import adapter_names
 from rapport.communication.adapters.outputs import make_output
 from rapport.communication.api.communication import APPLICATION, Communication
 from rapport.communication.aside import run_aside
