@@ -40,17 +40,18 @@ class AppriseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     targets: dict[str, str] = {}
     timeout_ms: int = 7_000
-    """How long a service may take to be reached, and as long again to answer. Twice that should be
-    less than the 15 s after which a delivery is given up: the library cannot be stopped."""
+    """How long connecting may take, and as long again the answer. Twice that should be less than
+    the 15 s after which a delivery fails: the library cannot be stopped.
+    """
     threads: int = 8
-    """Services spoken to at the same time; each takes a thread while it answers."""
+    """Services called at the same time; each takes a thread."""
 
     def __repr__(self) -> str:
         return f"AppriseSettings(targets={sorted(self.targets)}, timeout_ms={self.timeout_ms})"
 
 
 def read_apprise(table: Fields, directory: Path) -> AppriseSettings:
-    """What the table says; secrets are read from where they are named."""
+    """The `[adapters.apprise]` table; secrets are read from where they are named."""
     default = AppriseSettings()
     targets = table.table("targets", None, '{ ana = "file:ana.apprise" }')
     named = targets.section.values if targets is not None else {}
@@ -84,7 +85,7 @@ def _checked(targets: Fields, name: str, text: str) -> str:
 
 
 def is_service_address(text: str) -> bool:
-    """Whether it may be an address of Apprise; the library knows the rest."""
+    """Whether the text has the form of an Apprise address; the library checks the rest."""
     scheme, mark, rest = text.partition("://")
     is_scheme = scheme.isascii() and scheme.replace("+", "a").isalnum() and scheme.islower()
     return bool(mark) and is_scheme and bool(rest) and text.isprintable() and " " not in text
@@ -96,8 +97,8 @@ _SHORTEST_SECRET = 4
 
 @adapter("apprise")
 class AppriseAdapter:
-    """Sends to the service in the peer's address (`apprise:URL`) or to a named target of the site
-    (`apprise:ana`); stateless, each delivery has its own instance of the service.
+    """Sends to the service in the peer's address (`apprise:URL`) or to a target of the site
+    (`apprise:ana`); each delivery has its own instance of the service.
     """
 
     name = "apprise"
@@ -119,8 +120,8 @@ class AppriseAdapter:
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="apprise")
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Taken by the service = sent. The library does not tell why it failed, so trying again is
-        always worth it, except for an address that it does not know.
+        """Accepted by the service = sent. The library gives no cause of a failure, so it is always
+        worth a retry, except for an address that it does not know.
         """
         url = self._address(delivery.target)
         if not url:
@@ -131,7 +132,7 @@ class AppriseAdapter:
         return await loop.run_in_executor(self._threads, work)
 
     async def close(self) -> None:
-        """Lets what is on its way end, in the background; a second call is no error."""
+        """Running calls end in the background; a second call is no error."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _address(self, target: str) -> str:
@@ -159,7 +160,7 @@ class AppriseAdapter:
 
 
 def notice(delivery: Delivery, link: str) -> str:
-    """What the person reads."""
+    """The text for the person, with the answer link."""
     text = shown_text(delivery.type, delivery.subtype, delivery.text)
     if not link or not is_answerable(delivery.type):
         return text
@@ -168,7 +169,7 @@ def notice(delivery: Delivery, link: str) -> str:
 
 
 def _reason(lines: list[str], url: str) -> str:
-    """The last line, without any part of the address that may be a secret."""
+    """The last log line, without any part of the address that may be a secret."""
     text = clean(lines[-1]) if lines else "it did not say why"
     for part in secret_parts(url):
         text = text.replace(part, "***")

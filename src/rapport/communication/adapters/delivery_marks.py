@@ -73,6 +73,7 @@ class MarkBatch(msgspec.Struct, frozen=True, array_like=True):
 
     @staticmethod
     def joined(notes: Sequence[MarkBatch]) -> MarkBatch:
+        ...
 
         return MarkBatch(
             [entry for note in notes for entry in note.begun],

@@ -511,12 +511,14 @@ class Dispatch:
 
 
 def _start_marks(to_send: Sequence[PendingDelivery]) -> MarkBatch:
+    ...
 
     again = [StartMark(entry.position, entry.starts + 1) for entry in to_send if entry.starts]
     return MarkBatch(again, first=[entry.position for entry in to_send if not entry.starts])
 
 
 def _refusal(entry: PendingDelivery, now_ms: int) -> Failed | None:
+    ...
 
     if entry.delivery.expires and entry.delivery.expires <= now_ms:
         return Failed("too late: its time to live is over", retry=False)

@@ -1,42 +1,21 @@
-"""Folders and FTP servers: `[adapters.folder]`, `[adapters.ftp]`, inputs of the kinds `folder` and
-`ftp`. [CO-16, UX-2]
+"""Local folders as a medium and as an input: `[adapters.folder]` and inputs of the kind `folder`.
+[CO-5, CO-16, UX-2]
 
 ```toml
 [adapters.folder.folders]              # addresses are folder:alarms
 alarms = "out/alarms"
 
-[adapters.ftp.servers.depot]           # addresses are ftp:depot
-host = "ftp.example.org"
-user = "rapport"
-password = "env:DEPOT_PASSWORD"
-tls = true
-
-[inputs.pictures]
-adapter = "ftp"                        # or "folder", with directory = "in"
-host = "ftp.example.org"
-folder = "pictures"
-content = "notice"
-sender = "peer:ana"
+[inputs.notes]
+adapter = "folder"
+directory = "in"
+sender = "peer:ana"                    # of files that are plain text
 ```
 
-A peer's address names a declared folder or server (`folder:alarms`, `ftp:depot`), never a path:
-what comes from outside cannot say where something is written.
-
-Files to messages: JSON of listing 1, plain text, or a notice that something was posted. Pure.
-[CO-5, CO-16]
-
-Files in a local directory, written and taken so that a crash leaves each whole or absent.
-[CO-16]
-
-Blocking: called from a thread. Names that come from outside are used as single names only.
-
-A local folder as a medium: each delivery is a JSON file, there whole or not at all. [CO-16]
-
-Which files of a folder a look takes: what it cannot get rid of keeps nothing back. Pure. [CO-5,
-CO-16]
-
-A local folder that messages come from: complete files are taken and moved to `done`, those that
-are no messages to `bad`, with the reason beside them. [CO-5, CO-16]
+A peer's address names a declared folder, never a path: input from outside cannot choose where a
+file is written. Each delivery is a JSON file, there whole or not at all. Complete files that come
+in become messages and are moved to `done`; those that are no messages to `bad`, with the reason
+beside them. A file is JSON of listing 1, plain text, or (`content = "notice"`) anything: then the
+message tells its name, size and digest.
 """
 
 from __future__ import annotations
@@ -90,28 +69,28 @@ class FolderSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     folders: dict[str, str] = {}
     largest_text: int = 1_000_000
-    """Bytes of a text that is still written; what is longer fails at once."""
+    """Bytes of the longest text; longer ones fail at once."""
 
 
 class FileInputSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of files that come in, from a folder or from a server."""
+    """How files become messages, from a folder or from a server."""
 
     content: FileContent = "message"
     """`message`: a file is JSON of listing 1 or plain text. `notice`: a file is anything (a
     picture); the message tells its name, size and digest.
     """
     sender: str = ""
-    """Who says what plain text and notices say, such as `peer:ana`; needed for those."""
+    """The sender of plain text and notices, such as `peer:ana`; needed for those."""
     type: str = "FILE"
     subtype: str = ""
     refers_to: str = ""
     """The message that these files answer, if there is one."""
     settle_ms: int = 1_000
-    """A file that did not change for so long is complete: longer is safer for slow writers."""
+    """A file is complete when it did not change for so long; longer is safer for slow writers."""
     largest_file: int = 1_000_000
-    """Bytes of a file whose content becomes a message; a notice may tell of any size."""
+    """Bytes of the largest file whose content becomes a message; notices have no limit."""
     most_files: int = 100
-    """Files taken in one look; the others come with the next."""
+    """Files taken in one pull."""
 
 
 class FolderInputSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +101,7 @@ class FolderInputSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_folders(table: Fields, directory: Path) -> FolderSettings:
-    """What `[adapters.folder]` says; directories are relative to the site."""
+    """The `[adapters.folder]` table; directories are relative to the site."""
     below = table.table("folders", None, '{ alarms = "out/alarms" }')
     found: dict[str, str] = {}
     for name in below.section.values if below is not None else ():
@@ -133,7 +112,7 @@ def read_folders(table: Fields, directory: Path) -> FolderSettings:
 
 
 def read_folder_input(table: Fields, directory: Path) -> FolderInputSettings:
-    """What an input of the kind `folder` says; the directory is relative to the site."""
+    """The settings of an input of the kind `folder`; the directory is relative to the site."""
     place = _directory(table, "directory", directory)
     return FolderInputSettings(directory=place, files=_files(table))
 
@@ -202,16 +181,16 @@ _PASSED_OVER = re.compile(
 
 
 class FileEntry(msgspec.Struct, frozen=True):
-    """How a file looked from outside; the same twice means that nobody wrote in between."""
+    """A file in a listing; the same entry twice means that nothing was written in between."""
 
     name: str
     size: int
     changed: str
-    """When it was changed, in the words of where it lies."""
+    """Time of the last change, in the notation of the folder."""
 
 
 def is_ignored(name: str) -> bool:
-    """Names by which programs say that a file is not complete or not for others.
+    """Whether the name marks an incomplete or private file.
 
     >>> [is_passed_over(name) for name in (".x", "a.part", "a.json")]
     [True, True, False]
@@ -220,15 +199,14 @@ def is_ignored(name: str) -> bool:
 
 
 def unchanged(before: list[FileEntry], now: list[FileEntry]) -> list[FileEntry]:
-    """The files that look as they did, in the order of their change: these are complete."""
+    """Files that did not change, ordered by time of change: these are complete."""
     still = set(before) & set(now)
     return sorted(still, key=lambda file: (file.changed, file.name))
 
 
 def message_of_file(place: str, file: FileEntry, raw: bytes, taken: FileInputSettings) -> Message:
-    """The message that a file holds; raises InvalidInput. `place` tells folders apart.
-
-    The id is the file's own, or made of what the file is: read again it is the same.
+    """The message in a file; raises InvalidInput. `place` identifies the folder. The id is the
+    file's own, or derived from its content and time: the same when it is read again.
     """
     if file.size > taken.largest_file or len(raw) > taken.largest_file:
         raise InvalidInput(
@@ -242,7 +220,7 @@ def message_of_file(place: str, file: FileEntry, raw: bytes, taken: FileInputSet
 
 
 def notice_of_file(place: str, file: FileEntry, digest: str, taken: FileInputSettings) -> Message:
-    """The message that a file was posted: its name, size and SHA-256, as JSON."""
+    """The message about a file: its name, size and SHA-256, as JSON."""
     name = file.name.encode("utf-8", "replace").decode()
     told = {"file": name, "size": file.size, "sha256": digest}
     own_id = content_id("notice", place, file.name, file.changed, digest)
@@ -290,7 +268,7 @@ _LONGEST_END = 20
 
 
 def write_atomically(directory: Path, name: str, content: bytes) -> None:
-    """The file is there whole, and durable, or not at all; one of that name is replaced."""
+    """Writes a file durably, whole or not at all; replaces one of that name."""
     hidden = directory / f".{name}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(hidden, flags, 0o640), "wb") as file:
@@ -311,7 +289,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def files_in(directory: Path) -> list[FileEntry]:
-    """Plain files that are not passed over; links are never followed."""
+    """Regular files that are not ignored; links are never followed."""
     found = []
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -328,7 +306,7 @@ def files_in(directory: Path) -> list[FileEntry]:
 
 
 def read_file(directory: Path, name: str, most: int) -> bytes:
-    """At most `most` + 1 bytes; raises OSError, also for what has become a link."""
+    """At most `most` + 1 bytes; raises OSError, also for a link."""
     with os.fdopen(os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise InvalidInput("this is no plain file", code="message.not_a_message")
@@ -345,9 +323,8 @@ def digest_of(directory: Path, name: str) -> str:
 
 
 def move_aside(directory: Path, name: str, folder: str, why: str = "") -> None:
-    """Moves a file into a folder below, beside others of its name; `why` is written next to it.
-
-    A file that has gone already is no error: the move was done before a crash.
+    """Moves a file into a folder below, beside others of its name; `why` is written next to it. A
+    missing file is no error: it was moved before a crash.
     """
     below = directory / folder
     below.mkdir(exist_ok=True)
@@ -363,7 +340,7 @@ def move_aside(directory: Path, name: str, folder: str, why: str = "") -> None:
 
 
 def _free_name(directory: Path, name: str) -> str:
-    """The name, cut where it is too long, with a number where there is one already."""
+    """A free name: cut if it is too long, numbered if it exists."""
     stem, dot, end = name.rpartition(".") if "." in name else (name, "", "")
     if len(os.fsencode(end)) > _LONGEST_END:
         stem, dot, end = name, "", ""
@@ -385,8 +362,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
 
 @adapter("folder")
 class FolderAdapter:
-    """Writes to the folder that the address names (`folder:alarms`); the same key is the same
-    file.
+    """Writes to the folder that the address names (`folder:alarms`); the same key is the same file.
     """
 
     name = "folder"
@@ -411,12 +387,11 @@ class FolderAdapter:
             return Failed(f"the folder cannot be written: {error.strerror}", retry=True)
         return Sent(name)
 
-    async def close(self) -> None:
-        """Nothing to let go of."""
+    async def close(self) -> None: ...
 
 
 def file_name(delivery: Delivery) -> str:
-    """The name of the delivery's file: nothing that comes from outside stands in it."""
+    """The name of the delivery's file; it contains nothing from outside."""
     key = delivery.key
     return f"{key if _PLAIN_NAME.match(key) else content_id(key)}.json"
 
@@ -432,12 +407,12 @@ def too_long(most: int) -> str:
 
 
 _SHARE = 10
-"""Of a look, one part in so many is for files that were tried before."""
+"""One part in so many of a pull is for files that were tried before."""
 
 
 class FileQueue:
-    """The memory of one input about files that still lie there; no longer than they do. A file that
-    was changed since is another one, and a restart begins anew.
+    """The order in which one input takes files, so that one that cannot be read or moved does not
+    block others. Keeps only files that still lie there; a changed file is a new one.
     """
 
     def __init__(self) -> None:
@@ -445,8 +420,8 @@ class FileQueue:
         self._left: set[FileEntry] = set()
 
     def next(self, before: list[FileEntry], now: list[FileEntry], most: int) -> list[FileEntry]:
-        """At most `most` complete files: new ones in the order of their change, and those that were
-        tried before, the one whose turn is longest ago first.
+        """At most `most` complete files: new ones in order of change, and a tenth for files that
+        were tried before, the one tried longest ago first.
         """
         there = set(now)
         self._left &= there
@@ -459,16 +434,16 @@ class FileQueue:
         return new[: most - room] + again[:room]
 
     def tried(self, file: FileEntry) -> None:
-        """It had its turn: while it lies there others go first."""
+        """The file was tried; others go first while it lies there."""
         self._tried.pop(file, None)
         self._tried[file] = None
 
     def not_yet(self, file: FileEntry) -> None:
-        """Nothing is wrong with it, it only came too soon: it keeps its place before later ones."""
+        """The file was only too early; it keeps its place."""
         self._tried.pop(file, None)
 
     def leave(self, files: Iterable[FileEntry]) -> None:
-        """They are dealt with and cannot be taken away: as they are, they are left alone."""
+        """The files are processed but cannot be moved; they are ignored until they change."""
         self._left.update(files)
 
 
@@ -476,9 +451,9 @@ _log = get_logger(__name__)
 
 
 class FolderInput:
-    """A pull adapter. Each look sees the folder twice, `settle_ms` apart: what did not change in
-    between is complete. Needs no durable memory: a file is there until its message is durable. One
-    that cannot be read or moved keeps nothing back.
+    """A pull adapter. Each pull lists the folder twice, `settle_ms` apart: files that did not
+    change in between are complete. Needs no durable state: a file stays until its message is
+    durable.
     """
 
     name = "folder"
@@ -489,7 +464,7 @@ class FolderInput:
         self._taken: list[FileEntry] = []
         self._order = FileQueue()
         self._unmoved = ""
-        """Why a file of this look could not be moved."""
+        """Why a file of this pull could not be moved."""
 
     async def pull(self) -> list[Message]:
         """Messages of new files; raises SourceUnavailable when the folder cannot be read."""
@@ -511,8 +486,8 @@ class FolderInput:
         return [message for _file, message in found]
 
     async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
-        """The messages are durable: their files go to `done`, those not accepted to `bad`. Raises
-        SourceUnavailable, after all, when one could not be moved.
+        """Moves files of accepted messages to `done`, others to `bad`. Raises SourceUnavailable,
+        after all of them, when one could not be moved.
         """
         taken, self._taken = self._taken, []
         for file, arrival in zip(taken, arrivals, strict=True):
@@ -524,7 +499,7 @@ class FolderInput:
         self._tell_unmoved()
 
     def _tell_unmoved(self) -> None:
-        """Once for each file: it is left alone from now on."""
+        """Raised once for each file, which is ignored from then on."""
         why, self._unmoved = self._unmoved, ""
         if why:
             raise SourceUnavailable(
@@ -554,7 +529,7 @@ class FolderInput:
         return found
 
     def _move(self, file: FileEntry, folder: str, why: str) -> None:
-        """Where it cannot be moved it stays, and the others go on."""
+        """A file that cannot be moved stays, and the others go on."""
         try:
             move_aside(self._directory, file.name, folder, why)
         except OSError as error:

@@ -1,11 +1,24 @@
-"""A folder on an FTP server: list, fetch, store, take away. The only home of ftplib. [CO-16]
+"""FTP servers as a medium and as an input: `[adapters.ftp]` and inputs of the kind `ftp`. [CO-5,
+CO-16, UX-2]
 
-Blocking: called from a thread. The driver's errors become ours here; nothing that the server says
-after the login can hold the password unnoticed.
+```toml
+[adapters.ftp.servers.depot]           # addresses are ftp:depot
+host = "ftp.example.org"
+user = "rapport"
+password = "env:DEPOT_PASSWORD"
+tls = true
 
-Which files of a folder were taken: durable, and no longer than they lie there. [CO-5]
+[inputs.pictures]
+adapter = "ftp"
+host = "ftp.example.org"
+folder = "pictures"
+content = "notice"
+sender = "peer:ana"
+```
 
-FTP out and in: deliveries stored as files, and a folder that peers post into. [CO-5, CO-16]
+Deliveries are stored as files; an input takes the new files of a folder. `FtpFolder` is the only
+user of ftplib; it blocks and is called from a thread. Errors of the driver become ours there,
+without the password.
 """
 
 from __future__ import annotations
@@ -79,10 +92,8 @@ _UNKNOWN_COMMAND = ("500", "502", "504")
 
 
 class FtpFolder:
-    """An open folder; as a context manager it logs in and leaves.
-
-    Raises SourceUnavailable (try again), NotAuthenticated, or NotAllowed for what the server
-    refuses for good.
+    """An open folder on a server; a context manager that logs in and out. Raises SourceUnavailable
+    (try again), NotAuthenticated, or NotAllowed for what the server refuses for good.
     """
 
     def __init__(self, server: FtpServer) -> None:
@@ -119,7 +130,7 @@ class FtpFolder:
         ftp.close()
 
     def files(self, most: int) -> list[FileEntry]:
-        """The plain files in the folder; raises InvalidInput when there are more than `most`."""
+        """The regular files in the folder; raises InvalidInput when there are more than `most`."""
         with self._told() as ftp:
             try:
                 found = [
@@ -149,14 +160,14 @@ class FtpFolder:
         return bytes(content[: most + 1])
 
     def digest_of(self, name: str) -> str:
-        """The SHA-256 of a file of any size; all of it is transferred."""
+        """The SHA-256 of a file; all of it is transferred."""
         digest = hashlib.sha256()
         for piece in self._pieces(name):
             digest.update(piece)
         return digest.hexdigest()
 
     def store(self, name: str, content: bytes) -> None:
-        """The file is there whole under its name, or not at all; one of that name is replaced."""
+        """Stores a file whole or not at all; replaces one of that name."""
         hidden = f".{name}.tmp"
         with self._told() as ftp:
             ftp.storbinary(f"STOR {_wire(hidden)}", io.BytesIO(content))
@@ -168,12 +179,13 @@ class FtpFolder:
                 ftp.rename(_wire(hidden), _wire(name))
 
     def delete(self, name: str) -> None:
-        """Deletes a file; one that has gone already is no error."""
+        """Deletes a file; a missing one is no error."""
         with self._told() as ftp, suppress(_Gone):
             _unless_gone(ftp, name, lambda: ftp.delete(_wire(name)))
 
     def move(self, name: str, folder: str) -> None:
-        """Moves a file into a folder below, replacing one of its name; gone already is no error."""
+        """Moves a file into a folder below, replacing one of its name; a missing one is no error.
+        """
         target = f"{_wire(folder)}/{_wire(name)}"
         with self._told() as ftp, suppress(_Gone):
             with suppress(ftplib.error_perm):
@@ -187,12 +199,14 @@ class FtpFolder:
                 ftp.rename(_wire(name), target)
 
     def has(self, name: str) -> bool:
-        """Whether something of that name lies there."""
+        """Whether the folder has something of that name."""
         with self._told() as ftp:
             return _wire(name) in ftp.nlst()
 
     def _pieces(self, name: str) -> Iterator[bytes]:
-        """Whoever stops early leaves the transfer: its end is read, so that more can follow."""
+        """The parts of a file. Its end is read also when the caller stops early, so that other
+        commands can follow.
+        """
         with self._told() as ftp:
             ftp.voidcmd("TYPE I")
             with ftp.transfercmd(f"RETR {_wire(name)}") as source:
@@ -211,7 +225,7 @@ class FtpFolder:
                             ftp.voidresp()
 
     def _asked(self, ftp: ftplib.FTP, wire: str) -> FileEntry | None:
-        """A server without MLSD is asked about each name; what has no size is no file."""
+        """For a server without MLSD: asks about one name; a name without a size is no file."""
         name = wire.rpartition("/")[2]
         try:
             ftp.voidcmd("TYPE I")
@@ -258,11 +272,11 @@ class FtpFolder:
 
 
 class _Gone(Exception):
-    """The file has been taken away before."""
+    """The file does not exist any more."""
 
 
 class _Encrypted(ftplib.FTP_TLS):
-    """FTPS whose transfers continue the session of the login: many servers take no others."""
+    """FTPS whose transfers reuse the TLS session of the login, as many servers demand."""
 
     def __init__(self) -> None:
         super().__init__(context=ssl.create_default_context(), encoding="latin-1")
@@ -285,7 +299,7 @@ def _by_facts(wire: str, facts: dict[str, str]) -> FileEntry | None:
 
 
 def _end(source: socket.socket) -> None:
-    """Says the end of an encrypted transfer; a server that does not wait for it is no fault."""
+    """Ends an encrypted transfer; a server that does not wait for it is no fault."""
     if isinstance(source, ssl.SSLSocket):
         with suppress(OSError):
             source.unwrap()
@@ -302,7 +316,7 @@ def _unless_gone(ftp: ftplib.FTP, name: str, work: object) -> None:
 
 
 def _wire(name: str) -> str:
-    """A name as the driver takes it: it writes Latin-1, the server reads UTF-8."""
+    """A name for the driver, which writes Latin-1 while the server reads UTF-8."""
     return name.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
@@ -315,21 +329,21 @@ _PAGE = 1_000
 
 
 class ProcessedFiles:
-    """The memory of one input. A file that was changed since is new again."""
+    """The durable list of files that an input has taken, as long as they lie there. A changed file
+    is new again.
+    """
 
     def __init__(self, state: AdapterState) -> None:
         self._state = state
         self._marks: dict[str, str] = {}
 
     async def open(self) -> None:
-        """Reads what was noted, a page at a time."""
         after = ""
         while page := await self._state.keys(prefix=_PREFIX, after=after, limit=_PAGE):
             self._marks |= {key: mark.decode() for key, mark in page}
             after = page[-1][0]
 
     def has(self, file: FileEntry) -> bool:
-        """Whether the file was taken as it is now."""
         return self._marks.get(_key(file.name)) == _mark(file)
 
     async def note(self, files: Iterable[FileEntry]) -> None:
@@ -339,7 +353,7 @@ class ProcessedFiles:
         self._marks |= marks
 
     async def forget_others(self, listed: Sequence[FileEntry]) -> None:
-        """Lets go of files that lie there no longer."""
+        """Forgets files that no longer exist."""
         there = {_key(file.name) for file in listed}
         gone = [key for key in self._marks if key not in there]
         if gone:
@@ -358,8 +372,8 @@ def _mark(file: FileEntry) -> str:
 
 BAD = "bad"
 _LOOK_NS = 60_000_000_000
-"""After so long a look ends with what it has fetched: one that takes too long is cut off, and
-without any end it would begin with the same files for ever.
+"""A pull ends after this time with the files it has: a longer one would be cut off, and begin with
+the same files for ever.
 """
 
 
@@ -377,7 +391,7 @@ class FtpAdapter:
         self._settings, self._token_for = settings, token_for
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Whole at the server = sent; a server that is away is worth a retry."""
+        """Stored at the server = sent; an unavailable server is worth a retry."""
         server = self._settings.servers.get(delivery.target)
         if server is None:
             return Failed("the site declares no such server", retry=False)
@@ -392,7 +406,7 @@ class FtpAdapter:
         return Sent(name)
 
     async def close(self) -> None:
-        """A connection lives for one file only."""
+        """There is one connection per file."""
 
 
 def _store(server: FtpServer, name: str, content: bytes) -> None:
@@ -401,9 +415,8 @@ def _store(server: FtpServer, name: str, content: bytes) -> None:
 
 
 class FtpInput:
-    """A pull adapter that takes what is new in a folder. Each look lists it twice, `settle_ms`
-    apart: a file that did not change in between is complete. One that cannot be fetched or taken
-    away keeps nothing back.
+    """A pull adapter for new files of a folder. Each pull lists it twice, `settle_ms` apart: files
+    that did not change in between are complete.
     """
 
     name = "ftp"
@@ -416,10 +429,10 @@ class FtpInput:
         self._taken: list[FileEntry] = []
         self._order = FileQueue()
         self._not_ended: NotAllowed | None = None
-        """Why a file of this look could not be taken away."""
+        """Why a file of this pull could not be removed."""
 
     async def open(self, state: AdapterState) -> None:
-        """Takes up the memory of what was seen."""
+        """Loads the list of taken files."""
         self._seen = ProcessedFiles(state)
         await self._seen.open()
 
@@ -443,8 +456,8 @@ class FtpInput:
         return [message for _file, message in good]
 
     async def pulled(self, messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
-        """The messages are durable: their files are remembered, deleted or moved. Raises
-        NotAllowed, after all, when the server refuses it for one.
+        """Remembers, deletes or moves the files of durable messages. Raises NotAllowed, after all
+        of them, when the server refuses it for one.
         """
         taken, self._taken = self._taken, []
         good, bad = list[FileEntry](), list[FileEntry]()
@@ -460,7 +473,7 @@ class FtpInput:
         self._tell_not_ended()
 
     async def read_again(self, found: RejectedInput) -> Message:
-        """See ReadsAgain: by the settings of now. The letter's id stands for the file's time."""
+        """See RereadsInput; the letter's id stands for the file's time."""
         file = FileEntry(found.subject, len(found.raw), found.id)
         return message_of_file(self._place, file, found.raw, self._settings.files)
 
@@ -469,7 +482,7 @@ class FtpInput:
         return f"{self.name} {self._settings.server.host}"
 
     def _tell_not_ended(self) -> None:
-        """Once for each file: it is left alone from now on."""
+        """Raised once for each file, which is ignored from then on."""
         refused, self._not_ended = self._not_ended, None
         if refused is not None:
             raise refused
@@ -481,7 +494,7 @@ class FtpInput:
         return [file for file in listed if not is_ignored(file.name) and not seen.has(file)]
 
     async def _end(self, files: Sequence[FileEntry], folder: str) -> None:
-        """What cannot be used is never deleted: it is moved where taken ones would be deleted."""
+        """Unusable files are never deleted: they are moved where taken ones would be deleted."""
         if not files:
             return
         if self._settings.after == "keep":
@@ -516,7 +529,7 @@ class FtpInput:
         return found
 
     def _read(self, folder: FtpFolder, file: FileEntry) -> Message | RejectedInput | None:
-        """None for a file that has gone meanwhile. What is wrong with one keeps back no others."""
+        """The message in a file, why it has none, or None for a file that no longer exists."""
         taken, place, raw = self._settings.files, self._place, b""
         try:
             if taken.content == "notice":
@@ -583,7 +596,7 @@ class FtpServer(msgspec.Struct, frozen=True, kw_only=True):
     tls: bool = False
     """FTPS: login and files are encrypted (`AUTH TLS`)."""
     folder: str = ""
-    """Where files are looked for or stored; empty = where the server puts us after the login."""
+    """The folder for files; empty = the one after the login."""
     timeout_ms: int = 20_000
 
     def __repr__(self) -> str:
@@ -603,15 +616,15 @@ class FtpInputSettings(msgspec.Struct, frozen=True, kw_only=True):
     server: FtpServer
     files: FileInputSettings = FileInputSettings()
     after: AfterFetching = "keep"
-    """`keep` remembers what was seen; `delete` and `move` leave nothing to remember."""
+    """`keep` remembers files; `delete` and `move` need no memory."""
     move_to: str = "done"
-    """With `after = "move"`: a folder below the one that is watched; made when it is absent."""
+    """With `after = "move"`: a folder below the watched one; created when it is absent."""
     most_listed: int = 10_000
-    """Files that a folder may hold; a fuller one is refused, since all must be remembered."""
+    """Most files in a folder; all of them are remembered."""
 
 
 def read_ftp(table: Fields, directory: Path) -> FtpSettings:
-    """What `[adapters.ftp]` says."""
+    """The `[adapters.ftp]` table."""
     below = table.table("servers", None, '{ depot = { host = "ftp.example.org" } }')
     found: dict[str, FtpServer] = {}
     for name in below.section.values if below is not None else ():
@@ -624,7 +637,7 @@ def read_ftp(table: Fields, directory: Path) -> FtpSettings:
 
 
 def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
-    """What an input of the kind `ftp` says."""
+    """The settings of an input of the kind `ftp`."""
     usual = FtpInputSettings(server=FtpServer(host=""))
     after = cast(AfterFetching, table.choice("after", AFTER_FETCHING, usual.after))
     move_to = table.filled_text("move_to", usual.move_to)

@@ -1,18 +1,19 @@
-"""The standard library's IMAP client with what it lacks: bounded reading, IDLE, being woken.
-[CO-16]
+"""Mail from an IMAP folder: inputs of the kinds `imap` (pulled) and `imap-push` (IDLE). [CO-5,
+CO-16, UX-2]
 
-Blocking. Only `imap_mailbox.py` uses it.
+```toml
+[inputs.replies]
+adapter = "imap"                       # or "imap-push": notified by the server, no interval
+host = "imap.example.org"
+user = "alarm"
+password = "file:imap.secret"
+after = "move"                         # leave, flag or move mails that were read
+```
 
-One folder on an IMAP server: what is new in it, its mails, what becomes of them. [CO-16]
-
-Blocking: runs in a thread of its own (`imap.py`). The driver's errors become ours here, without
-anything that the server could have repeated of the login.
-
-Mail in by IMAP: looked for at intervals (`imap`), or told by the server (`imap-push`). [CO-5,
-CO-16]
-
-No mail is lost and none counts twice: the place in the folder moves on only after what was read is
-durable, and a mail that is read again has the same id. Mails that are no messages are kept aside.
+`MailReader` reads a folder from its durable cursor on. `Mailbox` blocks and has a thread of its
+own; errors of the driver become ours there, without anything that the server could have repeated of
+the login. `_BoundedImap` adds to the standard library's client bounded reading, IDLE, and
+interruption from another thread.
 """
 
 from __future__ import annotations
@@ -78,12 +79,12 @@ from rapport.core.message import Message
 from rapport.kernel.fields import Fields
 
 _LONGEST_LINE = 10_000_000
-"""A search answers with one line: eight bytes for each mail it finds."""
+"""A search is answered with one line: eight bytes for each mail found."""
 _READ_BYTES = 65_536
 
 
 class _BoundedImap(imaplib.IMAP4):
-    """Reads from the socket itself, so that it knows what has arrived and waits for no more."""
+    """Reads from the socket itself, so that it never reads more than it asked for."""
 
     def __init__(self, *arguments: Any, longest_literal: int, **options: Any) -> None:
         self._received = bytearray()
@@ -91,7 +92,7 @@ class _BoundedImap(imaplib.IMAP4):
         super().__init__(*arguments, **options)
 
     def readline(self) -> bytes:
-        """One line with its end; raises `abort` when the server is gone or writes without end."""
+        """One line with its end; raises `abort` when the server closes or the line is too long."""
         while (end := self._received.find(b"\n")) < 0:
             if len(self._received) > _LONGEST_LINE:
                 raise self.abort("the server wrote a line without end")
@@ -99,7 +100,7 @@ class _BoundedImap(imaplib.IMAP4):
         return self._taken(end + 1)
 
     def read(self, size: int) -> bytes:
-        """So many bytes; more than was asked for is refused before it is read."""
+        """So many bytes; a longer literal than was requested is refused before it is read."""
         if size > self._longest_literal:
             raise self.abort("the server sent more than was asked for")
         while len(self._received) < size:
@@ -107,7 +108,8 @@ class _BoundedImap(imaplib.IMAP4):
         return self._taken(size)
 
     def idle(self, seconds: float) -> None:
-        """Waits until the server says anything, or so long; the connection can be used after."""
+        """Waits until the server sends anything, or so long; the connection can be used afterwards.
+        """
         tag = self._new_tag()
         self.send(tag + b" IDLE\r\n")
         while not (line := self.readline()).startswith(b"+"):
@@ -119,12 +121,12 @@ class _BoundedImap(imaplib.IMAP4):
             continue  # what it says meanwhile is found by the next look
 
     def interrupt(self) -> None:
-        """From another thread: whoever reads gets `abort`."""
+        """From another thread: the reader gets `abort`."""
         with suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def starttls(self, ssl_context: ssl.SSLContext | None = None) -> Any:
-        """Encrypts; what came in the clear after the server's word is not its own: refused."""
+        """Encrypts; data that came in the clear after the server's agreement is refused."""
         answer = super().starttls(ssl_context)
         if self._received:
             raise self.abort("somebody wrote into the connection before it was encrypted")
@@ -150,7 +152,7 @@ class _BoundedImap(imaplib.IMAP4):
 
 
 class PlainConnection(_BoundedImap):
-    """In the clear, or encrypted later by `starttls`."""
+    """Not encrypted, or by `starttls`."""
 
 
 class TlsConnection(_BoundedImap, imaplib.IMAP4_SSL):
@@ -160,7 +162,7 @@ class TlsConnection(_BoundedImap, imaplib.IMAP4_SSL):
 _SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
 REFUSED = "imap.refused"
 _SLACK = 65_536
-"""Literals that are no mails (folder names) are small."""
+"""For literals that are no mails (folder names)."""
 
 
 class FetchedMail(msgspec.Struct, frozen=True):
@@ -211,7 +213,7 @@ class Mailbox:
             return sorted(number for number in found if number > uid)  # `n:*` names the last always
 
     def fetch(self, uid: int) -> FetchedMail | None:
-        """The mail, at most as much as the settings allow; None when it is gone."""
+        """The mail, up to the size of the settings; None when it no longer exists."""
         most = self._settings.largest_mail
         with self._told() as connection:
             wanted = f"(RFC822.SIZE BODY.PEEK[]<0.{most}>)"
@@ -227,7 +229,7 @@ class Mailbox:
             return FetchedMail(uid, literals[0][1] if literals else b"", int(size[1]) > most)
 
     def settle(self, uids: Sequence[int]) -> None:
-        """Marks or moves mails that were taken, as the settings say; doing it again is harmless."""
+        """Marks or moves mails that were read, as the settings say; repeating it is harmless."""
         if not uids or self._settings.after == "leave":
             return
         numbers = ",".join(map(str, uids))
@@ -238,7 +240,7 @@ class Mailbox:
                 self._move(connection, numbers)
 
     def wait(self, seconds: float) -> None:
-        """Until the server tells of something, or so long; raises Unsupported when it cannot."""
+        """Waits until the server reports news, or so long; raises Unsupported without IDLE."""
         if "IDLE" not in self._can:
             raise Unsupported(
                 "waiting for mail (IDLE)", "this IMAP server", hint='use adapter = "imap"'
@@ -249,12 +251,12 @@ class Mailbox:
             connection.idle(seconds)
 
     def interrupt(self) -> None:
-        """From another thread: whatever is under way fails at once."""
+        """From another thread: the running command fails at once."""
         if self._connection is not None:
             self._connection.interrupt()
 
     def close(self) -> None:
-        """Leaves; a second call is no error."""
+        """Closes the connection; a second call is no error."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(imaplib.IMAP4.error, OSError, ValueError):
@@ -277,7 +279,7 @@ class Mailbox:
         return connection
 
     def _log_in(self, connection: PlainConnection | TlsConnection) -> None:
-        """The server's own words stay out of the error: it may repeat what it was told."""
+        """Logs in. The server's own words stay out of the error: it may repeat the password."""
         user, password = self._settings.user, self._settings.password
         can = {str(word).upper() for word in connection.capabilities}
         refused = NotAuthenticated(
@@ -339,7 +341,7 @@ class Mailbox:
 
 
 def quoted(text: str) -> str:
-    """A name as IMAP writes it: in modified UTF-7, in quotation marks, in one line.
+    """A name in IMAP's form: modified UTF-7, in quotation marks, in one line.
 
     >>> quoted("Entwürfe & Co")
     '"Entw&APw-rfe &- Co"'
@@ -368,43 +370,41 @@ def _number(said: Sequence[Any]) -> int:
 
 _PLACE = "place"
 _PATIENCE = 4
-"""One call to the server may take so many times its timeout: each answer has that for itself."""
+"""One call may take so many timeouts: each answer of the server has one."""
 _MOST_REFUSALS, _MOST_BREAKS = 3, 10
-"""So often a mail is tried that the server refuses, or at which the connection ends; then it is
-kept aside. With the pauses between looks the second takes a quarter of an hour.
+"""How often a mail is tried that the server refuses, or at which the connection ends; then it
+becomes a dead letter. With the pauses between pulls the second takes a quarter of an hour.
 """
 _NOT_GIVEN = "mail.refused_by_server"
 _LOOK_SECONDS = 60
-"""After so long a look ends with what it has read: one that takes too long is cut off, and without
-any end it would begin with the same mails for ever.
+"""A pull ends after this time with the mails it has: a longer one would be cut off, and begin with
+the same mails for ever.
 """
 T = TypeVar("T")
 
 
 class MailCursor(msgspec.Struct, frozen=True):
-    """How far a folder was read: mails up to `uid`, in the numbering `validity`."""
+    """The position in a folder: mails up to `uid`, in the numbering `validity`."""
 
     validity: int = 0
     uid: int = 0
 
 
 class MailBatch(msgspec.Struct, frozen=True):
-    """What one look found. `place` is where the next begins once all of it is durable."""
+    """The result of reading a folder once. The next read begins at `place` once all is durable."""
 
     place: MailCursor
     messages: list[Message]
     uids: list[int]
-    """Mails that were read."""
     is_empty: bool
-    """There was nothing new."""
     refused: list[MailWithAttachments] = []
-    """Of `messages` those whose attachments are not kept."""
+    """Those of `messages` whose attachments are not kept."""
     is_cut: bool = False
-    """The connection has ended on the way: what is to be done at the server needs another."""
+    """The connection has ended: marking mails needs another one."""
 
 
 class MailReader:
-    """Reads a folder from its durable place on; what pull and push have in common."""
+    """Reads a folder from its durable cursor on, for pull and push."""
 
     def __init__(self, settings: ImapSettings, known: MailContext, care: MailHandlers) -> None:
         """The functions of `known` are called from a thread."""
@@ -417,11 +417,10 @@ class MailReader:
         self._refusals: dict[int, int] = {}
 
     def open(self, state: AdapterState) -> None:
-        """Takes up the durable memory."""
         self._state = state
 
     async def look(self, session: ImapSession) -> MailBatch:
-        """The next mails, those aside and the bounces told already; empty = nothing new."""
+        """The messages of the next mails; dead letters and bounces are written already."""
         place = self._place_in(session.mailbox, await self._kept())
         new = await session.run(partial(session.mailbox.uids_after, place.uid))
         uids, messages, last, is_cut = list[int](), list[Message](), place.uid, False
@@ -467,9 +466,8 @@ class MailReader:
     async def settle(
         self, look: MailBatch, arrivals: Sequence[Arrival], session: ImapSession | None
     ) -> None:
-        """Ends a look whose messages are durable: marks or moves the mails, then moves the place.
-
-        In this order: after a crash in between, mails are at most looked at once more.
+        """Marks or moves the mails of durable messages, then commits the cursor. In this order:
+        after a crash in between, mails are at most read once more.
         """
         for message, arrival in zip(look.messages, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
@@ -487,7 +485,7 @@ class MailReader:
             await self._state_of().put(_PLACE, msgspec.msgpack.encode(look.place))
 
     def _read(self, mailbox: Mailbox, uid: int) -> MailMeaning | None:
-        """In the session's thread; None when the mail has gone meanwhile."""
+        """The meaning of a mail, None when it no longer exists; in the session's thread."""
         try:
             mail = mailbox.fetch(uid)
         except SourceUnavailable as error:
@@ -504,7 +502,7 @@ class MailReader:
         return meaning
 
     async def read_again(self, found: RejectedInput) -> Message | None:
-        """What a mail means now, of which a dead letter was made; see ReadsAgain."""
+        """See RereadsInput: the meaning of a mail by the rules and addresses of now."""
         await self._care.catch_up()
         meaning = await run_aside(partial(meaning_of, found.raw, self._known, self._limits))
         match meaning:
@@ -519,8 +517,8 @@ class MailReader:
         raise InvalidInput(aside.reason, code=aside.code)
 
     def _refused(self, mailbox: Mailbox, uid: int, error: SourceUnavailable) -> RejectedInput:
-        """A mail that the server cannot give must not keep back all later ones for ever. The
-        connection was there a moment ago, so that it ends may be because of the mail.
+        """A mail that the server cannot deliver must not block later ones for ever. The connection
+        worked a moment ago, so its end may be because of the mail.
         """
         most = _MOST_REFUSALS if error.code == REFUSED else _MOST_BREAKS
         failures = self._refusals.get(uid, 0) + 1
@@ -535,7 +533,9 @@ class MailReader:
         )
 
     def _place_in(self, mailbox: Mailbox, kept: MailCursor | None) -> MailCursor:
-        """A new numbering begins at the start: what was taken before is known again by its id."""
+        """The cursor to start at; a new numbering starts at the first mail, and known mails are
+        recognised by their ids.
+        """
         if kept is None and not self.settings.from_start:
             return MailCursor(mailbox.validity, mailbox.next_uid - 1)
         if kept is None or kept.validity != mailbox.validity:
@@ -553,7 +553,7 @@ class MailReader:
 
 
 class ImapSession:
-    """An open mailbox and the one thread that may use it."""
+    """An open mailbox and its thread."""
 
     def __init__(self, settings: ImapSettings) -> None:
         self.mailbox, self._settings = Mailbox(settings), settings
@@ -576,8 +576,8 @@ class ImapSession:
         await self._leave()
 
     async def run(self, work: Callable[[], T], *, longest_ms: int = 0) -> T:
-        """Runs blocking work; when cancelled or too slow the connection is cut, which ends it. What
-        it gives all the same counts.
+        """Runs blocking work; when it is cancelled or too slow the connection is cut, which ends
+        it. A result that comes all the same counts.
         """
         running = asyncio.get_running_loop().run_in_executor(self._thread, work)
         longest_ms = longest_ms or self._settings.timeout_ms * _PATIENCE
@@ -605,7 +605,7 @@ class ImapSession:
 
 
 class ImapInput:
-    """Looks when asked: a pull adapter. Each look has a connection of its own."""
+    """The pull adapter: each pull has a connection of its own."""
 
     name = "imap"
 
@@ -614,7 +614,6 @@ class ImapInput:
         self._look: MailBatch | None = None
 
     async def open(self, state: AdapterState) -> None:
-        """Takes up the durable place."""
         self._reader.open(state)
 
     async def pull(self) -> list[Message]:
@@ -632,7 +631,7 @@ class ImapInput:
         return await self._reader.read_again(found)
 
     async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
-        """The messages are durable: the place moves on."""
+        """The messages are durable: the cursor is committed."""
         look, self._look = self._look, None
         if look is None or not look.messages:
             return
@@ -640,7 +639,7 @@ class ImapInput:
 
 
 class ImapPushInput:
-    """Is told by the server (IDLE): a push adapter with one connection kept open."""
+    """The push adapter: one connection waits for the server (IDLE)."""
 
     name = "imap-push"
 
@@ -649,7 +648,7 @@ class ImapPushInput:
         self._intake: Intake | None = None
 
     async def start(self, intake: Intake) -> None:
-        """Begins to listen; a server that is away is tried again with growing pauses."""
+        """Begins to listen; an unavailable server is tried again with growing pauses."""
         self._intake = intake
         self._reader.open(intake.state)
         intake.schedule(self._listen, name="imap")
@@ -659,7 +658,7 @@ class ImapPushInput:
         return await self._reader.read_again(found)
 
     async def stop(self) -> None:
-        """The listening was cancelled before, and with it the connection."""
+        """The listening task has been cancelled before, and with it the connection."""
         self._intake = None
 
     async def _listen(self) -> None:
@@ -682,7 +681,7 @@ class ImapPushInput:
 
 
 async def _settle_anew(reader: MailReader, look: MailBatch, arrivals: Sequence[Arrival]) -> None:
-    """As `settle`, with a connection of its own where one is needed."""
+    """As `settle`, with a new connection where one is needed."""
     if reader.settings.after == "leave":
         await reader.settle(look, arrivals, None)
         return
@@ -720,27 +719,27 @@ class ImapSettings(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = "INBOX"
     after: AfterTaking = "leave"
     move_to: str = "Rapport"
-    """With `after = "move"`: the folder that taken mails go to; made when it is absent."""
+    """With `after = "move"`: the folder for mails that were read; created when it is absent."""
     from_start: bool = True
-    """Whether the first look takes what is there already; if not, only what comes later."""
+    """Whether the first pull reads existing mails, or only later ones."""
     timeout_ms: int = 30_000
     largest_mail: int = 1_000_000
-    """Bytes that are fetched of a mail. Of a larger one the rest is left out: its text stands
-    first, attachments are not looked at. Memory is a small multiple of it.
+    """Bytes fetched of a mail. The rest of a larger one is left out: its text stands first,
+    attachments are not read. Memory is a small multiple of it.
     """
     most_mails: int = 100
-    """Mails taken in one look; the others come with the next."""
+    """Mails read in one pull."""
     most_parts: int = 100
-    """MIME parts of a mail, and how many of them may lie in each other is a tenth of it."""
+    """MIME parts of a mail; a tenth of it may be nested."""
     idle_ms: int = 300_000
-    """How long `imap-push` waits for word from the server before it looks by itself."""
+    """How long `imap-push` waits for the server before it looks by itself."""
 
     def __repr__(self) -> str:
         return f"ImapSettings(host={self.host!r}, port={self.port}, user={self.user!r})"
 
 
 def read_imap_input(table: Fields, directory: Path) -> ImapSettings:
-    """What an input of the kind `imap` or `imap-push` says."""
+    """The settings of an input of the kind `imap` or `imap-push`."""
     usual = ImapSettings()
     encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, usual.encryption))
     port = IMAPS_PORT if encryption == "tls" else IMAP_PORT

@@ -92,6 +92,7 @@ class InputCounts(msgspec.Struct):
     """The last error; empty after a success."""
 
     def take(self, arrivals: Sequence[Arrival]) -> None:
+        ...
 
         refused = sum(not arrival.accepted for arrival in arrivals)
         self.received += len(arrivals) - refused

@@ -1,31 +1,10 @@
-"""The Message-ID of a mail that goes out, which a reply or a bounce names again: whose mail it was,
-and the proof that who names it has seen it. [CO-11, CO-16]
+"""E-mail by SMTP: plain text with a link to answer, `[adapters.mail]`. [CO-11, CO-16, UX-2]
 
-`<KEY.MESSAGE.PEER.TOKEN@rapport.invalid>`: everything is in the id itself, so that no table of sent
-mails has to be kept, and any node that knows the secret can read it.
-
-How mail goes out and comes in: `[adapters.mail]` and inputs of the kinds `imap` and `imap-push`.
-[CO-16, UX-2]
-
-```toml
-[inputs.replies]
-adapter = "imap"                       # or "imap-push": told by the server, no interval
-host = "imap.example.org"
-user = "alarm"
-password = "file:imap.secret"
-after = "move"                         # leave, flag or move what was taken
-```
-
-Connections to the mail server: kept for some seconds, so that several mails need one greeting.
-[CO-16]
-
-With `email.py` the only home of aiosmtplib. A kept connection is asked (RSET) before it is used
-again; one that the server has closed meanwhile is no failure, a new one is made.
-
-E-mail by SMTP: plain text with a link to answer; the message id carries the idempotency key and
-the proof by which a reply is known. [CO-16]
-
-With `smtp_connections.py` the only home of aiosmtplib: its exceptions become outcomes here.
+The Message-ID is `<KEY.MESSAGE.PEER.TOKEN@rapport.invalid>`: the idempotency key, and the proof by
+which a reply or a bounce is recognised. So no table of sent mails is kept, and any node with the
+secret can read replies. Connections are kept for some seconds, so that several mails need one
+greeting; a kept one is tested (RSET) before it is used again. This file is the only user of
+aiosmtplib; its exceptions become outcomes here.
 """
 
 from __future__ import annotations
@@ -68,11 +47,11 @@ from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.fields import Fields
 
 DOMAIN = "rapport.invalid"
-"""A name that is never anybody's (RFC 2606)."""
+"""A name that belongs to nobody (RFC 2606)."""
 
 
 _LONGEST = 400
-"""A mail server may cut lines at 998 characters, and References holds several ids."""
+"""Mail servers may cut lines at 998 characters, and References holds several ids."""
 
 _OURS = re.compile(
     r"([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_%~-]{1,300})\.([A-Za-z0-9_%~-]{1,300})\.([0-9A-Za-z]{1,64})"
@@ -81,7 +60,7 @@ _OURS = re.compile(
 
 
 class SentMail(msgspec.Struct, frozen=True):
-    """What a Message-ID of ours says. Nothing of it is proven before the token was checked."""
+    """The fields of a Message-ID of ours. Unproven until the token is checked."""
 
     key: str
     message: str
@@ -91,7 +70,7 @@ class SentMail(msgspec.Struct, frozen=True):
 
 def message_id(delivery: Delivery, token: str) -> str:
     """The Message-ID in angle brackets, the same for every attempt. Without a token, or with names
-    too long for it, only the key: replies are then known by the answer link that they quote.
+    too long for it, only the key: replies are then recognised by the answer link that they quote.
     """
     whole = f"{delivery.key}.{_name(delivery.message)}.{_name(delivery.peer)}.{token}@{DOMAIN}"
     if not token or len(whole) > _LONGEST or read_message_id(whole) is None:
@@ -100,7 +79,7 @@ def message_id(delivery: Delivery, token: str) -> str:
 
 
 def read_message_id(text: str) -> SentMail | None:
-    """What an id of ours says, None for all others."""
+    """The fields of a Message-ID of ours; None for any other."""
     found = _OURS.match(text.strip().strip("<>"))
     if found is None:
         return None
@@ -114,12 +93,12 @@ def read_message_id(text: str) -> SentMail | None:
 
 
 def _name(text: str) -> str:
-    """The name without dots and without anything that a mail header could stumble over."""
+    """The name without dots and characters that are special in headers."""
     return quote(text, safe="", errors="replace").replace(".", "%2E")
 
 
 Encryption = Literal["tls", "starttls", "none"]
-"""From the first byte, asked for before the login, or not at all (a server on this machine)."""
+"""TLS from the first byte, STARTTLS before the login, or none (a server on this machine)."""
 
 
 ENCRYPTIONS: tuple[Encryption, ...] = ("tls", "starttls", "none")
@@ -142,23 +121,23 @@ class MailSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 25
     encryption: Encryption = "none"
     sender: str = "rapport@localhost"
-    """Also where the world's mail servers send what they could not deliver: read that mailbox."""
+    """Also the address that bounces go to: read that mailbox."""
     reply_to: str = ""
-    """Where people's replies go; empty = to `sender`. An `imap` input should read it."""
+    """Where replies go; empty = to `sender`. An `imap` input should read it."""
     user: str = ""
     password: str = ""
     timeout_ms: int = 10_000
     keep_ms: int = 5_000
     """How long an idle connection is kept: longer saves greetings, shorter frees the server."""
     largest_text: int = 1_000_000
-    """Bytes of a text that is still sent; what is longer fails at once."""
+    """Bytes of the longest text; longer ones fail at once."""
 
     def __repr__(self) -> str:
         return f"MailSettings(host={self.host!r}, port={self.port}, user={self.user!r})"
 
 
 def read_mail_settings(table: Fields, directory: Path) -> MailSettings:
-    """What `[adapters.mail]` says; addresses are checked by the caller."""
+    """The `[adapters.mail]` table; the caller checks the addresses."""
     usual = MailSettings()
     # Until release 0.3 `starttls = true` says what `encryption = "starttls"` says.
     usually: Encryption = "starttls" if table.flag("starttls") else usual.encryption
@@ -183,11 +162,11 @@ def read_mail_settings(table: Fields, directory: Path) -> MailSettings:
 
 _GOODBYE_SECONDS = 1
 _MOST_IDLE = 4
-"""Idle connections beyond these are closed at once: servers limit how many one client may have."""
+"""More idle connections are closed at once: servers limit how many a client may have."""
 
 
 class SmtpConnections:
-    """Hands mails over; as many connections as there are mails under way, few of them kept."""
+    """Sends mails over as many connections as needed, and keeps few of them."""
 
     def __init__(self, settings: MailSettings, clock: Clock) -> None:
         self._settings, self._clock = settings, clock
@@ -195,10 +174,9 @@ class SmtpConnections:
         self._sweeping: asyncio.Task[None] | None = None
 
     async def hand_over(self, mail: EmailMessage) -> str:
-        """The server's reply once it has taken the mail; raises the driver's errors.
-
-        The connection is cut at once when cancelled or refused: the driver's own way out would wait
-        for the goodbye of a server that hangs.
+        """The server's reply after it accepted the mail; raises the driver's errors. The connection
+        is cut when the call is cancelled or refused: the driver's own way out would wait for a
+        server that hangs.
         """
         client = await self._reused() or await self._opened()
         try:
@@ -210,7 +188,7 @@ class SmtpConnections:
         return str(reply)
 
     async def close(self) -> None:
-        """Says goodbye on every kept connection; a second call is no error."""
+        """Closes every kept connection; a second call is no error."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
@@ -237,7 +215,7 @@ class SmtpConnections:
         return client
 
     async def _reused(self) -> aiosmtplib.SMTP | None:
-        """A kept connection that still answers, the one used last first."""
+        """A kept connection that still answers, the last used first."""
         while self._idle:
             client, _since = self._idle.pop()
             try:
@@ -252,7 +230,7 @@ class SmtpConnections:
         return None
 
     async def _keep(self, client: aiosmtplib.SMTP) -> None:
-        """The mail is taken; whatever happens to the connection, it must not be sent again."""
+        """Keeps or closes a connection. The mail is accepted: no error here may cause a retry."""
         if self._settings.keep_ms <= 0 or len(self._idle) >= _MOST_IDLE:
             await _say_goodbye(client)
             return
@@ -261,7 +239,7 @@ class SmtpConnections:
             self._sweeping = asyncio.create_task(self._close_the_idle())
 
     async def _close_the_idle(self) -> None:
-        """Runs while something is kept; ended by the loop's end, it cuts what is left."""
+        """Runs while connections are kept; when cancelled it cuts them."""
         try:
             while self._idle:
                 await self._clock.sleep(self._settings.keep_ms)
@@ -278,7 +256,7 @@ class SmtpConnections:
 
 
 async def _say_goodbye(client: aiosmtplib.SMTP) -> None:
-    """However it goes: a connection that is closed needs no goodbye."""
+    """Closes a connection politely; errors do not matter."""
     try:
         with suppress(aiosmtplib.SMTPException, OSError, EOFError):
             await client.quit(timeout=_GOODBYE_SECONDS)
@@ -295,7 +273,7 @@ _BODY_CONTROLS = {
 
 @adapter("mail")
 class MailAdapter:
-    """Sends plain text; connections are kept for some seconds between mails."""
+    """Sends plain text."""
 
     name = "mail"
 
@@ -309,12 +287,11 @@ class MailAdapter:
         zone_of: Callable[[str], Awaitable[str]] | None = None,
         reads_replies: bool = True,
     ) -> None:
-        """`link_for(message, peer)` gives the address of the page to answer on; empty = none.
-        `token_for(message, peer)` is the proof that makes a reply to the mail an answer.
-        `zone_of(peer)` says on whose clock times are shown; None = UTC. A reply is asked for only
-        where an input reads it (`reads_replies`).
-
-        Raises InvalidInput when sender or reply address cannot stand in a mail.
+        """`link_for(message, peer)` gives the answer page; empty = none. `token_for(message, peer)`
+        is the proof that makes a reply an answer. `zone_of(peer)` is the zone in which times are
+        shown; None = UTC. The mail invites replies only where an input reads them
+        (`reads_replies`). Raises InvalidInput for a sender or reply address that cannot stand in a
+        mail.
         """
         for own in (settings.sender, settings.reply_to or settings.sender):
             if fault := address_fault(f"{self.name}:{own}", (self.name,)):
@@ -324,7 +301,7 @@ class MailAdapter:
         self._connections = SmtpConnections(settings, clock or SystemClock())
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Taken by the server = sent; a busy or unreachable server is worth a retry."""
+        """Accepted by the server = sent; a busy or unreachable server is worth a retry."""
         if address_fault(delivery.address, (self.name,)):
             return Failed("the address cannot be used", retry=False)
         most = self._settings.largest_text
@@ -350,7 +327,7 @@ class MailAdapter:
         return Sent(clean(reply)[:200])
 
     async def close(self) -> None:
-        """Says goodbye to the server where a connection is kept."""
+        """Closes kept connections."""
         await self._connections.close()
 
     def _mail(self, delivery: Delivery, zone: str) -> EmailMessage:
@@ -376,7 +353,7 @@ def make_mail(
     zone: str = "UTC",
     reads_replies: bool = True,
 ) -> EmailMessage:
-    """The mail for a delivery; every header is one printable line, whatever the text holds."""
+    """The mail for a delivery; every header is one printable line."""
     text = shown_text(delivery.type, delivery.subtype, delivery.text)
     mail = EmailMessage(policy=SMTP)
     mail["From"] = clean(sender)
@@ -409,7 +386,7 @@ def _body(delivery: Delivery, text: str, link: str, zone: str, *, by_reply: bool
 
 
 def _about(delivery: Delivery, zone: str) -> list[str]:
-    """Who says it, what kind of message it is, in which conversation, and when."""
+    """Lines about sender, kind, conversation and time."""
     said_at = delivery.sent or delivery.time or delivery.queued
     seen_at = delivery.time if delivery.policy and delivery.time != said_at else 0
     about = {
@@ -427,12 +404,12 @@ def _kind(delivery: Delivery) -> str:
 
 
 def _sayable(text: str) -> str:
-    """Text that can be encoded: halves of characters become question marks."""
+    """Text that can be encoded: lone surrogates become question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _refused(code: int, message: str) -> Failed:
-    """Replies 400 to 499 are temporary by the standard; others will not change by themselves."""
+    """Replies 400 to 499 are temporary by the standard; others are final."""
     return Failed(
         f"the mail server refused it: {code} {clean(message)[:200]}", retry=400 <= code < 500
     )

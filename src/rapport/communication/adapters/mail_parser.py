@@ -1,24 +1,9 @@
-"""The readable text of an HTML mail: lines where a reader sees lines, quotations marked with `>`.
-[CO-16]
+"""Parses a mail: sender, references, and the text of the reply. Pure. [CO-16]
 
-Tags are found by one pattern that never looks back: the standard library's parser takes minutes for
-a small mail that was made for it.
-
-What a mail may cost before anything of it is parsed: how many parts, how deep. [CO-16]
-
-The standard library's parser recurses into parts and compares every line with every boundary that
-is open, so a small mail made for it takes minutes. Counting first keeps that out.
-
-A mail as it came, read into what matters here: who, in reply to what, which text. [CO-16]
-
-Pure. Mails come from anybody: every fault of a mail is an InvalidInput that harms only that mail.
-Headers are read with the old policy of the standard library: the new one parses them into trees
-and stumbles over wrong ones.
-
-What a person wrote in a reply, without what the mail program added: quotations, the line before
-them, signatures. Pure. [CO-16]
-
-Wrong in doubt towards keeping: a line too many is read over, a word too few may be the answer.
+Mails come from anybody: every fault of a mail is an InvalidInput that concerns only that mail.
+Headers are read with the old policy of the standard library; the new one parses them into trees and
+fails on malformed ones. The library's parser takes minutes for small mails made for the purpose, so
+parts and boundaries are counted first, and HTML is read by one pattern that never backtracks.
 """
 
 from __future__ import annotations
@@ -50,11 +35,13 @@ _QUOTING_CLASSES = ("gmail_quote", "moz-cite-prefix", "yahoo_quoted", "protonmai
 _VOID = frozenset(("br", "hr", "img", "input", "meta", "link", "area", "col", "wbr"))
 _MOST_OPEN = 1_000
 _LOOKED_BACK = 20
-"""A closing tag closes one of the innermost open ones; others were never opened, or long ago."""
+"""How many open tags a closing tag is looked for in; others were never opened, or long ago."""
 
 
 def text_of_html(html: str) -> str:
-    """The text, whatever the HTML is like; the time is linear in its length."""
+    """The readable text of HTML: lines where a reader sees lines, quotations marked with `>`.
+    Linear in the length.
+    """
     reader = _Reader()
     place = 0
     whole = "".join(_without_comments(html))
@@ -139,7 +126,7 @@ _WITHIN = re.compile(rb"content-type[ \t]*:[ \t\r\n]*message/", re.IGNORECASE)
 
 
 class MailLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that one mail may have of everything."""
+    """Limits for one mail."""
 
     parts: int = 100
     depth: int = 10
@@ -150,9 +137,8 @@ class MailLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_structure(raw: bytes, limits: MailLimits) -> None:
-    """Raises InvalidInput when parsing the mail could cost more than its size warrants.
-
-    Linear in the size of the mail times the boundaries it declares, of which there are few.
+    """Raises InvalidInput when parsing the mail could cost more than its size warrants. Linear in
+    its size times the boundaries it declares, of which there are few.
     """
     if _IN_PIECES.search(raw):
         raise _too_much("its boundaries are written in pieces")
@@ -188,29 +174,29 @@ _UNSEEN_LINES = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\0"
 
 
 class MailContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a mail says. The sender is what it claims; nothing here proves it."""
+    """The content of a mail. The sender is only claimed."""
 
     id: str
-    """The same for the same mail, however often and from wherever it is fetched."""
+    """The same for the same mail, whenever and from wherever it is fetched."""
     sender: str
-    """The bare address of From, in small letters; empty when there is not exactly one."""
+    """The bare address of From, in lower case; empty when there is not exactly one."""
     subject: str
     references: tuple[str, ...]
-    """The ids that it answers or refers to, the nearest first, without brackets."""
+    """The ids of In-Reply-To and References, the nearest first, without brackets."""
     text: str
     language: str = ""
     written_ms: int = 0
-    """When it was written, by its own word, ms UTC; 0 = it does not say."""
+    """Its Date, ms UTC; 0 = none."""
     automatic: str = ""
-    """How it is known that no person wrote it; empty = one may have."""
+    """The sign that no person wrote it; empty = one may have."""
     cut: bool = False
-    """The end of the mail, not of its text, was left out."""
+    """The end of the mail, but not of its text, was left out."""
     attachments: tuple[str, ...] = ()
-    """Names of attached files, which are not kept."""
+    """Names of attached files; the files are not kept."""
 
 
 def parse_mail(raw: bytes, limits: MailLimits) -> ParsedMail:
-    """The mail's tree; raises InvalidInput for what would cost too much or cannot be read."""
+    """The MIME tree; raises InvalidInput for a mail that would cost too much or cannot be read."""
     check_structure(raw, limits)
     try:
         return BytesParser(policy=compat32).parsebytes(raw)
@@ -219,9 +205,8 @@ def parse_mail(raw: bytes, limits: MailLimits) -> ParsedMail:
 
 
 def read_mail(tree: ParsedMail, limits: MailLimits, *, cut: bool = False) -> MailContent:
-    """What the mail says; raises InvalidInput when no text of it can be read.
-
-    `cut` tells that only the beginning of the mail was fetched.
+    """The content of the mail; raises InvalidInput when no text can be read. `cut`: only the
+    beginning of the mail was fetched.
     """
     sender, text = _sender(tree), _text(tree, limits, cut=cut)
     return MailContent(
@@ -239,7 +224,7 @@ def read_mail(tree: ParsedMail, limits: MailLimits, *, cut: bool = False) -> Mai
 
 
 def header(tree: ParsedMail, name: str, limits: MailLimits) -> str:
-    """The header in one line of readable text; empty when it is absent."""
+    """The header as one line of readable text; empty when it is absent."""
     written = tree.get(name)
     if written is None:
         return ""
@@ -254,7 +239,7 @@ def references_of(tree: ParsedMail, limits: MailLimits) -> tuple[str, ...]:
 
 
 def leaves_of(tree: ParsedMail, limits: MailLimits) -> list[ParsedMail]:
-    """The parts that hold something themselves, in order; forwarded mails stay closed."""
+    """The leaf parts in order; forwarded mails stay closed."""
     found: list[ParsedMail] = []
     waiting = [(tree, 0)]
     while waiting:
@@ -269,13 +254,13 @@ def leaves_of(tree: ParsedMail, limits: MailLimits) -> list[ParsedMail]:
 
 
 def inner_of(part: ParsedMail) -> list[ParsedMail]:
-    """The parts or the mail within a part; nothing for one that holds text or bytes."""
+    """The parts, or the mail, within a part."""
     inner = part.get_payload() if part.is_multipart() else []
     return [one for one in inner if isinstance(one, ParsedMail)]
 
 
 def decoded_text(part: ParsedMail, limits: MailLimits) -> str:
-    """The text of a part by its charset; what does not fit it shows as a replacement mark."""
+    """The text of a part by its charset; undecodable bytes become replacement characters."""
     encoding = str(part.get("Content-Transfer-Encoding", "")).strip().lower()
     if encoding not in _TRANSFER_ENCODINGS:
         raise InvalidInput(
@@ -293,8 +278,8 @@ def decoded_text(part: ParsedMail, limits: MailLimits) -> str:
 
 
 def _own_name(tree: ParsedMail, limits: MailLimits) -> str:
-    """The Message-ID. Gateways and devices leave it out: then what else tells two mails with the
-    same words apart.
+    """The Message-ID; for gateways and devices that leave it out, other headers that distinguish
+    two mails with the same text.
     """
     if named := header(tree, "Message-ID", limits).strip():
         return named
@@ -311,9 +296,7 @@ def _written_ms(date: str) -> int:
 
 
 def _text(tree: ParsedMail, limits: MailLimits, *, cut: bool) -> str:
-    """Plain text before HTML, the first of its kind that says something; a mail of neither says
-    nothing.
-    """
+    """The first plain text that is not empty, else the first HTML; empty for a mail of neither."""
     leaves = [leaf for leaf in leaves_of(tree, limits) if not _is_attached(leaf)]
     for kind in ("text/plain", "text/html"):
         for leaf in leaves:
@@ -329,7 +312,7 @@ def _text(tree: ParsedMail, limits: MailLimits, *, cut: bool) -> str:
 
 
 def _attachments(tree: ParsedMail, limits: MailLimits) -> tuple[str, ...]:
-    """Names of attached files. Signatures, and pictures that the text itself shows, are none."""
+    """Names of attached files, without signatures and pictures that the text shows."""
     found = []
     for leaf in leaves_of(tree, limits):
         kind = leaf.get_content_type()
@@ -346,7 +329,7 @@ def _is_attached(part: ParsedMail) -> bool:
 
 
 def _sender(tree: ParsedMail) -> str:
-    """Several senders, or none, are nobody: whom would an answer belong to?"""
+    """The sender's address; empty for several senders or none."""
     written = tree.get_all("From", [])
     if len(written) != 1:
         return ""
@@ -357,8 +340,8 @@ def _sender(tree: ParsedMail) -> str:
 
 
 def _automatic(tree: ParsedMail, limits: MailLimits) -> str:
-    """Wrong in doubt towards "automatic": an alarm that stays open harms less than one that an
-    out-of-office reply has closed.
+    """The sign that no person wrote the mail. In doubt it counts as automatic: an alarm that stays
+    open harms less than one that an out-of-office reply has closed.
     """
     submitted = header(tree, "Auto-Submitted", limits).partition(";")[0].strip().lower()
     if submitted not in ("", "no"):
@@ -385,9 +368,7 @@ _AUTOMATIC_SUBJECT = re.compile(
 
 
 def automatic_subject(subject: str) -> str:
-    """How a subject says that no person wrote the mail; empty = it does not. Old responders say it
-    nowhere else.
-    """
+    """The sign in the subject that no person wrote the mail, for old responders; empty = none."""
     found = _AUTOMATIC_SUBJECT.match(subject.strip())
     return f"the subject begins with {found[1]!r}" if found else ""
 
@@ -401,8 +382,8 @@ def _language(text: str) -> str:
 
 
 def _in_charset(body: bytes, charset: str) -> str:
-    """Only charsets that people write in: some codecs of the library cost far more than their
-    input, others are no charsets at all.
+    """Decodes by charsets that people write in; other codecs of the library cost far more than
+    their input, or are no charsets.
     """
     try:
         name = codecs.lookup(charset).name
@@ -413,7 +394,7 @@ def _in_charset(body: bytes, charset: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """Encoded words in a header, each by its charset."""
+    """A header with its encoded words decoded."""
     try:
         pieces = decode_header(text)
     except (MessageError, ValueError):
@@ -425,7 +406,7 @@ def _decoded(text: str) -> str:
 
 
 def _joined(tree: ParsedMail, name: str, limits: MailLimits) -> str:
-    """Decoded: some programs write long ids as encoded words."""
+    """The decoded values of a header; some programs write long ids as encoded words."""
     values = [_decoded(str(value)[: limits.header]) for value in tree.get_all(name, [])[:10]]
     return " ".join(values)[: limits.header]
 
@@ -435,7 +416,7 @@ def _one_line(text: str) -> str:
 
 
 def _with_plain_lines(text: str) -> str:
-    """Line ends as `\\n`; other characters that end a line for some readers become blanks."""
+    """Line ends as `\\n`; other line-ending characters become blanks."""
     plain = text.replace("\r\n", "\n").replace("\r", "\n")
     return plain.translate({ord(one): " " for one in _UNSEEN_LINES})
 
@@ -491,7 +472,7 @@ def reply_of(text: str) -> str:
 
 
 def _end_of_reply(lines: list[str]) -> int:
-    """Where the signature or the unmarked copy of an older mail begins."""
+    """The line at which the signature or an unmarked copy of an older mail begins."""
     last = max((number for number, line in enumerate(lines) if line), default=0)
     for number, line in enumerate(lines):
         if _SIGNATURE.match(line) or _FORWARDED.match(line) or _is_header_block(lines, number):
@@ -502,13 +483,13 @@ def _end_of_reply(lines: list[str]) -> int:
 
 
 def _is_header_block(lines: list[str], number: int) -> bool:
-    """Three lines like `From: ...`, one after the other: an older mail without a mark."""
+    """Three lines like `From: ...` in a row: an older mail without a mark."""
     block = lines[number : number + 3]
     return len(block) == 3 and all(_HEADER_LINE.match(line) for line in block)
 
 
 def _drop_attribution(kept: list[str]) -> None:
-    """Takes away the line, or what was broken into few, that says who wrote what is quoted."""
+    """Removes the line or lines that introduce a quotation."""
     while kept and not kept[-1]:
         kept.pop()
     for count in range(1, _MOST_ATTRIBUTION_LINES + 1):

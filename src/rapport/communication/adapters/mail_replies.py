@@ -1,15 +1,9 @@
-"""Mails by which the world's mail servers say that a mail did not arrive. Pure. [CO-10, CO-16]
+"""Decides what a mail means: an answer, a message, a bounce, or nothing usable. [CO-5, CO-10,
+CO-11, CO-16]
 
-By the standard (RFC 3464) and as older servers write them. A bounce counts only when it names a
-Message-ID of ours whose token is right: who made it has seen the mail.
-
-What a mail that came in means: an answer, a message, a bounce, or nothing that can be used.
-Pure. [CO-5, CO-11, CO-16]
-
-What a node does with mails that are no messages, and what it knows to read mails. [CO-10, CO-16]
-
-A bounce becomes an outcome in `control`: the medium took the mail and says no afterwards. A mail
-that nobody can use becomes a dead letter with the reason.
+A bounce, by the standard (RFC 3464) or as older servers write it, counts only when it names a
+Message-ID of ours with the right token: its author has seen the mail. It becomes an outcome in
+`control`. A mail that cannot be used becomes a dead letter with the reason.
 """
 
 from __future__ import annotations
@@ -73,21 +67,20 @@ _LONGEST_REASON = 300
 
 
 class BounceNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says about one mail of ours."""
+    """A server's statement about one mail of ours."""
 
     mail: SentMail
     state: BounceState
     reason: str
     recipient: str = ""
-    """The address it is about, without `mail:`; empty when it does not say."""
+    """The address, without `mail:`; empty when it is not named."""
 
 
 def read_bounce(
     tree: ParsedMail, sender: str, limits: MailLimits, *, is_peer: bool = False
 ) -> BounceNotice | None:
-    """What the mail says about a mail of ours, None when it is no such notice.
-
-    The token of what it names is not checked here. `is_peer`: the sender is one we write to.
+    """The statement about a mail of ours, None when there is none. The token is not checked here.
+    `is_peer`: the sender is one of our peers.
     """
     if not _is_from_a_server(tree, sender, limits, is_peer=is_peer):
         return None
@@ -101,8 +94,8 @@ def read_bounce(
 
 
 def _is_from_a_server(tree: ParsedMail, sender: str, limits: MailLimits, *, is_peer: bool) -> bool:
-    """An out-of-office reply has an empty path, too, and telephone numbers look like codes: it
-    comes from who was written to, or says what it is.
+    """Whether a mail server wrote it. An out-of-office reply has an empty path, too, and telephone
+    numbers look like codes: it comes from a peer, or is marked as a reply.
     """
     if tree.get_content_type() == "multipart/report":
         report = str(tree.get_param("report-type", "delivery-status")).lower()
@@ -117,7 +110,7 @@ def _is_from_a_server(tree: ParsedMail, sender: str, limits: MailLimits, *, is_p
 
 
 def _named(tree: ParsedMail, limits: MailLimits) -> Iterator[SentMail]:
-    """Our Message-IDs in the mail: in the copy of what was sent, in references, in its text."""
+    """Our Message-IDs in the mail: in the copy of the mail sent, in references, in the text."""
     texts = [str(tree.get("References", "")), str(tree.get("In-Reply-To", ""))]
     for leaf in leaves_of(tree, limits):
         if leaf.is_multipart():
@@ -162,7 +155,9 @@ def _by_standard(fields: ParsedMail, mail: SentMail, limits: MailLimits) -> Boun
 
 
 def _by_words(tree: ParsedMail, mail: SentMail, limits: MailLimits) -> BounceNotice | None:
-    """A server that does not follow the standard: its subject and text, up to our own mail."""
+    """The statement of a server that does not follow the standard: by subject and text, up to our
+    own mail.
+    """
     texts = [header(tree, "Subject", limits)]
     texts += [
         _readable(leaf, limits)
@@ -181,7 +176,7 @@ def _by_words(tree: ParsedMail, mail: SentMail, limits: MailLimits) -> BounceNot
 
 
 def _readable(part: ParsedMail, limits: MailLimits) -> str:
-    """A part's text; one that cannot be read names nothing."""
+    """A part's text; empty for one that cannot be read."""
     try:
         return decoded_text(part, limits)
     except InvalidInput:
@@ -193,7 +188,7 @@ def _shown(text: str) -> str:
 
 
 ANSWER, MAIL = "ANSWER", "MAIL"
-"""Types of messages: an answer refers to a message of ours, a mail to nothing we know."""
+"""Types of messages: an answer refers to a message of ours, a mail to none."""
 
 _LINK = re.compile(r"/answer/([^/\s<>\"]{1,300})/([^/\s<>\"]{1,300})/([0-9a-f]{40})(?![0-9a-f])")
 _MOST_LINKS = 20
@@ -215,32 +210,32 @@ class MailContext(msgspec.Struct, frozen=True):
     proves: Callable[[str, str, str], bool]
     """Whether a token is right for message and peer; see `answers.is_answer_token`."""
     peer_of: Callable[[str], str | None]
-    """The peer with that mail address (small letters), if there is exactly one."""
+    """The peer with that mail address (lower case), if there is exactly one."""
     conversation_of: Callable[[str], str] = lambda _message: ""
     """The conversation of a message; empty when unknown."""
     open_questions: Callable[[str], Sequence[OpenQuestion]] = lambda _peer: ()
-    """What a peer was asked by mail and has not answered yet."""
+    """Messages sent to a peer by mail that have no answer yet."""
     vouched: bool = False
-    """Whether the mailbox vouches for senders: then an address alone proves a peer."""
+    """Whether the mailbox proves senders: then an address alone proves a peer."""
 
 
 class Bounce(msgspec.Struct, frozen=True, kw_only=True):
     """A mail of ours that did not arrive; proven by the token in the id it names."""
 
     id: str
-    """Of the notice: the same one counts once."""
+    """The notice's id: the same notice counts once."""
     message: str
     peer: str
     key: str
-    """The idempotency key of the delivery: it tells which of the peer's addresses it was."""
+    """The idempotency key of the delivery; it tells which of the peer's addresses it was."""
     recipient: str
-    """The address by the server's word; may be empty, or one it was forwarded to."""
+    """The address that the server names; may be empty, or a forwarding target."""
     reason: str
 
 
 class AmbiguousAnswer(msgspec.Struct, frozen=True):
-    """A mail that may be an answer, and why it does not count as one: it goes in as any mail, and
-    is kept aside for who can ask.
+    """A mail that may be an answer but does not count as one: it is published as a mail, and is
+    also a dead letter for an operator.
     """
 
     message: Message
@@ -248,7 +243,7 @@ class AmbiguousAnswer(msgspec.Struct, frozen=True):
 
 
 class MailWithAttachments(msgspec.Struct, frozen=True):
-    """A message of a mail whose attached files are not kept; its sender hears of that."""
+    """The message of a mail with attached files, which are not kept; its sender is notified."""
 
     message: Message
     attachments: tuple[str, ...]
@@ -260,8 +255,8 @@ MailMeaning = Message | Bounce | RejectedInput | AmbiguousAnswer | MailWithAttac
 def meaning_of(
     raw: bytes, known: MailContext, limits: MailLimits, *, cut: bool = False
 ) -> MailMeaning:
-    """What the mail means. Never raises for what a mail holds; raises Unavailable while `known`
-    cannot say who has an address, or what they were asked: then it is read again later.
+    """The meaning of a mail. Never raises because of its content; raises Unavailable while `known`
+    has no answer: then the mail is read again later.
     """
     try:
         tree = parse_mail(raw, limits)
@@ -288,7 +283,7 @@ def meaning_of(
 
 
 def _noted(message: Message, attachments: Sequence[str]) -> Message:
-    """The message that also says which files came with it: whoever reads it can ask for them."""
+    """The message with a note about the files that came with it."""
     note = f"[not kept: {', '.join(attachments)}]"
     content = f"{message.content}\n\n{note}" if message.content else note
     return msgspec.structs.replace(message, content=content)
@@ -326,8 +321,8 @@ def _message(mail: MailContent, known: MailContext) -> MailMeaning:
 
 
 def _unnamed(mail: MailContent, peer: str, known: MailContext) -> Message | AmbiguousAnswer:
-    """A peer's mail that names nothing of ours: the answer to the only open question there is, if
-    the mailbox vouches for its sender. Of several none is guessed.
+    """The meaning of a peer's mail that names no message of ours: the answer to the only open
+    question, if the mailbox proves its sender. With several questions none is guessed.
     """
     waiting = [one for one in known.open_questions(peer) if _may_answer(mail, one)]
     if not waiting:
@@ -365,7 +360,7 @@ def _mail(mail: MailContent, peer: str) -> Message:
 def _answer(
     mail: MailContent, message: str, peer: str, known: MailContext, token: str = ""
 ) -> Message:
-    """The token goes along where a session's would: whoever takes the message in checks it."""
+    """An answer; its token stands in the place of a session token and is checked on arrival."""
     return Message(
         type=ANSWER,
         subtype="",
@@ -386,7 +381,7 @@ def _referred_to(mail: MailContent) -> Iterator[SentMail]:
 
 
 def _links_in(text: str) -> Iterator[SentMail]:
-    """Answer links that the reply quotes: some servers put an id of their own into what we send."""
+    """Answer links in the quoted text, for servers that replace our Message-ID."""
     for number, found in enumerate(_LINK.finditer(text)):
         if number >= _MOST_LINKS:
             return
@@ -415,14 +410,14 @@ _BOOK_LIFE_NS = 60_000_000_000
 
 
 class PeerNames(Protocol):
-    """What finding a peer by its address needs of a directory."""
+    """The part of a directory that `AddressBook` needs."""
 
     def peer_names(self) -> Iterable[str]: ...
     def peer(self, name: str) -> Peer | None: ...
 
 
 class AddressBook:
-    """Peers by their mail address, read from the directory once a minute."""
+    """Peers by mail address, read from the directory once a minute."""
 
     def __init__(self, directory: PeerNames, clock: Clock) -> None:
         self._directory, self._clock = directory, clock
@@ -430,14 +425,14 @@ class AddressBook:
         self._read_ns: int | None = None
 
     def peer_of(self, address: str) -> str | None:
-        """The one peer with that address; None also when several share it."""
+        """The only peer with that address; None also when several share it."""
         now_ns = self._clock.steady_ns()
         if self._read_ns is None or now_ns - self._read_ns > _BOOK_LIFE_NS:
             self._peers, self._read_ns = self._read(), now_ns
         return self._peers.get(address.lower())
 
     def address_of(self, bounced: Bounce) -> str:
-        """The peer's address that a mail came back from: by the key, else by the server's word."""
+        """The address that bounced: by the delivery's key, else as the server names it."""
         peer = self._directory.peer(bounced.peer)
         mails = [one for one in peer.addresses if one.startswith(_MAIL)] if peer else []
         for address in mails:
@@ -458,7 +453,7 @@ class AddressBook:
 
 
 class MailQuestions:
-    """What people were asked by mail, by the ledger; nothing as long as there is none."""
+    """Open questions sent by mail, from the ledger; none before there is one."""
 
     def __init__(self) -> None:
         self.ledger: Ledger | None = None
@@ -469,7 +464,7 @@ class MailQuestions:
             await self.ledger.refresh()
 
     def open_to(self, peer: str) -> list[OpenQuestion]:
-        """What the mail took for this peer and they have not answered, as of `catch_up`; blocks."""
+        """Questions mailed to this peer that have no answer, as of `catch_up`; blocks."""
         rows = self.ledger.open_to(peer, (ADAPTER,)) if self.ledger is not None else []
         return [OpenQuestion(row.message, row.time, row.conversation) for row in rows]
 
@@ -482,7 +477,7 @@ def mail_context(
     asked: MailQuestions | None = None,
     vouched: bool = False,
 ) -> MailContext:
-    """What reading mails needs, from the node's secret for answers, its directory and ledger."""
+    """The context of mails, from the node's secret for answers, its directory and ledger."""
     return MailContext(
         partial(is_answer_token, secret),
         book.peer_of,
@@ -507,7 +502,7 @@ def mail_handlers(
     clock: Clock,
     asked: MailQuestions | None = None,
 ) -> MailHandlers:
-    """Bounces go to `control`, unusable mails to `dead_letters`; `name` is the input's."""
+    """Writes bounces to `control` and unusable mails to `dead_letters`; `name` is the input's."""
     asked = asked or MailQuestions()
 
     async def bounced(mail: Bounce) -> None:
@@ -526,7 +521,7 @@ def mail_handlers(
 
 
 def attachments_report(mail: MailWithAttachments) -> Message:
-    """What the sender of a mail hears of its attached files; one mail is told of once."""
+    """The message to the sender of a mail about its attached files; one for each mail."""
     names = ", ".join(mail.attachments)
     return Message(
         type=CONTROL,
@@ -542,7 +537,7 @@ def attachments_report(mail: MailWithAttachments) -> Message:
 
 
 def bounce_event(mail: Bounce, address: str, *, now_ms: int) -> Event:
-    """The outcome of a delivery that the medium took and gave back; one notice is one outcome."""
+    """The failed outcome of a delivery that was sent and bounced; one for each notice."""
     data = OutcomeData(
         message=mail.message,
         peer=mail.peer,
@@ -564,17 +559,17 @@ def bounce_event(mail: Bounce, address: str, *, now_ms: int) -> Event:
 
 
 async def _nothing() -> None:
-    """For a room in which nobody is asked."""
+    """For a node without a ledger."""
 
 
 class MailHandlers(msgspec.Struct, frozen=True):
-    """What is done with mails that are no messages; both are durable when they return, and may be
-    called again for the same mail.
+    """Handlers of mails that are no messages; durable on return, and may be called again for the
+    same mail.
     """
 
     bounced: Callable[[Bounce], Awaitable[None]]
     set_aside: DeadLetterInput
     refuse_attachments: Callable[[MailWithAttachments], Awaitable[None]]
-    """Tells the sender of a message that was taken that its attached files were not."""
+    """Notifies the sender of an accepted message that its attached files were not kept."""
     catch_up: Callable[[], Awaitable[None]] = _nothing
-    """Called before mails are read: what they may answer is known from then on."""
+    """Called before mails are read, to load the questions they may answer."""

@@ -1,10 +1,4 @@
-"""Which packets of MQTT came before: what is delivered again, and what is retained. [CO-16]
-
-MQTT names no message. A packet that is delivered again has the broker's mark. One that the broker
-retains comes again at every connection without any: whether it is news is told by what was seen
-last at its topic. Pure.
-
-How MQTT brokers are reached by the adapter `mqtt`, out and in: what the site says. [CO-16, UX-2]
+"""MQTT out and in: `[adapters.mqtt]` and inputs of the kind `mqtt`. [CO-5, CO-16, UX-2]
 
 ```toml
 [adapters.mqtt]                        # out: addresses are mqtt:TOPIC
@@ -22,21 +16,11 @@ topics = [
 ]
 ```
 
-Packets of MQTT to messages. Pure. [CO-16]
-
-MQTT in: a push adapter that acknowledges to the broker only what is durable here. [CO-16, CO-5]
-
-The broker keeps what it has under way until we acknowledge, over restarts of both sides. A packet
-that comes again gets the id it had, so that the channel drops it. What is no message, or is refused
-for good, becomes a dead letter with the reason before it is acknowledged.
-
-The connection of the MQTT output adapter: made at the first delivery, kept for all. [CO-16]
-
-MQTT out: a delivery becomes a message of a topic, with QoS 1: the broker's PUBACK is "handed".
-[CO-16]
-
-The payload is the JSON of the source's listing 1, with the idempotency `key`, and with `answer`,
-the token that proves an answer to this message by this peer.
+A delivery is published with QoS 1 as JSON of listing 1; the broker's PUBACK means sent. The input
+acknowledges a packet only when its message is durable: the broker keeps it until then, over
+restarts of both sides. A packet that comes again gets the id it had, so that the channel drops it.
+A packet that is no message, or is refused for good, becomes a dead letter before it is
+acknowledged.
 """
 
 from __future__ import annotations
@@ -88,24 +72,28 @@ from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 
 REMEMBERED = 1_024
-"""Packets known again when they come again; as many as brokers have under way for a client."""
+"""Packets that are recognised when they are redelivered; as many as brokers have pending for a
+client.
+"""
 MOST_TOPICS = 100_000
-"""Topics whose last packet is known."""
+"""Topics whose last packet is remembered."""
 TOPIC = "topic/"
-"""Keys of what is kept of topics begin with it."""
+"""Prefix of the keys of topics."""
 PACKETS = "packets"
 
 
 class LastPacket(msgspec.Struct, frozen=True, array_like=True):
-    """The last packet of a topic: a digest of its bytes, and the id of its message."""
+    """The last packet of a topic: a digest of its payload, and the id of its message."""
 
     digest: str
     id: str
 
 
 class PacketIds:
-    """The ids given to packets, so that one that comes again gets the same: the channel drops it
-    then. Kept durably before the packet is published and acknowledged.
+    """The message ids of recent packets: a packet that comes again gets the same id, and the
+    channel drops it. MQTT names no message; redelivered packets have the broker's mark, retained
+    ones come at every connection without any. Durable before a packet is published and
+    acknowledged.
     """
 
     def __init__(self) -> None:
@@ -115,11 +103,10 @@ class PacketIds:
         self._gone: dict[str, None] = {}
 
     def id_for(self, packet: Packet, fresh: str) -> str:
-        """The id of the packet's message: the one it had when it may have come before.
-
-        One that the broker retains is a state, told again at every connection: with the bytes that
-        were seen last at its topic it is the same message; with others it is news, also when the
-        topic said so once before. A change and its way back that nobody told us cannot be seen.
+        """The id of the packet's message: its earlier one when it may have come before. A retained
+        packet is a state: with the payload seen last at its topic it is the same message; with
+        another it is news, also if the topic had that payload once before. A change and its
+        reversal while disconnected cannot be seen.
         """
         mark, key, digest = _mark(packet), TOPIC + content_id(packet.topic), _digest(packet)
         if packet.again and mark in self.ids:
@@ -138,18 +125,18 @@ class PacketIds:
         return fresh
 
     def unkept(self) -> tuple[dict[str, bytes], list[str]]:
-        """What has to be kept, by its key, and the keys to let go of; costs what was new since
-        `kept`, and the latest packets.
+        """Values to write by key, and keys to delete; costs what is new since `kept`, and the
+        latest packets.
         """
         values = {key: msgspec.msgpack.encode(self.topics[key]) for key in self._unkept}
         return {PACKETS: msgspec.msgpack.encode({"ids": self.ids}), **values}, list(self._gone)
 
     def kept(self) -> None:
-        """What `unkept` gave is on disk."""
+        """The result of `unkept` is durable."""
         self._unkept, self._gone = {}, {}
 
     def take_back(self, entries: Iterable[tuple[str, bytes]]) -> None:
-        """What was kept; what cannot be read is passed over: then a repetition may pass once."""
+        """Loads stored values; unreadable ones are ignored: then a repetition may pass once."""
         for key, raw in entries:
             try:
                 if key == PACKETS:
@@ -180,7 +167,7 @@ def _digest(packet: Packet) -> str:
 
 
 def _mark(packet: Packet) -> str:
-    """Number, topic and bytes: numbers are used again for other messages."""
+    """Number, topic and payload, since numbers are reused."""
     digest = hashlib.blake2b(packet.payload, digest_size=12)
     digest.update(packet.topic.encode("utf-8", "surrogatepass"))
     return f"{packet.number} {digest.hexdigest()}"
@@ -190,7 +177,7 @@ MQTT_KEYS = ("broker", "user", "password", "client", "timeout", "most_bytes")
 MQTT_INPUT_KEYS = ("broker", "user", "password", "client", "topics")
 TOPIC_KEYS = ("topic", "payload", "type", "subtype", "receiver")
 PLACES = ("peer", "refers_to", "conversation")
-"""What a level of a topic may tell, written in braces."""
+"""Fields that a topic level in braces may hold."""
 LARGEST_PAYLOAD = 16 * 1024 * 1024
 _EXAMPLE = '["rapport/messages", { topic = "panels/{peer}/said" }]'
 _PLACE = re.compile(r"\{(\w*)\}\Z")
@@ -203,19 +190,21 @@ class MqttSettings(msgspec.Struct, frozen=True, kw_only=True):
     password: str = ""
     client: str = ""
     """The client id at the broker; empty = a new one at each start, so that several nodes do not
-    push each other out."""
+    disconnect each other.
+    """
     timeout_ms: int = 10_000
-    """How long the broker may take to be reached and to confirm, all in all."""
+    """Limit for connecting and the broker's confirmation together."""
     most_bytes: int = 256 * 1024
-    """Largest payload. A broker cuts off who sends more than it takes, and with it all that is on
-    its way: stay below its limit."""
+    """Largest payload; stay below the broker's limit. A broker disconnects a client that sends
+    more, with all its pending messages.
+    """
 
     def __repr__(self) -> str:
         return f"MqttSettings(broker={self.broker.place!r}, user={self.broker.user!r})"
 
 
 class TopicPattern(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic to listen to, and what is known of its messages beside their payload."""
+    """A topic to subscribe to, and the fields of its messages that the payload lacks."""
 
     topic: str
     is_text: bool = False
@@ -226,7 +215,7 @@ class TopicPattern(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def filter(self) -> str:
-        """What the broker is asked for: places are one level each.
+        """The subscription: fields are one level each.
 
         >>> TopicPattern(topic="panels/{peer}/said").filter
         'panels/+/said'
@@ -234,7 +223,7 @@ class TopicPattern(msgspec.Struct, frozen=True, kw_only=True):
         return "/".join("+" if _PLACE.match(level) else level for level in self.topic.split("/"))
 
     def told_by(self, topic: str) -> dict[str, str]:
-        """What a topic that fits tells.
+        """The fields in a matching topic.
 
         >>> TopicPattern(topic="panels/{peer}/said").told_by("panels/ana/said")
         {'peer': 'ana'}
@@ -243,7 +232,7 @@ class TopicPattern(msgspec.Struct, frozen=True, kw_only=True):
         return {found[1]: given for level, given in pairs if (found := _PLACE.match(level))}
 
     def places(self) -> tuple[str, ...]:
-        """The places in it."""
+        """The fields in the topic."""
         return tuple(found[1] for level in self.topic.split("/") if (found := _PLACE.match(level)))
 
 
@@ -253,7 +242,7 @@ class MqttInputSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker: Broker
     password: str = ""
     client: str = ""
-    """The client id under which the broker keeps what comes while we are away."""
+    """The client id under which the broker keeps messages while the node is away."""
     topics: tuple[TopicPattern, ...] = ()
 
     def __repr__(self) -> str:
@@ -261,7 +250,7 @@ class MqttInputSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_mqtt(table: Fields, directory: Path) -> MqttSettings:
-    """What `[adapters.mqtt]` says; an absent table means a broker on this machine."""
+    """The `[adapters.mqtt]` table; an absent one means a broker on this machine."""
     default = MqttSettings()
     return MqttSettings(
         broker=_broker(table) if table.section.values else default.broker,
@@ -311,7 +300,7 @@ def _topics(table: Fields) -> list[TopicPattern]:
 
 
 def _topic(table: Fields, given: dict[str, Any]) -> TopicPattern:
-    """One entry; its faults stand at `topics`."""
+    """One entry; its faults are reported at `topics`."""
     entry = Fields(_at_topics(table, given), table.problems, known=TOPIC_KEYS, strict=True)
     topic = entry.filled_text("topic", example='"rapport/messages"')
     pattern = TopicPattern(
@@ -330,7 +319,7 @@ def _topic(table: Fields, given: dict[str, Any]) -> TopicPattern:
 
 
 def check_pattern(pattern: TopicPattern) -> None:
-    """Raises InvalidInput unless the broker can be asked for it and its places are known ones."""
+    """Raises InvalidInput unless this can be subscribed to and its fields are known."""
     check_filter(pattern.filter)
     places = pattern.places()
     strange = [place for place in places if place not in PLACES]
@@ -372,8 +361,8 @@ _SHOWN_TOPIC = 200
 
 
 def read_packet(packet: Packet, topics: Sequence[TopicPattern]) -> Message:
-    """The message in a packet; raises InvalidInput for what is none, or says another sender than
-    its topic.
+    """The message in a packet; raises InvalidInput for a payload that is no message, or names
+    another sender than its topic.
     """
     pattern = next((one for one in topics if matches(one.filter, packet.topic)), None)
     if pattern is None:
@@ -383,7 +372,8 @@ def read_packet(packet: Packet, topics: Sequence[TopicPattern]) -> Message:
 
 
 def unusable_packet(packet: Packet, id: str, error: InvalidInput) -> RejectedInput:
-    """What is kept of a packet that is no message, under the id that its message would have."""
+    """The rejected input of a packet that is no message, under the id that its message would have.
+    """
     return RejectedInput(
         id=id,
         code=error.code,
@@ -432,15 +422,16 @@ T = TypeVar("T")
 
 MOST_TOGETHER = 500
 MOST_TRIES = 600
-"""Seconds for which a sender that is too fast makes the others wait; then its messages go."""
+"""Seconds for which a sender that is too fast makes the others wait; then its messages are refused.
+"""
 ASIDE_RATE, MOST_ASIDE = 10, 1_000
-"""Dead letters a second in the long run, and at once: a broken device shall not fill the disk."""
+"""Dead letters a second in the long run, and at once: a broken device must not fill the disk."""
 _PAGE = 1_000
 _PAUSE_MS = 1_000
 
 
 class MqttInput:
-    """Listens to the topics of the site. All calls belong to one event loop."""
+    """A push adapter for the topics of the site. All calls belong to one event loop."""
 
     name = "mqtt"
 
@@ -450,7 +441,7 @@ class MqttInput:
         clock: Clock | None = None,
         set_aside: DeadLetterInput = drop_input,
     ) -> None:
-        """`set_aside` keeps what is no message, and why."""
+        """`set_aside` writes dead letters."""
         self._settings, self._clock = settings, clock or SystemClock()
         self._set_aside = set_aside
         self._aside = full_bucket(MOST_ASIDE, self._clock.now_ms())
@@ -461,11 +452,11 @@ class MqttInput:
 
     @property
     def trouble(self) -> str:
-        """Why nothing arrives; empty while all is well."""
+        """Why nothing arrives; empty while connected."""
         return self._client.trouble if self._client is not None else "not started"
 
     async def start(self, intake: Intake) -> None:
-        """Connects in the background, for ever; raises Unsupported without the driver."""
+        """Connects in the background, again and again; raises Unsupported without the driver."""
         settings = self._settings
         self._intake = intake
         self._remembered = await _remembered_in(intake.state)
@@ -476,13 +467,13 @@ class MqttInput:
         intake.schedule(self._take_in, name="mqtt")
 
     async def stop(self) -> None:
-        """Says goodbye; the broker keeps what comes meanwhile."""
+        """Disconnects; the broker keeps what comes meanwhile."""
         client, self._client = self._client, None
         if client is not None:
             await client.stop()
 
     async def read_again(self, found: RejectedInput) -> Message:
-        """See ReadsAgain: by the topics that are declared now."""
+        """See RereadsInput; reads by the topics declared now."""
         packet = Packet(topic=found.subject, payload=found.raw, number=0)
         message = read_packet(packet, self._settings.topics)
         return message if message.id else msgspec.structs.replace(message, id=found.id)
@@ -499,9 +490,7 @@ class MqttInput:
                 client.acknowledge(one.packet.number, one.quality)
 
     async def _take(self, arrived: Sequence[Arrived]) -> None:
-        """Durable or refused when it returns; tries again as long as it is neither, for the broker
-        waits.
-        """
+        """Publishes or refuses packets, retrying until each is durable: the broker waits."""
         found = [self._read(one) for one in arrived]
         # The ids are on disk before their messages are: a packet that comes again finds its.
         values, gone = self._remembered.unkept()
@@ -524,7 +513,7 @@ class MqttInput:
             await self._refuse(refused_input(message, TOO_FAST))
 
     async def _publish(self, messages: list[Message]) -> list[Message]:
-        """Those that have to be tried again, as their sender is too fast."""
+        """Publishes messages; returns those to try again because their sender is too fast."""
         arrivals = await self._surely(partial(self._intake.publish, messages))
         again = []
         for message, arrival in zip(messages, arrivals, strict=True):
@@ -537,7 +526,7 @@ class MqttInput:
         return again
 
     async def _refuse(self, unusable: RejectedInput) -> None:
-        """Counts it and keeps it aside, durably; of very many only some."""
+        """Counts a rejected input and writes its dead letter; of very many only some."""
         self.refused += 1
         now_ms = self._clock.now_ms()
         is_kept = not take(self._aside, 1, rate=ASIDE_RATE, burst=MOST_ASIDE, now_ms=now_ms)
@@ -552,7 +541,7 @@ class MqttInput:
             await self._surely(partial(self._set_aside, unusable))
 
     async def _surely(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Tries again until the store is there, however long it takes: the broker waits."""
+        """Retries until the store is available: the broker waits."""
         while True:
             try:
                 return await work()
@@ -561,7 +550,7 @@ class MqttInput:
                 await self._clock.sleep(_PAUSE_MS)
 
     def _read(self, arrived: Arrived) -> Message | RejectedInput:
-        """The message, or why there is none: kept by the broker it would block all behind it."""
+        """The message, or the rejected input: left at the broker it would block all behind it."""
         packet = arrived.packet
         id = self._remembered.id_for(packet, self._ids.new())
         try:
@@ -572,7 +561,7 @@ class MqttInput:
 
 
 async def _remembered_in(state: AdapterState) -> PacketIds:
-    """What was kept before, read a page at a time."""
+    """Loads the packet ids of the last process."""
     found, after = PacketIds(), ""
     while page := await state.keys(after=after, limit=_PAGE):
         found.take_back(page)
@@ -581,17 +570,18 @@ async def _remembered_in(state: AdapterState) -> PacketIds:
 
 
 class MqttConnection:
-    """One client of one broker; connects again by itself, later each time. One event loop."""
+    """One client of one broker, connected at the first delivery and kept; reconnects by itself,
+    later each time. Belongs to one event loop.
+    """
 
     def __init__(self, settings: MqttSettings, clock: Clock) -> None:
         self._settings, self._clock = settings, clock
         self._client: BrokerClient | None = None
 
     async def publish(self, topic: str, payload: bytes) -> None:
-        """Returns when the broker confirmed it (QoS 1, not retained); raises Unavailable.
-
-        After a failure nobody knows whether the broker has it; the driver may still hand it over
-        when it is connected again.
+        """Returns when the broker confirmed it (QoS 1, not retained); raises Unavailable. After a
+        failure it is unknown whether the broker has it; the driver may still send it when it
+        reconnects.
         """
         client = self._client or self._start()
         limit = self._settings.timeout_ms
@@ -608,7 +598,7 @@ class MqttConnection:
             raise Unavailable(client.trouble or late, code="mqtt.unreachable")
 
     async def close(self) -> None:
-        """Says goodbye; a second call is no error."""
+        """Disconnects; a second call is no error."""
         client, self._client = self._client, None
         if client is not None:
             await client.stop()
@@ -625,11 +615,11 @@ class MqttConnection:
 
 @adapter("mqtt")
 class MqttAdapter:
-    """Publishes to the topic in the peer's address (`mqtt:panels/ana/show`); stateless."""
+    """Publishes to the topic in the peer's address (`mqtt:panels/ana/show`)."""
 
     name = "mqtt"
     seals = True
-    """Addresses that end with `;sealed` carry sealed texts (see sealed.py)."""
+    """Addresses that end with `;sealed` carry sealed texts (see factory.py)."""
 
     def __init__(
         self,
@@ -645,7 +635,7 @@ class MqttAdapter:
         self._connection = MqttConnection(settings, clock or SystemClock())
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Confirmed by the broker = sent; a broker that is away is worth a retry."""
+        """Confirmed by the broker = sent; an unavailable broker is worth a retry."""
         if not is_topic(delivery.target):
             return Failed("the topic cannot be published to", retry=False)
         payload = delivery_json(delivery, self._proof_for(delivery.message, delivery.peer))
@@ -659,5 +649,4 @@ class MqttAdapter:
         return Sent(delivery.key)
 
     async def close(self) -> None:
-        """Ends the connection."""
         await self._connection.close()

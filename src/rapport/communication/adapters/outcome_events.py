@@ -89,6 +89,7 @@ class SentOutcomes(Sequence[OutcomeData]):
 
     @staticmethod
     def joined(parts: Sequence[Sequence[OutcomeData]]) -> Sequence[OutcomeData]:
+        ...
 
         handed = [part for part in parts if isinstance(part, SentOutcomes)]
         if len(handed) < len(parts):

@@ -1,35 +1,18 @@
-"""What the site says about doors that messages come in by, and about pages that show them. [CO-16,
-UX-2]
+"""HTTP webhooks out and in: deliveries as CloudEvents by POST, and `POST /inputs/NAME`. [CO-5,
+CO-16, PO-10, UX-2]
 
 ```toml
 [inputs.gateway]                       # POST /inputs/gateway
 adapter = "webhook"
-secret = "file:gateway.secret"         # or a token of who may publish to input.gateway
-fields = { sender = "From", content = "Body" }         # of a form or of JSON that is no message
+secret = "file:gateway.secret"         # or a token with the right to publish to input.gateway
+fields = { sender = "From", content = "Body" }         # of a form, or of JSON that is no message
 defaults = { type = "REPLY", subtype = "SMS" }
 senders = { "+43660123456" = "peer:ana" }
-
-[adapters.ws]
-wait = "5s"                            # for an open page to say that the message is shown
 ```
 
-What is posted to an input, as messages: JSON of a message, CloudEvents, forms. Pure. [CO-16]
-
-Webhooks in: what `POST /inputs/NAME` takes, and who may post there. [CO-16, CO-5]
-
-The door is in the web room and calls `take`; here are the proof and the way into the engine. A
-request is proved by a signature over its time and body, or by a caller whom the site gives the
-right to publish to `input.NAME`.
-
-How the built-in adapters reach their servers: the `[adapters.*]` tables of the site file.
-[CO-16]
-
-Apart from the adapters, so that checking a site needs no driver.
-
-HTTP webhook: the delivery as a CloudEvent by POST, signed, with an idempotency key. [CO-16,
-PO-10]
-
-The only home of httpx2 in this room: its exceptions become outcomes here.
+Deliveries are signed and have an idempotency key. The web package owns the endpoint of an input and
+calls `WebhookInput.take`. A request is proved by a signature over its time and body, or by a caller
+that has the right to publish to `input.NAME`. A body is JSON of a message, CloudEvents, or a form.
 """
 
 from __future__ import annotations
@@ -76,7 +59,7 @@ MESSAGE_FIELDS = (
     *("id", "type", "subtype", "sender", "receiver", "conversation", "content"),
     *("language", "session_token", "refers_to"),
 )
-"""What may be taken from a form, or set for all."""
+"""Fields that may be read from a form, or set for all."""
 
 LARGEST_BODY = 8 * 1024 * 1024
 _SHORTEST_SECRET = 16
@@ -88,10 +71,10 @@ class WebhookInputSettings(msgspec.Struct, frozen=True, kw_only=True):
     secret: str = ""
     """Signs time and body (HMAC-SHA256); empty = only callers with a token and the right."""
     fields: dict[str, str] = {}
-    """Where a field of the message stands; empty = the body is JSON of a message."""
+    """The place of each field; empty = the body is JSON of a message."""
     defaults: dict[str, str] = {}
     senders: dict[str, Identifier] = {}
-    """Who is meant by what stands in the sender's field; when there are some, no others pass."""
+    """Values of the sender's field; if there are some, no others pass."""
     most_bytes: int = 1024 * 1024
 
     def __repr__(self) -> str:
@@ -99,7 +82,7 @@ class WebhookInputSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_webhook_input(table: Fields, directory: Path) -> WebhookInputSettings:
-    """What an input by HTTP says."""
+    """The settings of an HTTP input."""
     secret = read_secret_field("secret", table, directory)
     if secret and len(secret) < _SHORTEST_SECRET:
         message = f"the secret is shorter than {_SHORTEST_SECRET} characters"
@@ -156,7 +139,7 @@ FORM_TYPE = "application/x-www-form-urlencoded"
 
 
 def messages_of_body(body: bytes, media_type: str, settings: WebhookInputSettings) -> list[Message]:
-    """The messages in a body that is no CloudEvent; raises InvalidInput for anything else."""
+    """The messages in a body that is no CloudEvent; raises InvalidInput."""
     if media_type.partition(";")[0].strip().lower() == FORM_TYPE:
         return [_mapped(_form(body), settings)]
     value = _json(body)
@@ -168,8 +151,8 @@ def messages_of_body(body: bytes, media_type: str, settings: WebhookInputSetting
 def messages_of_events(
     events: Sequence[Event], settings: WebhookInputSettings, name: str
 ) -> list[Message]:
-    """The messages that stand in the data of CloudEvents. One without an id is named after its
-    event, so that an event that comes again is known again.
+    """The messages in the data of CloudEvents. One without an id gets one derived from its event,
+    so that a repeated event is recognised.
     """
     _check_count(events)
     found = []
@@ -182,7 +165,7 @@ def messages_of_events(
 
 
 def named(message: Message, *parts: str) -> Message:
-    """The message with an id that depends on nothing but `parts`."""
+    """The message with an id derived from `parts`."""
     return msgspec.structs.replace(message, id=content_id("posted", *parts))
 
 
@@ -193,7 +176,7 @@ def _message(value: Any, settings: WebhookInputSettings) -> Message:
 
 
 def _mapped(given: Mapping[str, Any], settings: WebhookInputSettings) -> Message:
-    """A message made of the fields that the site names."""
+    """A message of the fields that the site names."""
     values = dict(settings.defaults)
     for field, place in settings.fields.items():
         value = _at(given, place)
@@ -217,11 +200,11 @@ _WRITTEN = {
     "session_token": "session-token",
     "refers_to": "refers-to",
 }
-"""Names of fields that are others in the JSON of a message."""
+"""Fields with another name in the JSON of a message."""
 
 
 def _at(given: Mapping[str, Any], place: str) -> str | None:
-    """The text at a name, or below it with full stops; None when there is none."""
+    """The text at a name, or at a path with full stops; None when there is none."""
     value: Any = given
     for part in [place] if place in given else place.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -291,7 +274,7 @@ _MOST_SEEN = 20_000
 
 
 class WebhookInput:
-    """One input by HTTP, at the door that bears its name."""
+    """One HTTP input, at the endpoint with its name."""
 
     name = "webhook"
 
@@ -301,11 +284,9 @@ class WebhookInput:
         self._seen = RecentRequests()
 
     async def start(self, intake: Intake) -> None:
-        """From now on the door takes messages."""
         self._intake = intake
 
     async def stop(self) -> None:
-        """The door is closed."""
         self._intake = None
 
     def is_signed(self, headers: Mapping[str, str], body: bytes, now_ms: int) -> bool:
@@ -339,13 +320,10 @@ class WebhookInput:
         caller: str = "",
         admit: Callable[[int], None] = lambda _messages: None,
     ) -> Sequence[Arrival]:
-        """Takes what was posted, or the CloudEvents in it; durable when it returns.
-
-        Sent again under the same key or signature it is taken once. Raises InvalidInput for what
-        is no message, Unavailable while the input is not running.
-
-        Args:
-            admit: told how many messages there are before any is taken; what it raises refuses all.
+        """Publishes the messages of a request, or of the CloudEvents in it; durable on return. The
+        same key or signature again is taken once. Raises InvalidInput for a body without a message,
+        Unavailable while the input is not running. `admit` gets the number of messages before any
+        is published; what it raises refuses all.
         """
         if self._intake is None:
             raise Unavailable("the input is not running", code="input.not_running")
@@ -362,13 +340,15 @@ class WebhookInput:
         return arrivals
 
     def _signature(self, headers: Mapping[str, str]) -> str:
-        """That of a signed request, which was checked before; empty for others."""
+        """The signature of a signed request, checked before; empty for others."""
         return _given(headers) if self.settings.secret else ""
 
     def _named(
         self, messages: list[Message], headers: Mapping[str, str], caller: str
     ) -> list[Message]:
-        """With ids that follow from what names the request: a replay is dropped as known."""
+        """Messages with ids derived from the request's key or signature: a replay is dropped as
+        known.
+        """
         assert self._intake is not None
         mark = headers.get(IDEMPOTENCY_KEY, "")[:_LONGEST_KEY] or _given(headers)
         if not mark:
@@ -380,21 +360,21 @@ class WebhookInput:
 
 
 class RecentRequests:
-    """Signed requests that were taken lately, and what became of them. The signature covers time
-    and body only: a copy under another `Idempotency-Key` or `ce-id` has no effect either. After a
-    restart what names the messages serves, and the five minutes.
+    """Signed requests that were taken lately, and their results. The signature covers time and body
+    only: a copy under another `Idempotency-Key` or `ce-id` has no effect either. After a restart
+    the messages' ids and the five minutes of validity serve instead.
     """
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, tuple[int, Sequence[Arrival]]] = OrderedDict()
 
     def get(self, signature: str) -> Sequence[Arrival] | None:
-        """What became of the request with that signature; None for one that is new."""
+        """The results of the request with that signature; None for a new one."""
         found = self._seen.get(signature)
         return None if found is None else found[1]
 
     def note(self, signature: str, sent_at: str, arrivals: Sequence[Arrival]) -> None:
-        """Called when it was taken; one of which something was refused may come again."""
+        """Called after a request; one with a refused message may come again."""
         if not signature or not arrivals or not all(one.accepted for one in arrivals):
             return
         sent_ms = int(sent_at)
@@ -429,13 +409,12 @@ _WORTH_A_RETRY = frozenset((408, 425, 429))
 @adapter("webhook")
 class WebhookAdapter:
     """Posts to the peer's address; redirects are not followed, since they could lead anywhere.
-
-    Addresses within the own network are allowed: peers are declared by who runs the site.
+    Addresses within the own network are allowed: peers are declared by the site's operator.
     """
 
     name = "webhook"
     seals = True
-    """Addresses that end with `;sealed` carry sealed texts (see sealed.py)."""
+    """Addresses that end with `;sealed` carry sealed texts (see factory.py)."""
 
     def __init__(
         self,
@@ -476,7 +455,7 @@ class WebhookAdapter:
 
     def _headers(self, delivery: Delivery, body: bytes) -> dict[str, str]:
         """Two signatures: of the body alone, the same for every attempt, and of the time of sending
-        with it, by which receivers refuse copies that are sent again later.
+        with it, by which receivers refuse copies sent later.
         """
         headers = {
             "Content-Type": "application/cloudevents+json",
@@ -495,7 +474,7 @@ class WebhookAdapter:
 
 
 def webhook_body(delivery: Delivery, link: str) -> bytes:
-    """Structured CloudEvents JSON; the same bytes for every attempt, so receivers can compare."""
+    """Structured CloudEvents JSON; the same bytes for every attempt."""
     if delivery.effect is not None:
         return _action_body(delivery, delivery.effect)
     return msgspec.json.encode(
@@ -523,7 +502,7 @@ def webhook_body(delivery: Delivery, link: str) -> bytes:
 
 
 def _said(delivery: Delivery) -> dict[str, str]:
-    """What the message says of itself, as far as it does."""
+    """The message's own fields that are not empty."""
     fields = {
         "type": delivery.type,
         "subtype": delivery.subtype,
@@ -536,7 +515,7 @@ def _said(delivery: Delivery) -> dict[str, str]:
 
 
 def _action_body(delivery: Delivery, effect: Effect) -> bytes:
-    """The action's own data, with the detection that it follows from."""
+    """The action's data, with the detection that caused it."""
     return msgspec.json.encode(
         {
             "specversion": "1.0",

@@ -1,11 +1,8 @@
-"""Peers show who they are and get a session: AUTH REQUEST in, REPLY, FAILED or ERROR out. [CO-2,
+"""Logins of peers: AUTH REQUEST in, REPLY, FAILED or ERROR out; passwords set and removed. [CO-2,
 CO-11, CO-12]
 
-Credentials and tokens pass through memory only. The channel `auth` keeps that somebody asked, when,
-by which way and what came of it, without either.
-
-Passwords set and taken away while a node runs: the sessions that the old one opened end with it.
-[CO-11]
+Credentials and tokens pass through memory only. The channel `auth` records each request, its time
+and origin, and its result, without either.
 """
 
 from __future__ import annotations
@@ -50,11 +47,11 @@ _SOURCE = "authentication"
 _PREFIX = "rapport.auth."
 _LONGEST_NAME = 200
 _DEADLINE_MS = 30_000
-"""A check that takes longer could not be made; it goes on, and keeps its turn, until it ends."""
+"""Limit for a password check; a longer one goes on in its slot, but its login fails."""
 _AT_ONCE, _MOST_WAITING = 4, 64
 _NOTE_RATE, _MOST_NOTES = 10, 1_000
 """Bad tokens noted in `auth`, a second in the long run and at once: anybody can send them, and they
-shall not fill the disk.
+must not fill the disk.
 """
 
 Authenticate = Callable[[Identifier, str], "bool | Awaitable[bool]"]
@@ -111,20 +108,18 @@ class Authenticator:
         self._notes = full_bucket(_MOST_NOTES, clock.now_ms())
         self._late: set[asyncio.Task[bool]] = set()
         self._under_way: dict[str, list[_Login]] = {}
-        """Logins that are being looked at, by peer."""
+        """Running logins by peer."""
         self.after_login: list[AfterLogin] = []
         """Called with the peer's name after each login and renewal."""
         self.after_ending: list[AfterLogin] = []
-        """Called with the peer's name after all its sessions were ended by somebody else."""
+        """Called with the peer's name after all its sessions were ended by an administrator."""
         self.forgetting: list[Callable[[], Awaitable[None]]] = []
-        """Called when strangers are looked for."""
+        """Called when records of unknown peers are removed."""
 
     async def log_in(self, peer: str, password: str, *, origin: str = "") -> OpenedSession:
-        """A session for who knows the password. `origin`: where it comes from, for the limit on
-        attempts; empty = nobody's own.
-
-        Raises NotAuthenticated (wrong, or no such peer: nobody can tell which), TooFast, or
-        Unavailable when it could not be found out.
+        """Opens a session for the right password. `origin`: the caller's address, for the limit on
+        attempts; empty = no limit of its own. Raises NotAuthenticated (wrong, or no such peer: not
+        distinguishable), TooFast, or Unavailable when the check failed.
         """
         now_ms = self._clock.now_ms()
         await run_aside(partial(self._attempts.begin, peer, origin, now_ms))
@@ -144,9 +139,7 @@ class Authenticator:
         return await self._let_in(opened, origin)
 
     async def _opened(self, peer: str, password: str) -> OpenedSession | None:
-        """A session if the password is right, and still was when the session began: one that was
-        set meanwhile ends also what the old one is just opening.
-        """
+        """A session if the password is right and was not replaced while the session began."""
         under_way = self._under_way.setdefault(peer, [])
         under_way.append(login := _Login())
         try:
@@ -163,7 +156,7 @@ class Authenticator:
                 del self._under_way[peer]
 
     async def renew(self, token: str, *, peer: str = "", origin: str = "") -> OpenedSession:
-        """A new token for a good one, of `peer` if it is named. Raises NotAuthenticated."""
+        """A new token for a valid one, of `peer` if it is named. Raises NotAuthenticated."""
         whose = await self.sessions.peer_of(token)
         opened = None
         if whose is not None and peer in ("", whose):
@@ -177,7 +170,7 @@ class Authenticator:
         return await self._let_in(opened, origin)
 
     async def log_out(self, token: str, *, origin: str = "") -> bool:
-        """Ends the session of a good token; False for any other."""
+        """Ends the session of a valid token; False for any other."""
         peer = await self.sessions.peer_of(token)
         if peer is None or not await self.sessions.end(token):
             return False
@@ -185,7 +178,7 @@ class Authenticator:
         return True
 
     async def end_all(self, peer: str, *, by: str, reason: str) -> int:
-        """Ends all sessions of a peer, and says in `auth` who wanted it; returns how many."""
+        """Ends all sessions of a peer, notes in `auth` by whom, and returns their number."""
         for login in self._under_way.get(peer, ()):
             login.is_ended = True
         ended = await self.sessions.end_all(peer)
@@ -195,8 +188,8 @@ class Authenticator:
         return ended
 
     async def request(self, message: Message, *, origin: str = "") -> Message:
-        """The answer to an AUTH REQUEST: REPLY with a token, FAILED, or ERROR when it could not be
-        found out. It belongs to the asker alone and into no log.
+        """The answer to an AUTH REQUEST: REPLY with a token, FAILED, or ERROR when the check was
+        not possible. It is for the requester only and must not be logged.
         """
         try:
             opened = await self._asked(message, origin)
@@ -215,14 +208,14 @@ class Authenticator:
         return _answer(message, "REPLY", content, token=opened.token)
 
     async def forget_old(self) -> None:
-        """Lets go of sessions, keys and failed attempts that count no more; now and then."""
+        """Deletes expired sessions, keys and failed attempts; called now and then."""
         await self.sessions.forget_over()
         await self._end_of_strangers()
         await run_aside(partial(self._attempts.forget_old, self._clock.now_ms()))
 
     async def _end_of_strangers(self) -> None:
-        """Ends the sessions of peers that left the directory unseen, and what else they had to log
-        in with: the site file was changed while nothing ran, say. A directory that is away is asked
+        """Ends the sessions of peers that left the directory unnoticed (the site file changed while
+        the node was down), and removes their passwords and links. An unavailable directory is tried
         another time.
         """
         try:
@@ -268,8 +261,8 @@ class Authenticator:
         return is_right is True
 
     async def _in_time(self, asking: Coroutine[Any, Any, bool]) -> bool:
-        """What it says; raises Unavailable after the deadline. A thread cannot be stopped, so it is
-        left to itself then.
+        """The result within the deadline; raises Unavailable after it. A thread cannot be stopped,
+        so it runs on.
         """
         work = asyncio.create_task(asking)
         deadline = asyncio.ensure_future(self._clock.sleep(_DEADLINE_MS))
@@ -349,7 +342,7 @@ def _answer(message: Message, subtype: str, content: dict[str, Any], *, token: s
 
 
 def _shown(text: str) -> str:
-    """A name that strangers wrote, as it may stand in an event."""
+    """A name from outside in a form that may stand in an event."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:_LONGEST_NAME])
 
 
@@ -362,7 +355,7 @@ async def _nobody() -> Sequence[str]:
 
 
 class Logins:
-    """What may be done about a peer's login by who may change the node."""
+    """Sets and removes passwords while a node runs; sessions opened with the old password end."""
 
     def __init__(
         self,
@@ -373,18 +366,16 @@ class Logins:
         unknown: Callable[[str], UnknownName] = _unknown,
         others: Callable[[], Awaitable[Sequence[str]]] = _nobody,
     ) -> None:
-        """`is_peer`: whether the directory knows the name; `unknown`: the error that says what was
-        meant perhaps. Both may block. `others`: who has something else to get in with, that ends
-        with all sessions.
+        """`is_peer`: whether the directory knows the name; `unknown`: the error with the nearest
+        name. Both may block. `others`: peers with other credentials that end with all sessions.
         """
         self._passwords, self._authenticating = passwords, authenticating
         self._is_peer, self._unknown, self._others = is_peer, unknown, others
         authenticating.forgetting.append(self.forget_strangers)
 
     async def set_password(self, peer: str, password: str, *, by: str) -> int:
-        """The peer's password from now on; returns how many sessions ended with the old one.
-
-        Raises UnknownName for nobody's name, InvalidInput for a password that cannot be taken.
+        """Sets the peer's password; returns how many sessions ended. Raises UnknownName for no
+        peer's name, InvalidInput for an unacceptable password.
         """
         check_password(peer, password)
         if not await run_aside(partial(self._is_peer, peer)):
@@ -392,7 +383,7 @@ class Logins:
         return await surely(self._set_password(peer, password, by))
 
     async def remove_password(self, peer: str, *, by: str) -> int:
-        """The peer can log in no more; returns how many sessions ended."""
+        """Removes the peer's password; returns how many sessions ended."""
         return await surely(self._remove_password(peer, by))
 
     async def _set_password(self, peer: str, password: str, by: str) -> int:
@@ -404,16 +395,15 @@ class Logins:
         return await self._authenticating.end_all(peer, by=by, reason="password removed")
 
     async def peer_changed(self, peer: str) -> None:
-        """A peer that is gone from the directory is out, and leaves no password to who comes after
-        it under the same name.
+        """Removes the password of a peer that left the directory, so that a later peer of that name
+        does not get it.
         """
         if not await run_aside(partial(self._is_peer, peer)):
             await self.remove_password(peer, by="directory")
 
     async def forget_strangers(self) -> None:
-        """Takes away the passwords of peers that left the directory unseen, as their sessions end:
-        the site file was changed while nothing ran, or a kill came before `peer_changed`. Reads all
-        passwords; raises what a directory that is away raises.
+        """Removes the passwords of peers that left the directory unnoticed. Reads all passwords;
+        raises what an unavailable directory raises.
         """
         for peer in sorted({*await self._passwords.peers(), *await self._others()}):
             await self.peer_changed(peer)

@@ -1,12 +1,15 @@
-"""Sealed messages: signed, or signed and encrypted, with a key of the session; pure. [CO-11]
+"""Session tokens and message seals; pure. [CO-11]
 
-At login a peer gets a sealing key beside its token. A seal proves who sealed and that nothing was
-changed, so a sealed message needs no token: the seal stands in its place (`session-token` in the
-JSON of listing 1), and what travels is of no use for anything else. `signed` leaves the content
-readable (HMAC-SHA256); `encrypted` makes it base64url of AES-256-GCM. Both cover every other field.
+A token is `rst1.KEY.CLAIMS.MAC`: the id of the key that signs it, the claims (MessagePack: peer,
+session, issued, expires) and HMAC-SHA256 of all before it, the last two in base64url without
+padding. The MAC is compared as text, so no letter of a token can be changed.
 
-A seal is `rss1.` and base64url of a MessagePack array (how, peer, session, nonce, time, proof).
-What it covers is written as canonical JSON: keys sorted, no blanks, absent fields left out.
+At login a peer also gets a sealing key. A seal proves its author and that nothing was changed, so a
+sealed message needs no token: the seal stands in its place (`session-token` in the JSON of listing
+1) and is useless for anything else. `signed` leaves the content readable (HMAC-SHA256); `encrypted`
+makes it base64url of AES-256-GCM. Both cover every other field. A seal is `rss1.` and base64url of
+a MessagePack array (how, peer, session, nonce, time, proof). It covers canonical JSON: keys sorted,
+no blanks, absent fields left out.
 """
 
 from __future__ import annotations
@@ -25,19 +28,19 @@ from rapport.core.message import Message
 SEAL_PREFIX = "rss1."
 NONCE_BYTES = 12
 FRESH_MS = 300_000
-"""How far apart the clocks of both sides may be, the way included."""
+"""How far apart the clocks of both sides may be, transport time included."""
 SEALED_MARK = ";sealed"
-"""Ends an address whose medium carries sealed contents only."""
+"""The end of an address whose medium carries sealed contents only."""
 _LONGEST_SEAL = 2_048
 
 SealMode = Literal["signed", "encrypted"]
 Direction = Literal["from-peer", "to-peer"]
-"""Each way has keys of its own: nothing that we sealed can come back as the peer's."""
+"""Each direction has keys of its own: a seal of ours cannot come back as the peer's."""
 SealFault = Literal["seal.malformed", "seal.wrong", "seal.stale"]
 
 
 class Seal(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What stands beside a sealed content."""
+    """The data beside a sealed content."""
 
     how: SealMode
     peer: str
@@ -45,18 +48,18 @@ class Seal(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     nonce: bytes
     time_ms: int
     proof: bytes = b""
-    """The HMAC of a signed content; an encrypted one has its proof at its own end."""
+    """The HMAC of a signed content; an encrypted one has its proof at its end."""
 
 
 def sealing_key(secret: bytes, session: str, peer: str) -> bytes:
-    """The key of one session, derived from the node's secret: nothing to be kept anywhere."""
+    """The key of one session, derived from the node's secret: nothing to store."""
     return derived_key(secret, f"rapport seal 1 {session} {peer}")
 
 
 def seal_content(
     key: bytes, fields: Mapping[str, Any], content: str, seal: Seal, way: Direction
 ) -> tuple[str, str]:
-    """(content, seal) as they travel, with all of `fields` covered. `seal` has a nonce that was
+    """(content, seal) for transport, with all of `fields` covered. `seal` has a nonce that was
     never used with this key, and no proof yet.
     """
     covered = _covered(fields, seal)
@@ -72,7 +75,7 @@ def seal_content(
 def open_content(
     key: bytes, fields: Mapping[str, Any], content: str, seal: Seal, way: Direction
 ) -> str | None:
-    """The content that was sealed with these fields; None when anything at all is not as it was."""
+    """The content that was sealed with these fields; None when anything was changed."""
     covered = _covered(fields, msgspec.structs.replace(seal, proof=b""))
     if seal.how == "signed":
         is_right = hmac.compare_digest(_proof(key, way, covered, content), seal.proof)
@@ -82,7 +85,7 @@ def open_content(
 
 
 def seal_message(key: bytes, message: Message, seal: Seal, way: Direction) -> Message:
-    """The message as it travels: content sealed, the seal where the token would be."""
+    """The message for transport: content sealed, the seal in place of the token."""
     content, text = seal_content(key, _fields(message), message.content, seal, way)
     return msgspec.structs.replace(message, content=content, session_token=text)
 
@@ -90,8 +93,8 @@ def seal_message(key: bytes, message: Message, seal: Seal, way: Direction) -> Me
 def open_message(
     key: bytes, message: Message, seal: Seal, way: Direction, now_ms: int
 ) -> Message | SealFault:
-    """The message that was sealed, without its seal. An old seal is refused, so that receivers
-    need to remember what they have seen for `FRESH_MS` only.
+    """The message that was sealed, without its seal. An old seal is refused, so receivers need to
+    remember seals for `FRESH_MS` only.
     """
     if abs(now_ms - seal.time_ms) > FRESH_MS:
         return "seal.stale"
@@ -102,15 +105,15 @@ def open_message(
 
 
 def seal_text(key: bytes, message: str, peer: str, text: str, seal: Seal) -> str:
-    """The text of a delivery as it travels: the seal, a full stop, the sealed text."""
+    """The text of a delivery for transport: the seal, a full stop, the sealed text."""
     about = {"message": message, "peer": peer}
     content, written = seal_content(key, about, text, seal, "to-peer")
     return f"{written}.{content}"
 
 
 def open_text(key: bytes, message: str, peer: str, text: str, now_ms: int) -> str | None:
-    """For receivers: the text that was sealed for this peer with this message, not long ago; None
-    for any other.
+    """For receivers: the text sealed for this peer with this message, not long ago; None for any
+    other.
     """
     prefix, _, rest = text.partition(".")
     written, _, content = rest.partition(".")
@@ -126,7 +129,7 @@ def write_seal(seal: Seal) -> str:
 
 
 def read_seal(text: str) -> Seal | None:
-    """The seal that `write_seal` wrote; None unless the text is exactly how it would write it."""
+    """The seal that `write_seal` wrote; None for any other text."""
     if not text.startswith(SEAL_PREFIX) or len(text) > _LONGEST_SEAL:
         return None
     raw = from_text(text[len(SEAL_PREFIX) :])
@@ -151,7 +154,7 @@ def split_sealed(address: str) -> tuple[str, bool]:
 
 
 def _fields(message: Message) -> dict[str, Any]:
-    """All that listing 1 writes but the content and the token."""
+    """All fields of listing 1 but content and token."""
     bare = msgspec.structs.replace(message, content="", session_token="")
     fields: dict[str, Any] = msgspec.json.decode(bare.to_json())
     return fields
@@ -197,7 +200,7 @@ LONGEST_TOKEN = 2_048
 
 
 INVALID = "session.invalid"
-"""The one code that the outside is told, whatever is wrong with a token."""
+"""The only code for callers, whatever is wrong with a token."""
 
 
 TokenFault = Literal[
@@ -207,11 +210,11 @@ TokenFault = Literal[
     "session.ended",
     "session.expired",
 ]
-"""What is wrong with a token, for our own log only."""
+"""What is wrong with a token, for the node's own log only."""
 
 
 class TokenClaims(msgspec.Struct, frozen=True, array_like=True):
-    """What a token says. Times are ms UTC."""
+    """The content of a token. Times are ms UTC."""
 
     peer: str
     session: str
@@ -229,9 +232,8 @@ def write_token(claims: TokenClaims, key: str, secret: bytes) -> str:
 
 
 def read_token(token: str, secret_of: Callable[[str], bytes | None]) -> TokenClaims | TokenFault:
-    """What the token says, when one of our keys signed it; `secret_of` finds a key by its id.
-
-    Says nothing about time: ask `claims.expires_ms`. Takes the same time for every wrong MAC.
+    """The claims of a token that one of our keys signed; `secret_of` finds a key by its id. Does
+    not check the time (`claims.expires_ms`). Takes the same time for every wrong MAC.
     """
     parts = token.split(".")
     if len(parts) != 4 or not token.startswith(TOKEN_PREFIX) or len(token) > LONGEST_TOKEN:
@@ -249,7 +251,7 @@ def read_token(token: str, secret_of: Callable[[str], bytes | None]) -> TokenCla
 
 
 def key_of(token: str) -> str | None:
-    """The id of the key that a token says it was signed with; None when it is no token at all."""
+    """The id of the key that a token names; None for text that is no token."""
     parts = token.split(".", 2)
     return parts[1] if len(parts) == 3 and token.startswith(TOKEN_PREFIX) else None
 
@@ -264,7 +266,7 @@ def to_text(raw: bytes) -> str:
 
 
 def from_text(text: str) -> bytes | None:
-    """The bytes that `to_text` wrote; None unless the text is exactly how it would write them."""
+    """The bytes that `to_text` wrote; None for any other text."""
     try:
         raw = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), b"-_", True)
     except (UnicodeEncodeError, binascii.Error):

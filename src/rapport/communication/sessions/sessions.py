@@ -1,19 +1,9 @@
-"""Sessions and the keys that sign their tokens, kept in the record store. [CO-11]
+"""Sessions of peers: opened after a login, renewed before they expire, ended at any time. [CO-11]
 
-Blocks on the disk: `Sessions` calls it from a worker thread. Several nodes may share one store: a
-key that one makes is found by the others by its id.
-
-Session tokens: what they say, and how a forged one is told from ours; pure. [CO-11]
-
-A token is `rst1.KEY.CLAIMS.MAC`: the id of the key that signs it, the claims (MessagePack, peer,
-session, issued, expires) and HMAC-SHA256 of all before it, the last two in base64url without
-padding. The MAC is compared as text, so no letter of a token can be changed.
-
-Sessions of peers: opened after a login, renewed before they are over, ended at any time. [CO-11]
-
-A session token says who its bearer is for some hours. Who checks passwords is in
-`authenticating.py`; identities of programs at the doors are another matter
-(`channel/access/declared.py`).
+A session token proves its bearer's identity for some hours. `logins.py` checks passwords; tokens of
+programs at the HTTP API are another matter (`channel/access`). Sessions and the keys that sign
+tokens are in the record store. Several nodes may share it: a key that one creates is found by the
+others by its id.
 """
 
 from __future__ import annotations
@@ -52,9 +42,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     peer: str
     began_ms: int
     expires_ms: int
-    """When its newest token is over; renewing moves it."""
+    """When its newest token expires; renewals move it."""
     ends_ms: int
-    """When it is over for good: no renewal goes beyond."""
+    """When it ends for good, whatever renewals."""
     key: str
     """Id of the key that its sealing key is derived from."""
 
@@ -71,7 +61,7 @@ class SessionKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def signing_key(keys: Sequence[SessionKey], now_ms: int, rotate_ms: int) -> SessionKey | None:
-    """The newest key, which signs; None when it is time for a new one."""
+    """The newest key, which signs; None when a new one is due."""
     newest = max(keys, key=lambda key: (key.made_ms, key.id), default=None)
     if newest is None or now_ms - newest.made_ms >= rotate_ms:
         return None
@@ -79,18 +69,18 @@ def signing_key(keys: Sequence[SessionKey], now_ms: int, rotate_ms: int) -> Sess
 
 
 def is_over(key: SessionKey, now_ms: int, rotate_ms: int, longest_ms: int) -> bool:
-    """Whether no session can need the key any more: the last one it signed has ended for good."""
+    """Whether the last session that the key signed has ended for good."""
     return now_ms - key.made_ms >= rotate_ms + longest_ms
 
 
 class SessionRecords:
-    """Sessions by peer and id, keys by id."""
+    """Sessions by peer and id, and keys by id, in the record store. Blocks."""
 
     def __init__(self, records: RecordStore) -> None:
         self._records = records
 
     def get(self, peer: str, session: str) -> Session | None:
-        """The session; None when it has ended or never was."""
+        """The session; None when it has ended or never existed."""
         kept = self._records.get(_SESSIONS, _key(peer, session))
         return msgspec.msgpack.decode(kept, type=Session) if kept else None
 
@@ -100,7 +90,7 @@ class SessionRecords:
         self._records.put(_SESSIONS, key, msgspec.msgpack.encode(session))
 
     def delete(self, sessions: Sequence[Session]) -> None:
-        """Ends them, all or none; durable when it returns."""
+        """Ends sessions, all or none; durable on return."""
         changes = [Delete(_SESSIONS, _key(one.peer, one.id)) for one in sessions]
         if changes:
             self._records.apply(changes)
@@ -110,11 +100,11 @@ class SessionRecords:
         return list(self._find(f"{_of(peer)}/"))
 
     def peers(self) -> set[str]:
-        """Who has a session; reads all of them."""
+        """Peers with a session; reads all sessions."""
         return {one.peer for one in self._find("")}
 
     def over(self, before_ms: int) -> list[Session]:
-        """Sessions whose newest token was over before that moment; reads all of them."""
+        """Sessions whose newest token expired before that time; reads all of them."""
         return [one for one in self._find("") if one.expires_ms < before_ms]
 
     def all_keys(self) -> list[SessionKey]:
@@ -127,7 +117,7 @@ class SessionRecords:
         self._records.put(_KEYS, _KEY_PREFIX + key.id, msgspec.msgpack.encode(key))
 
     def delete_key(self, key: SessionKey) -> None:
-        """Tokens that it signed are forged ones from now on."""
+        """Tokens that the key signed are invalid from now on."""
         self._records.delete(_KEYS, _KEY_PREFIX + key.id)
 
     def _find(self, prefix: str) -> Iterator[Session]:
@@ -154,53 +144,53 @@ _MOST_REMEMBERED, _MOST_READ = 100_000, 20_000
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long sessions last; each field says what it trades."""
+    """Lifetimes of sessions."""
 
     lifetime_ms: int = 8 * 3_600_000
-    """Of a token: shorter limits the harm of a stolen one, longer asks for fewer renewals."""
+    """Of a token: shorter limits the harm of a stolen one, longer needs fewer renewals."""
     longest_ms: int = 30 * 86_400_000
     """Of a session with all its renewals: after this the password is needed again."""
     rotate_ms: int = 7 * 86_400_000
-    """How long a key signs; it stays for checking until the last session it served has ended."""
+    """How long a key signs; it is kept for checking until the last session it served has ended."""
     recheck_ms: int = 5_000
-    """How long a session is believed to be open without asking the store: how late a node that
-    shares the store sees that another one ended it. Its own endings count at once.
+    """How long a session counts as open without reading the store: how late a node sees that
+    another one ended it. Its own endings count at once.
     """
     remember_ms: int = 3_600_000
-    """How long an expired session is told from one that was ended, so that its peer can be told to
-    renew and its messages can be held.
+    """How long an expired session is distinguished from an ended one, so that its peer can be asked
+    to renew and its messages can be held.
     """
 
 
 class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """What a peer gets at login; shown to nobody else."""
+    """The result of a login, for the peer only."""
 
     peer: str
     session: str
     token: str
     expires_ms: int
     seal_key: str
-    """For sealing (see sealing.py), base64url; the same through all renewals."""
+    """For sealing (see seals.py), base64url; the same through all renewals."""
 
     def __repr__(self) -> str:
         return f"Opened(peer={self.peer!r}, session={self.session!r})"
 
 
 class TokenCheck(msgspec.Struct, frozen=True):
-    """What a token is worth: the session of its peer, or what is wrong with it."""
+    """The result of checking a token: the session of its peer, or the fault."""
 
     session: Session | None = None
     fault: TokenFault | None = None
 
     @property
     def is_good(self) -> bool:
-        """Whether the token proves who its bearer is, now."""
+        """Whether the token is valid now."""
         return self.session is not None and self.fault is None
 
 
 class Sessions:
-    """Opens, checks and ends sessions. Checking costs some microseconds and no disk as long as the
-    session was asked for within `recheck_ms`.
+    """Opens, checks and ends sessions. A check costs some microseconds and no disk access if the
+    session was checked within `recheck_ms`.
     """
 
     def __init__(
@@ -218,12 +208,12 @@ class Sessions:
     # --- life ---
 
     async def begin(self, peer: str) -> OpenedSession:
-        """Opens a session for a peer who has shown to be it; durable when it returns."""
+        """Opens a session for a peer whose identity is proven; durable on return."""
         return await run_aside(partial(self._begin, peer))
 
     async def renew(self, token: str) -> OpenedSession | None:
-        """A new token for the session of a good one, which stays good until it is over; None when
-        the token is not good or the session has had its longest time.
+        """A new token for the session of a valid one, which stays valid until it expires; None when
+        the token is not valid or the session has had its longest time.
         """
         checked = (await self.check([token]))[0]
         session = checked.session
@@ -232,7 +222,7 @@ class Sessions:
         return await run_aside(partial(self._renew, session.peer, session.id))
 
     async def end(self, token: str) -> bool:
-        """Ends the session of a good token; False when it was not good. In force at once."""
+        """Ends the session of a valid token, at once; False for any other."""
         checked = (await self.check([token]))[0]
         if not checked.is_good or checked.session is None:
             return False
@@ -240,20 +230,19 @@ class Sessions:
         return True
 
     async def end_all(self, peer: str) -> int:
-        """Ends all sessions of a peer, as when its password changed; returns how many."""
+        """Ends all sessions of a peer; returns their number."""
         return await run_aside(partial(self._end_all, peer))
 
     async def forget_over(self) -> int:
-        """Lets go of sessions that are over and of keys nobody needs; returns how many sessions.
-
-        Reads all sessions: called now and then, not per message.
+        """Deletes expired sessions and unneeded keys; returns the number of sessions. Reads all
+        sessions, so it is called now and then.
         """
         return await run_aside(self._forget_over)
 
     # --- asking ---
 
     async def check(self, tokens: Sequence[str]) -> list[TokenCheck]:
-        """What each token is worth now; one look at the disk for all that it is needed for."""
+        """The result for each token; at most one access to the store."""
         now_ms = self._now()
         if self._misses_keys(tokens, now_ms):
             await run_aside(self._read_keys)
@@ -262,18 +251,18 @@ class Sessions:
         return [self._judged(one, now_ms) for one in read]
 
     async def peer_of(self, token: str) -> str | None:
-        """Whose good token this is; None for any other."""
+        """The peer of a valid token; None for any other."""
         checked = (await self.check([token]))[0]
         return checked.session.peer if checked.is_good and checked.session else None
 
     async def open_sessions(self, peer: str) -> list[Session]:
-        """The peer's sessions that are not over, the one that lasts longest first."""
+        """The peer's open sessions, the one that lasts longest first."""
         found = await run_aside(partial(self._records.of_peer, peer))
         alive = [one for one in found if one.expires_ms > self._now()]
         return sorted(alive, key=lambda one: (-one.expires_ms, one.id))
 
     async def peers(self) -> list[str]:
-        """Who has a session, sorted; reads all sessions, as `forget_over` does."""
+        """Peers with a session, sorted; reads all sessions."""
         return sorted(await run_aside(self._records.peers))
 
     async def sealing(self, peer: str, session: str) -> tuple[Session, bytes] | None:
@@ -290,13 +279,13 @@ class Sessions:
 
     async def newest_sealing(self, peer: str) -> tuple[Session, bytes] | None:
         """The open session of the peer that lasts longest, and its sealing key; None when it has
-        none. One look at the disk.
+        none.
         """
         found = await self.open_sessions(peer)
         return await self.sealing(peer, found[0].id) if found else None
 
     def _looked_at(self, token: str) -> TokenClaims | TokenFault:
-        """What a token says; one that we signed is not looked at again at its next message."""
+        """The claims of a token; those of a valid one are cached."""
         known, read = self._read, read_token(token, self._secret_of)
         if isinstance(read, TokenClaims):
             known[token] = read
@@ -314,7 +303,7 @@ class Sessions:
         return TokenCheck(session, "session.expired" if is_expired else None)
 
     def _misses_keys(self, tokens: Iterable[str], now_ms: int) -> bool:
-        """Whether a token names a key that another node may have made since we last looked."""
+        """Whether a token names a key that another node may have created since the last read."""
         if self._keys_read_ms is None:
             return True
         if abs(now_ms - self._keys_read_ms) < self.settings.recheck_ms:
