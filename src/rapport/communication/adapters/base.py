@@ -259,7 +259,8 @@ class BatchAdapter(Protocol):
     """
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome | None] | None:
-        """One outcome for each delivery, in order, or None when all were sent; otherwise as `send`.
+        """One outcome for each delivery, in order, or None when all were sent;
+        otherwise as `send`.
         """
 
 

@@ -362,7 +362,8 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
 
 @adapter("folder")
 class FolderAdapter:
-    """Writes to the folder that the address names (`folder:alarms`); the same key is the same file.
+    """Writes to the folder that the address names (`folder:alarms`); the same key is
+    the same file.
     """
 
     name = "folder"

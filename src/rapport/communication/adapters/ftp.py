@@ -184,7 +184,8 @@ class FtpFolder:
             _unless_gone(ftp, name, lambda: ftp.delete(_wire(name)))
 
     def move(self, name: str, folder: str) -> None:
-        """Moves a file into a folder below, replacing one of its name; a missing one is no error.
+        """Moves a file into a folder below, replacing one of its name; a missing one is
+        no error.
         """
         target = f"{_wire(folder)}/{_wire(name)}"
         with self._told() as ftp, suppress(_Gone):

@@ -108,7 +108,8 @@ class _BoundedImap(imaplib.IMAP4):
         return self._taken(size)
 
     def idle(self, seconds: float) -> None:
-        """Waits until the server sends anything, or so long; the connection can be used afterwards.
+        """Waits until the server sends anything, or so long; the connection can be used
+        afterwards.
         """
         tag = self._new_tag()
         self.send(tag + b" IDLE\r\n")

@@ -372,7 +372,8 @@ def read_packet(packet: Packet, topics: Sequence[TopicPattern]) -> Message:
 
 
 def unusable_packet(packet: Packet, id: str, error: InvalidInput) -> RejectedInput:
-    """The rejected input of a packet that is no message, under the id that its message would have.
+    """The rejected input of a packet that is no message, under the id that its message
+    would have.
     """
     return RejectedInput(
         id=id,

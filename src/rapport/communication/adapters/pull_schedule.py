@@ -121,7 +121,8 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def timeout_event(
     adapter: str, requester: str, refers_to: str, *, cause: str, now_ms: int
 ) -> Event:
-    """The event of `control` for a request, or an input's deadline, that ended without a message.
+    """The event of `control` for a request, or an input's deadline, that ended without
+    a message.
     """
     return make_event(
         source="communication",

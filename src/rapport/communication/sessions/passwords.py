@@ -290,7 +290,8 @@ class Passwords:
         return True
 
     def _keep_instead(self, kept: bytes, peer: str, password: str) -> None:
-        """Hashes the same password again; raises GuardFailed when the record has changed meanwhile.
+        """Hashes the same password again; raises GuardFailed when the record has
+        changed meanwhile.
         """
         made = Put(_PASSWORDS, _key(peer), _record(peer, self._hasher.hash(password)))
         as_guarded(self._records).apply_guarded([made], [Guard(_PASSWORDS, _key(peer), kept)])
