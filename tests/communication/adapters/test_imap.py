@@ -22,7 +22,7 @@ from rapport.communication.adapters.imap import (
 from rapport.communication.adapters.input_base import AdapterState
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.mail import make_mail
-from rapport.communication.adapters.mail_replies import AddressBook, mail_context, mail_handlers
+from rapport.communication.adapters.mail_replies import AddressBook, MailHandlers, mail_context
 from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.sorting import Arrived
 from rapport.communication.peers import Peer, SiteDirectory
@@ -79,7 +79,7 @@ class Desk:
     def adapter(self, kind):
         known = mail_context(self.secret, self.book)
         return kind(
-            self.settings, known, mail_handlers("replies", self.channels, self.book, self.clock)
+            self.settings, known, MailHandlers("replies", self.channels, self.book, self.clock)
         )
 
     async def opened(self):

@@ -19,10 +19,10 @@ from rapport.communication.adapters.mail_replies import (
     AddressBook,
     AmbiguousAnswer,
     MailContext,
+    MailHandlers,
     MailQuestions,
     OpenQuestion,
     mail_context,
-    mail_handlers,
     meaning_of,
 )
 from rapport.communication.arriving.answers import answer_secret, answer_token
@@ -82,16 +82,16 @@ def test_of_two_open_questions_none_is_guessed_and_both_are_named_aside() -> Non
     found = read(knowing(TWO, ONE))
     assert isinstance(found, AmbiguousAnswer)
     assert (found.message.type, found.message.refers_to) == ("MAIL", "")
-    assert found.aside.code == "mail.ambiguous_answer"
-    assert "m2, m1" in found.aside.reason
-    assert "yes, I come" in found.aside.text
+    assert found.letter.code == "mail.ambiguous_answer"
+    assert "m2, m1" in found.letter.reason
+    assert "yes, I come" in found.letter.text
 
 
 def test_an_address_that_nobody_vouches_for_answers_nothing_but_is_seen() -> None:
     found = read(knowing(ONE, vouched=False))
     assert isinstance(found, AmbiguousAnswer)
     assert found.message.type == "MAIL"
-    assert found.aside.code == "mail.unproven_answer"
+    assert found.letter.code == "mail.unproven_answer"
 
 
 def test_a_mail_that_was_written_before_the_question_does_not_answer_it() -> None:
@@ -135,7 +135,7 @@ class Post:
         self.mailbox = ImapInput(
             ImapSettings(port=imap.port, encryption="none", user=self.user, password=PASSWORD),
             mail_context(secret, book, asked=asked, vouched=vouched),
-            mail_handlers("replies", channels, book, clock, asked),
+            MailHandlers("replies", channels, book, clock, asked),
         )
         sessions = Sessions(records, clock, SessionSettings())
         door = Authenticator(channels, records, clock, sessions, lambda _peer, _word: False)

@@ -11,7 +11,7 @@ import pytest
 from rapport.communication.adapters.imap import ImapInput, ImapSettings
 from rapport.communication.adapters.input_base import AdapterState
 from rapport.communication.adapters.mail import MailAdapter, MailSettings
-from rapport.communication.adapters.mail_replies import AddressBook, mail_context, mail_handlers
+from rapport.communication.adapters.mail_replies import AddressBook, MailHandlers, mail_context
 from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.peers import Peer, SiteDirectory
@@ -40,7 +40,7 @@ class Post:
         settings = ImapSettings(
             port=imap.port, encryption="none", user=self.user, password=PASSWORD
         )
-        care = mail_handlers("replies", channels, book, clock)
+        care = MailHandlers("replies", channels, book, clock)
         self.mailbox = ImapInput(settings, mail_context(secret, book), care)
         sessions = Sessions(records, clock, SessionSettings())
         door = Authenticator(channels, records, clock, sessions, lambda _peer, _word: False)

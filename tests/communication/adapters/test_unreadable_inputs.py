@@ -18,7 +18,7 @@ from rapport.communication.adapters.ftp import FtpInput, FtpInputSettings, FtpSe
 from rapport.communication.adapters.imap import FetchedMail, ImapInput, ImapSettings
 from rapport.communication.adapters.input_base import LARGEST_RAW, RejectedInput, dead_letter_inputs
 from rapport.communication.adapters.inputs import Inputs
-from rapport.communication.adapters.mail_replies import AddressBook, mail_context, mail_handlers
+from rapport.communication.adapters.mail_replies import AddressBook, MailHandlers, mail_context
 from rapport.communication.adapters.mqtt import (
     MqttInput,
     MqttInputSettings,
@@ -105,7 +105,7 @@ def test_a_mail_is_read_again_once_its_sender_is_known() -> None:
         def adapter() -> ImapInput:
             book = AddressBook(SiteDirectory(peers, {}), site.clock)
             known = mail_context(SECRET, book)
-            care = mail_handlers("panels", site.channels, book, site.clock)
+            care = MailHandlers("panels", site.channels, book, site.clock)
             return ImapInput(ImapSettings(user="u", password="p"), known, care)
 
         mailbox: Any = SimpleNamespace(fetch=lambda uid: FetchedMail(uid, MAIL, cut=False))

@@ -18,7 +18,7 @@ _TELL_AGAIN_MS = 60_000
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The addresses to use, in order, and the names of adapters that nobody registered."""
+    """The addresses to use, in order, and the names of unregistered adapters."""
 
     usable: tuple[str, ...]
     unknown: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ def select_addresses(
     fallback: bool = False,
 ) -> Selection:
     """The addresses that a registered adapter serves; with `preferred` the first only, unless the
-    peer wants the next ones tried when it fails. Addresses nobody serves are no error.
+    peer wants the next ones tried when it fails. Addresses without an adapter are no error.
 
     >>> select_addresses(["fax:1", "mail:a@b", "inbox:"], "preferred", {"mail", "inbox"})
     Selection(usable=('mail:a@b',), unknown=('fax',))

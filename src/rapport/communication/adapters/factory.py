@@ -43,9 +43,9 @@ from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.mail import MailAdapter
 from rapport.communication.adapters.mail_replies import (
     AddressBook,
+    MailHandlers,
     MailQuestions,
     mail_context,
-    mail_handlers,
 )
 from rapport.communication.adapters.mqtt import MqttAdapter, MqttInput
 from rapport.communication.adapters.outputs import PeerInstances
@@ -335,7 +335,7 @@ def _input(declared: InputConfig, context: InputContext) -> InputAdapter:
         case "imap" | "imap-push":
             book, asked = AddressBook(context.people, clock), context.asked
             known = mail_context(context.secret, book, asked=asked, vouched=declared.trusted)
-            handlers = mail_handlers(declared.name, context.channels, book, clock, asked)
+            handlers = MailHandlers(declared.name, context.channels, book, clock, asked)
             kind = ImapInput if declared.adapter == "imap" else ImapPushInput
             return kind(settings, known, handlers)
     host = InputHost(

@@ -118,8 +118,8 @@ def read_folder_input(table: Fields, directory: Path) -> FolderInputSettings:
 
 
 def _files(table: Fields) -> FileInputSettings:
-    usual = FileInputSettings()
-    content = cast(FileContent, table.choice("content", FILE_CONTENTS, usual.content))
+    default = FileInputSettings()
+    content = cast(FileContent, table.choice("content", FILE_CONTENTS, default.content))
     sender = table.text("sender", "")
     if sender:
         try:
@@ -127,17 +127,17 @@ def _files(table: Fields) -> FileInputSettings:
         except InvalidInput as error:
             table.report("sender", error)
     elif content == "notice":
-        message = "a notice needs somebody who says it"
+        message = "a notice needs a sender"
         table.fault("sender", "input.no_sender", message, hint='write sender = "peer:NAME"')
     return FileInputSettings(
         content=content,
         sender=sender,
-        type=table.filled_text("type", usual.type),
-        subtype=table.text("subtype", usual.subtype),
-        refers_to=table.text("refers_to", usual.refers_to),
-        settle_ms=table.duration_ms("settle", usual.settle_ms, least=1),
-        largest_file=table.number("largest_file", usual.largest_file, low=1, high=LARGEST_FILE),
-        most_files=table.number("most_files", usual.most_files, low=1, high=10_000),
+        type=table.filled_text("type", default.type),
+        subtype=table.text("subtype", default.subtype),
+        refers_to=table.text("refers_to", default.refers_to),
+        settle_ms=table.duration_ms("settle", default.settle_ms, least=1),
+        largest_file=table.number("largest_file", default.largest_file, low=1, high=LARGEST_FILE),
+        most_files=table.number("most_files", default.most_files, low=1, high=10_000),
     )
 
 
@@ -171,8 +171,8 @@ def is_place_name(text: str) -> bool:
 
 
 def _largest_text(table: Fields) -> int:
-    usual = FolderSettings().largest_text
-    return table.number("largest_text", usual, low=1, high=LARGEST_FILE)
+    default = FolderSettings().largest_text
+    return table.number("largest_text", default, low=1, high=LARGEST_FILE)
 
 
 _PASSED_OVER = re.compile(
@@ -216,21 +216,21 @@ def message_of_file(place: str, file: FileEntry, raw: bytes, taken: FileInputSet
     if raw.lstrip()[:1] == b"{":
         message = Message.from_json(raw)
         return message if message.id else msgspec.structs.replace(message, id=own_id)
-    return _said(_text(raw), own_id, taken)
+    return _message(_text(raw), own_id, taken)
 
 
 def notice_of_file(place: str, file: FileEntry, digest: str, taken: FileInputSettings) -> Message:
     """The message about a file: its name, size and SHA-256, as JSON."""
     name = file.name.encode("utf-8", "replace").decode()
-    told = {"file": name, "size": file.size, "sha256": digest}
+    content = {"file": name, "size": file.size, "sha256": digest}
     own_id = content_id("notice", place, file.name, file.changed, digest)
-    return _said(msgspec.json.encode(told).decode(), own_id, taken)
+    return _message(msgspec.json.encode(content).decode(), own_id, taken)
 
 
-def _said(content: str, own_id: str, taken: FileInputSettings) -> Message:
+def _message(content: str, own_id: str, taken: FileInputSettings) -> Message:
     if not taken.sender:
         raise InvalidInput(
-            "the file is plain text, and nobody is declared as its sender",
+            "the file is plain text, and no sender is declared",
             code="input.no_sender",
             hint='write sender = "peer:NAME" for this input, or drop JSON messages',
         )
@@ -253,7 +253,7 @@ def _text(raw: bytes) -> str:
         raise InvalidInput(
             "the file is neither JSON nor UTF-8 text",
             code="message.not_a_message",
-            hint='with content = "notice" any file is told of',
+            hint='with content = "notice" any file is accepted',
         )
     return text.strip()
 
@@ -298,7 +298,7 @@ def files_in(directory: Path) -> list[FileEntry]:
             try:
                 seen = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
-                continue  # somebody has taken it away
+                continue  # it was removed meanwhile
             found.append(FileEntry(entry.name, seen.st_size, f"{seen.st_mtime_ns:020d}"))
             if len(found) >= _MOST_LOOKED_AT:
                 break
@@ -483,7 +483,7 @@ class FolderInput:
             ) from None
         self._taken = [file for file, _message in found]
         if not found:
-            self._tell_unmoved()
+            self._raise_unmoved()
         return [message for _file, message in found]
 
     async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
@@ -494,12 +494,12 @@ class FolderInput:
         for file, arrival in zip(taken, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
                 self._order.not_yet(file)
-                continue  # taken with a later look
+                continue  # taken with a later pull
             folder, why = (DONE, "") if arrival.accepted else (BAD, arrival.why)
             await run_aside(partial(self._move, file, folder, why))
-        self._tell_unmoved()
+        self._raise_unmoved()
 
-    def _tell_unmoved(self) -> None:
+    def _raise_unmoved(self) -> None:
         """Raised once for each file, which is ignored from then on."""
         why, self._unmoved = self._unmoved, ""
         if why:
@@ -518,7 +518,7 @@ class FolderInput:
             try:
                 found.append((file, self._read(file)))
             except FileNotFoundError:
-                continue  # somebody has taken it away
+                continue  # it was removed meanwhile
             except PermissionError:
                 why = "folder.unreadable: this node may not read the file"
                 self._move(file, BAD, why)  # or it would stop all others

@@ -101,7 +101,7 @@ class FtpFolder:
         self._ftp: ftplib.FTP | None = None
 
     def __enter__(self) -> Self:
-        with self._told():
+        with self._translated():
             ftp = self._ftp = _Encrypted() if self._server.tls else ftplib.FTP(encoding="latin-1")
             ftp.encoding = "latin-1"
             try:
@@ -131,7 +131,7 @@ class FtpFolder:
 
     def files(self, most: int) -> list[FileEntry]:
         """The regular files in the folder; raises InvalidInput when there are more than `most`."""
-        with self._told() as ftp:
+        with self._translated() as ftp:
             try:
                 found = [
                     _by_facts(name, facts)
@@ -169,18 +169,18 @@ class FtpFolder:
     def store(self, name: str, content: bytes) -> None:
         """Stores a file whole or not at all; replaces one of that name."""
         hidden = f".{name}.tmp"
-        with self._told() as ftp:
+        with self._translated() as ftp:
             ftp.storbinary(f"STOR {_wire(hidden)}", io.BytesIO(content))
             try:
                 ftp.rename(_wire(hidden), _wire(name))
             except ftplib.error_perm:
-                # A server that does not replace: make room. What lies there has the same key.
+                # A server that does not replace: delete the file first, which has the same key.
                 ftp.delete(_wire(name))
                 ftp.rename(_wire(hidden), _wire(name))
 
     def delete(self, name: str) -> None:
         """Deletes a file; a missing one is no error."""
-        with self._told() as ftp, suppress(_Gone):
+        with self._translated() as ftp, suppress(_Gone):
             _unless_gone(ftp, name, lambda: ftp.delete(_wire(name)))
 
     def move(self, name: str, folder: str) -> None:
@@ -188,27 +188,27 @@ class FtpFolder:
         no error.
         """
         target = f"{_wire(folder)}/{_wire(name)}"
-        with self._told() as ftp, suppress(_Gone):
+        with self._translated() as ftp, suppress(_Gone):
             with suppress(ftplib.error_perm):
                 ftp.mkd(_wire(folder))
             try:
                 _unless_gone(ftp, name, lambda: ftp.rename(_wire(name), target))
             except ftplib.error_perm:
-                # A server that does not replace: make room.
+                # A server that does not replace: delete the file first.
                 with suppress(ftplib.error_perm):
                     ftp.delete(target)
                 ftp.rename(_wire(name), target)
 
     def has(self, name: str) -> bool:
         """Whether the folder has something of that name."""
-        with self._told() as ftp:
+        with self._translated() as ftp:
             return _wire(name) in ftp.nlst()
 
     def _pieces(self, name: str) -> Iterator[bytes]:
         """The parts of a file. Its end is read also when the caller stops early, so that other
         commands can follow.
         """
-        with self._told() as ftp:
+        with self._translated() as ftp:
             ftp.voidcmd("TYPE I")
             with ftp.transfercmd(f"RETR {_wire(name)}") as source:
                 complete = False
@@ -249,7 +249,7 @@ class FtpFolder:
             ftp.prot_p()
 
     @contextmanager
-    def _told(self) -> Iterator[ftplib.FTP]:
+    def _translated(self) -> Iterator[ftplib.FTP]:
         """Translates the driver's errors."""
         host = self._server.host
         try:
@@ -429,7 +429,7 @@ class FtpInput:
         self._seen: ProcessedFiles | None = None
         self._taken: list[FileEntry] = []
         self._order = FileQueue()
-        self._not_ended: NotAllowed | None = None
+        self._not_removed: NotAllowed | None = None
         """Why a file of this pull could not be removed."""
 
     async def open(self, state: AdapterState) -> None:
@@ -448,12 +448,12 @@ class FtpInput:
         bad = [(file, one) for file, one in found if isinstance(one, RejectedInput)]
         for _file, unusable in bad:
             await self._set_aside(unusable)
-        # What the server refuses it may give later.
+        # A file that the server refuses may be fetched later.
         await self._end([file for file, one in bad if one.code != REFUSED], BAD)
         good = [(file, one) for file, one in found if isinstance(one, Message)]
         self._taken = [file for file, _message in good]
         if not good:
-            self._tell_not_ended()
+            self._raise_not_removed()
         return [message for _file, message in good]
 
     async def pulled(self, messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
@@ -465,13 +465,13 @@ class FtpInput:
         for file, message, arrival in zip(taken, messages, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
                 self._order.not_yet(file)
-                continue  # taken with a later look
+                continue  # taken with a later pull
             if not arrival.accepted:
                 await self._set_aside(refused_input(message, arrival.why))
             (good if arrival.accepted else bad).append(file)
         await self._end(good, self._settings.move_to)
         await self._end(bad, BAD)
-        self._tell_not_ended()
+        self._raise_not_removed()
 
     async def read_again(self, found: RejectedInput) -> Message:
         """See RereadsInput; the letter's id stands for the file's time."""
@@ -482,9 +482,9 @@ class FtpInput:
     def _place(self) -> str:
         return f"{self.name} {self._settings.server.host}"
 
-    def _tell_not_ended(self) -> None:
+    def _raise_not_removed(self) -> None:
         """Raised once for each file, which is ignored from then on."""
-        refused, self._not_ended = self._not_ended, None
+        refused, self._not_removed = self._not_removed, None
         if refused is not None:
             raise refused
 
@@ -522,11 +522,11 @@ class FtpInput:
                 except SourceUnavailable:
                     if not found:
                         raise
-                    break  # perhaps because of this file: the next look begins with others
+                    break  # perhaps because of this file: the next pull begins with others
                 if result is not None:
                     found.append((file, result))
                 if self._clock.steady_ns() >= until_ns:
-                    break  # the others come with the next look
+                    break  # the others come with the next pull
         return found
 
     def _read(self, folder: FtpFolder, file: FileEntry) -> Message | RejectedInput | None:
@@ -561,7 +561,7 @@ class FtpInput:
                         folder.move(file.name, where)
                 except NotAllowed as error:
                     self._order.leave([file])
-                    self._not_ended = error  # the others go all the same
+                    self._not_removed = error  # the others go all the same
 
     def _seen_files(self) -> ProcessedFiles:
         if self._seen is None:
@@ -639,9 +639,9 @@ def read_ftp(table: Fields, directory: Path) -> FtpSettings:
 
 def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
     """The settings of an input of the kind `ftp`."""
-    usual = FtpInputSettings(server=FtpServer(host=""))
-    after = cast(AfterFetching, table.choice("after", AFTER_FETCHING, usual.after))
-    move_to = table.filled_text("move_to", usual.move_to)
+    default = FtpInputSettings(server=FtpServer(host=""))
+    after = cast(AfterFetching, table.choice("after", AFTER_FETCHING, default.after))
+    move_to = table.filled_text("move_to", default.move_to)
     if table.has("move_to") and after != "move":
         message = 'move_to only means something with after = "move"'
         table.fault("move_to", "input.move_to_without_move", message)
@@ -653,13 +653,13 @@ def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
 
 
 def _server(table: Fields, directory: Path) -> FtpServer:
-    usual = FtpServer(host="")
+    default = FtpServer(host="")
     return FtpServer(
         host=table.filled_text("host", example='"ftp.example.org"'),
-        port=table.number("port", usual.port, low=1, high=65_535),
-        user=table.filled_text("user", usual.user),
+        port=table.number("port", default.port, low=1, high=65_535),
+        user=table.filled_text("user", default.user),
         password=read_secret_field("password", table, directory),
         tls=table.flag("tls"),
         folder=table.text("folder", ""),
-        timeout_ms=table.duration_ms("timeout", usual.timeout_ms, least=1),
+        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
     )

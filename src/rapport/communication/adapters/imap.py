@@ -102,7 +102,7 @@ class _BoundedImap(imaplib.IMAP4):
     def read(self, size: int) -> bytes:
         """So many bytes; a longer literal than was requested is refused before it is read."""
         if size > self._longest_literal:
-            raise self.abort("the server sent more than was asked for")
+            raise self.abort("the server sent more than was requested")
         while len(self._received) < size:
             self._receive()
         return self._taken(size)
@@ -119,7 +119,7 @@ class _BoundedImap(imaplib.IMAP4):
         self._wait(seconds)
         self.send(b"DONE\r\n")
         while not self.readline().startswith(tag):
-            continue  # what it says meanwhile is found by the next look
+            continue  # what it reports meanwhile is found by the next search
 
     def interrupt(self) -> None:
         """From another thread: the reader gets `abort`."""
@@ -130,7 +130,7 @@ class _BoundedImap(imaplib.IMAP4):
         """Encrypts; data that came in the clear after the server's agreement is refused."""
         answer = super().starttls(ssl_context)
         if self._received:
-            raise self.abort("somebody wrote into the connection before it was encrypted")
+            raise self.abort("data was inserted before the connection was encrypted")
         return answer
 
     def _wait(self, seconds: float) -> None:
@@ -188,42 +188,46 @@ class Mailbox:
 
     def open(self) -> None:
         """Connects, logs in and opens the folder; raises SourceUnavailable or NotAuthenticated."""
-        with self._told():
+        with self._translated():
             self._connection = connection = self._connected()
             self._log_in(connection)
             self._can = _words(connection.capability()[1])
-            answer, said = connection.select(
+            answer, response = connection.select(
                 quoted(self._settings.folder), readonly=self._settings.after == "leave"
             )
             if answer != "OK":
-                raise self._refused(f"the folder {self._settings.folder!r} cannot be opened", said)
+                raise self._refused(
+                    f"the folder {self._settings.folder!r} cannot be opened", response
+                )
             self.validity = _number(connection.response("UIDVALIDITY")[1])
             self.next_uid = _number(connection.response("UIDNEXT")[1]) or 1
 
     def uids_after(self, uid: int) -> list[int]:
         """The numbers of all later mails, in order."""
-        with self._told() as connection:
-            connection.noop()  # lets the server tell of what came meanwhile
-            told = connection.untagged_responses
-            told.pop("EXISTS", None)
-            answer, said = connection.uid("SEARCH", "UID", f"{uid + 1}:*")
-            self._more = "EXISTS" in told  # told now, it is not told again while we wait
+        with self._translated() as connection:
+            connection.noop()  # lets the server report new mails
+            untagged = connection.untagged_responses
+            untagged.pop("EXISTS", None)
+            answer, response = connection.uid("SEARCH", "UID", f"{uid + 1}:*")
+            self._more = "EXISTS" in untagged  # reported now, it is not reported again by IDLE
             if answer != "OK":
-                raise self._refused("the folder cannot be searched", said)
-            found = {int(word) for line in said if line for word in line.split() if word.isdigit()}
+                raise self._refused("the folder cannot be searched", response)
+            found = {
+                int(word) for line in response if line for word in line.split() if word.isdigit()
+            }
             return sorted(number for number in found if number > uid)  # `n:*` names the last always
 
     def fetch(self, uid: int) -> FetchedMail | None:
         """The mail, up to the size of the settings; None when it no longer exists."""
         most = self._settings.largest_mail
-        with self._told() as connection:
+        with self._translated() as connection:
             wanted = f"(RFC822.SIZE BODY.PEEK[]<0.{most}>)"
-            answer, said = connection.uid("FETCH", str(uid), wanted)
+            answer, response = connection.uid("FETCH", str(uid), wanted)
             if answer != "OK":
-                raise self._refused(f"mail {uid} cannot be fetched", said)
+                raise self._refused(f"mail {uid} cannot be fetched", response)
             # Servers may say the size before the mail or after it.
-            literals = [part for part in said if isinstance(part, tuple)]
-            about = [part[0] if isinstance(part, tuple) else part for part in said]
+            literals = [part for part in response if isinstance(part, tuple)]
+            about = [part[0] if isinstance(part, tuple) else part for part in response]
             size = _SIZE.search(b" ".join(part for part in about if isinstance(part, bytes)))
             if size is None:
                 return None
@@ -234,7 +238,7 @@ class Mailbox:
         if not uids or self._settings.after == "leave":
             return
         numbers = ",".join(map(str, uids))
-        with self._told() as connection:
+        with self._translated() as connection:
             if self._settings.after == "flag":
                 self._must(connection.uid("STORE", numbers, "+FLAGS.SILENT", r"(\Seen)"))
             else:
@@ -248,7 +252,7 @@ class Mailbox:
             )
         if self._more:
             return
-        with self._told() as connection:
+        with self._translated() as connection:
             connection.idle(seconds)
 
     def interrupt(self) -> None:
@@ -314,14 +318,14 @@ class Mailbox:
 
     def _must(self, answered: tuple[str, list[Any]]) -> None:
         if answered[0] != "OK":
-            raise self._refused("taken mails cannot be marked or moved", answered[1])
+            raise self._refused("mails that were read cannot be marked or moved", answered[1])
 
-    def _refused(self, what: str, said: Sequence[object]) -> SourceUnavailable:
-        words = b" ".join(part for part in said if isinstance(part, bytes))
+    def _refused(self, what: str, response: Sequence[object]) -> SourceUnavailable:
+        words = b" ".join(part for part in response if isinstance(part, bytes))
         return SourceUnavailable(f"{what}: {self._harmless(words.decode('latin-1'))}", code=REFUSED)
 
     @contextmanager
-    def _told(self) -> Iterator[PlainConnection | TlsConnection]:
+    def _translated(self) -> Iterator[PlainConnection | TlsConnection]:
         """Translates the driver's errors."""
         try:
             yield self._connection  # type: ignore[misc]
@@ -360,13 +364,17 @@ def quoted(text: str) -> str:
     return f'"{"".join(written)}"'
 
 
-def _words(said: Sequence[object]) -> frozenset[str]:
-    lines = [part.decode("latin-1") for part in said if isinstance(part, bytes)]
+def _words(response: Sequence[object]) -> frozenset[str]:
+    lines = [part.decode("latin-1") for part in response if isinstance(part, bytes)]
     return frozenset(word.upper() for line in lines for word in line.split())
 
 
-def _number(said: Sequence[Any]) -> int:
-    return int(said[0]) if said and isinstance(said[0], bytes) and said[0].isdigit() else 0
+def _number(response: Sequence[Any]) -> int:
+    return (
+        int(response[0])
+        if response and isinstance(response[0], bytes) and response[0].isdigit()
+        else 0
+    )
 
 
 _PLACE = "place"
@@ -407,9 +415,9 @@ class MailBatch(msgspec.Struct, frozen=True):
 class MailReader:
     """Reads a folder from its durable cursor on, for pull and push."""
 
-    def __init__(self, settings: ImapSettings, known: MailContext, care: MailHandlers) -> None:
+    def __init__(self, settings: ImapSettings, known: MailContext, handlers: MailHandlers) -> None:
         """The functions of `known` are called from a thread."""
-        self.settings, self._known, self._care = settings, known, care
+        self.settings, self._known, self._handlers = settings, known, handlers
         depth = max(settings.most_parts // 10, 2)
         self._limits = MailLimits(
             parts=settings.most_parts, depth=depth, text=settings.largest_mail
@@ -427,33 +435,33 @@ class MailReader:
         uids, messages, last, is_cut = list[int](), list[Message](), place.uid, False
         refused: list[MailWithAttachments] = []
         if new:
-            await self._care.catch_up()
+            await self._handlers.catch_up()
         loop = asyncio.get_running_loop()
         until = loop.time() + _LOOK_SECONDS
         for uid in new[: self.settings.most_mails]:
             if last != place.uid and loop.time() >= until:
-                break  # the others come with the next look
+                break  # the others come with the next pull
             try:
                 meaning = await session.run(partial(self._read, session.mailbox, uid))
             except Unavailable:
                 if last == place.uid:
                     raise
                 is_cut = True
-                break  # perhaps because of this mail: what was read before it is not kept back
+                break  # perhaps because of this mail; those before it are published
             last = uid
             if not (isinstance(meaning, RejectedInput) and meaning.code == _NOT_GIVEN):
-                uids.append(uid)  # what nobody could read stays as it is for its owner
+                uids.append(uid)  # a mail that could not be read stays unmarked
             if isinstance(meaning, Message):
                 messages.append(meaning)
             elif isinstance(meaning, MailWithAttachments):
                 messages.append(meaning.message)
                 refused.append(meaning)
             elif isinstance(meaning, Bounce):
-                await self._care.bounced(meaning)
+                await self._handlers.bounced(meaning)
             elif isinstance(meaning, RejectedInput):
-                await self._care.set_aside(meaning)
+                await self._handlers.dead_letter(meaning)
             elif isinstance(meaning, AmbiguousAnswer):
-                await self._care.set_aside(meaning.aside)
+                await self._handlers.dead_letter(meaning.letter)
                 messages.append(meaning.message)
         return MailBatch(
             MailCursor(place.validity, last),
@@ -472,14 +480,14 @@ class MailReader:
         """
         for message, arrival in zip(look.messages, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
-                return  # all of it comes again with the next look, what is known is dropped
+                return  # all of it comes again with the next pull, and known messages are dropped
             if not arrival.accepted:
-                await self._care.set_aside(refused_input(message, arrival.why))
+                await self._handlers.dead_letter(refused_input(message, arrival.why))
         taken = [arrival.accepted for arrival in arrivals]
         accepted = [message.id for message, took in zip(look.messages, taken, strict=True) if took]
         for one in look.refused:
             if one.message.id in accepted:
-                await self._care.refuse_attachments(one)
+                await self._handlers.refuse_attachments(one)
         if look.uids and session is not None:
             await session.run(partial(session.mailbox.settle, look.uids))
         if look.place != await self._kept():
@@ -498,13 +506,13 @@ class MailReader:
         if isinstance(meaning, RejectedInput):
             return msgspec.structs.replace(meaning, raw=raw)
         if isinstance(meaning, AmbiguousAnswer):
-            aside = msgspec.structs.replace(meaning.aside, raw=raw)
-            return msgspec.structs.replace(meaning, aside=aside)
+            letter = msgspec.structs.replace(meaning.letter, raw=raw)
+            return msgspec.structs.replace(meaning, letter=letter)
         return meaning
 
     async def read_again(self, found: RejectedInput) -> Message | None:
         """See RereadsInput: the meaning of a mail by the rules and addresses of now."""
-        await self._care.catch_up()
+        await self._handlers.catch_up()
         meaning = await run_aside(partial(meaning_of, found.raw, self._known, self._limits))
         match meaning:
             case Message():
@@ -512,10 +520,10 @@ class MailReader:
             case MailWithAttachments():
                 return meaning.message
             case Bounce():
-                await self._care.bounced(meaning)
+                await self._handlers.bounced(meaning)
                 return None
-        aside = meaning.aside if isinstance(meaning, AmbiguousAnswer) else meaning
-        raise InvalidInput(aside.reason, code=aside.code)
+        letter = meaning.letter if isinstance(meaning, AmbiguousAnswer) else meaning
+        raise InvalidInput(letter.reason, code=letter.code)
 
     def _refused(self, mailbox: Mailbox, uid: int, error: SourceUnavailable) -> RejectedInput:
         """A mail that the server cannot deliver must not block later ones for ever. The connection
@@ -610,8 +618,8 @@ class ImapInput:
 
     name = "imap"
 
-    def __init__(self, settings: ImapSettings, known: MailContext, care: MailHandlers) -> None:
-        self._reader = MailReader(settings, known, care)
+    def __init__(self, settings: ImapSettings, known: MailContext, handlers: MailHandlers) -> None:
+        self._reader = MailReader(settings, known, handlers)
         self._look: MailBatch | None = None
 
     async def open(self, state: AdapterState) -> None:
@@ -644,8 +652,8 @@ class ImapPushInput:
 
     name = "imap-push"
 
-    def __init__(self, settings: ImapSettings, known: MailContext, care: MailHandlers) -> None:
-        self._reader = MailReader(settings, known, care)
+    def __init__(self, settings: ImapSettings, known: MailContext, handlers: MailHandlers) -> None:
+        self._reader = MailReader(settings, known, handlers)
         self._intake: Intake | None = None
 
     async def start(self, intake: Intake) -> None:
@@ -741,8 +749,8 @@ class ImapSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_imap_input(table: Fields, directory: Path) -> ImapSettings:
     """The settings of an input of the kind `imap` or `imap-push`."""
-    usual = ImapSettings()
-    encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, usual.encryption))
+    default = ImapSettings()
+    encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, default.encryption))
     port = IMAPS_PORT if encryption == "tls" else IMAP_PORT
     settings = ImapSettings(
         host=table.filled_text("host", example='"imap.example.org"'),
@@ -750,14 +758,16 @@ def read_imap_input(table: Fields, directory: Path) -> ImapSettings:
         encryption=encryption,
         user=table.filled_text("user", example='"alarm"'),
         password=read_secret_field("password", table, directory),
-        folder=table.filled_text("folder", usual.folder),
-        after=cast(AfterTaking, table.choice("after", AFTER_TAKING, usual.after)),
-        move_to=table.filled_text("move_to", usual.move_to),
-        from_start=table.flag("from_start", usual.from_start),
-        timeout_ms=table.duration_ms("timeout", usual.timeout_ms, least=1),
-        largest_mail=table.number("largest_mail", usual.largest_mail, low=1_000, high=LARGEST_MAIL),
-        most_mails=table.number("most_mails", usual.most_mails, low=1, high=10_000),
-        idle_ms=table.duration_ms("idle", usual.idle_ms, least=1),
+        folder=table.filled_text("folder", default.folder),
+        after=cast(AfterTaking, table.choice("after", AFTER_TAKING, default.after)),
+        move_to=table.filled_text("move_to", default.move_to),
+        from_start=table.flag("from_start", default.from_start),
+        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
+        largest_mail=table.number(
+            "largest_mail", default.largest_mail, low=1_000, high=LARGEST_MAIL
+        ),
+        most_mails=table.number("most_mails", default.most_mails, low=1, high=10_000),
+        idle_ms=table.duration_ms("idle", default.idle_ms, least=1),
     )
     _check_imap(table, settings)
     return settings
@@ -768,7 +778,7 @@ def _check_imap(table: Fields, settings: ImapSettings) -> None:
         message = 'move_to only means something with after = "move"'
         table.fault("move_to", "input.move_to_without_move", message)
     if settings.after == "move" and settings.move_to == settings.folder:
-        message = "taken mails would be moved to where they are"
+        message = "mails would be moved to the folder they are in"
         table.fault("move_to", "input.move_to_itself", message, hint="name another folder")
     if settings.encryption == "none" and settings.host and settings.host not in _LOCAL:
         message = "the password would go over the network in the clear"

@@ -138,21 +138,21 @@ class MailSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_mail_settings(table: Fields, directory: Path) -> MailSettings:
     """The `[adapters.mail]` table; the caller checks the addresses."""
-    usual = MailSettings()
-    # Until release 0.3 `starttls = true` says what `encryption = "starttls"` says.
-    usually: Encryption = "starttls" if table.flag("starttls") else usual.encryption
-    encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, usually))
+    default = MailSettings()
+    # `starttls = true` means `encryption = "starttls"` until release 0.3.
+    default_encryption: Encryption = "starttls" if table.flag("starttls") else default.encryption
+    encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, default_encryption))
     settings = MailSettings(
-        host=table.text("host", usual.host),
+        host=table.text("host", default.host),
         port=table.number("port", SMTP_PORTS[encryption], low=1, high=65_535),
         encryption=encryption,
-        sender=table.text("sender", usual.sender),
+        sender=table.text("sender", default.sender),
         reply_to=table.text("reply_to", ""),
         user=table.text("user", ""),
         password=read_secret_field("password", table, directory),
-        timeout_ms=table.duration_ms("timeout", usual.timeout_ms, least=1),
-        keep_ms=table.duration_ms("keep", usual.keep_ms),
-        largest_text=table.number("largest_text", usual.largest_text, low=1, high=LARGEST_MAIL),
+        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
+        keep_ms=table.duration_ms("keep", default.keep_ms),
+        largest_text=table.number("largest_text", default.largest_text, low=1, high=LARGEST_MAIL),
     )
     if settings.password and encryption == "none" and settings.host not in _LOCAL:
         message = "the password would go over the network in the clear"
@@ -315,7 +315,7 @@ class MailAdapter:
             refusal = error.recipients[0]
             return _refused(refusal.code, refusal.message)
         except aiosmtplib.SMTPAuthenticationError as error:
-            # Its words stay out: it may repeat what it was told.
+            # The server's words stay out: it may repeat the password.
             is_busy = 400 <= error.code < 500
             return Failed(f"the mail server refused the login ({error.code})", retry=is_busy)
         except aiosmtplib.SMTPResponseException as error:

@@ -9,7 +9,7 @@ Message-ID of ours with the right token: its author has seen the mail. It become
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from email.message import Message as ParsedMail
 from functools import partial
 from typing import Literal, Protocol
@@ -20,7 +20,6 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.input_base import (
     SHOWN_TEXT,
-    DeadLetterInput,
     RejectedInput,
     dead_letter_inputs,
 )
@@ -187,6 +186,9 @@ def _shown(text: str) -> str:
     return " ".join(clean(text).split())[:_LONGEST_REASON]
 
 
+ADAPTER = "mail"
+_MAIL = f"{ADAPTER}:"
+_BOOK_LIFE_NS = 60_000_000_000
 ANSWER, MAIL = "ANSWER", "MAIL"
 """Types of messages: an answer refers to a message of ours, a mail to none."""
 
@@ -239,7 +241,7 @@ class AmbiguousAnswer(msgspec.Struct, frozen=True):
     """
 
     message: Message
-    aside: RejectedInput
+    letter: RejectedInput
 
 
 class MailWithAttachments(msgspec.Struct, frozen=True):
@@ -404,11 +406,6 @@ def _as_text(raw: bytes) -> str:
     return raw.decode("latin-1")
 
 
-ADAPTER = "mail"
-_MAIL = f"{ADAPTER}:"
-_BOOK_LIFE_NS = 60_000_000_000
-
-
 class PeerNames(Protocol):
     """The part of a directory that `AddressBook` needs."""
 
@@ -470,54 +467,47 @@ class MailQuestions:
 
 
 def mail_context(
-    secret: bytes,
-    book: AddressBook,
-    conversation_of: Callable[[str], str] | None = None,
-    *,
-    asked: MailQuestions | None = None,
-    vouched: bool = False,
+    secret: bytes, book: AddressBook, *, asked: MailQuestions | None = None, vouched: bool = False
 ) -> MailContext:
     """The context of mails, from the node's secret for answers, its directory and ledger."""
     return MailContext(
-        partial(is_answer_token, secret),
-        book.peer_of,
-        conversation_of or _unknown,
-        asked.open_to if asked is not None else _nothing_asked,
-        vouched,
+        proves=partial(is_answer_token, secret),
+        peer_of=book.peer_of,
+        open_questions=(asked or MailQuestions()).open_to,
+        vouched=vouched,
     )
 
 
-def _unknown(_message: str) -> str:
-    return ""
+class MailHandlers:
+    """Writes bounces to `control` and unusable mails to `dead_letters`. Every method is durable on
+    return, and may be called again for the same mail.
+    """
 
+    def __init__(
+        self,
+        name: str,
+        channels: Channels,
+        book: AddressBook,
+        clock: Clock,
+        asked: MailQuestions | None = None,
+    ) -> None:
+        """`name`: the input's."""
+        self._channels, self._book, self._clock = channels, book, clock
+        self.dead_letter = dead_letter_inputs(name, channels, clock)
+        self.catch_up = (asked or MailQuestions()).catch_up
 
-def _nothing_asked(_peer: str) -> list[OpenQuestion]:
-    return []
+    async def bounced(self, mail: Bounce) -> None:
+        """Reports a delivery that was sent and bounced as failed."""
+        event = bounce_event(mail, self._book.address_of(mail), now_ms=self._clock.now_ms())
+        await self._channels.channel("control").append([event])
 
-
-def mail_handlers(
-    name: str,
-    channels: Channels,
-    book: AddressBook,
-    clock: Clock,
-    asked: MailQuestions | None = None,
-) -> MailHandlers:
-    """Writes bounces to `control` and unusable mails to `dead_letters`; `name` is the input's."""
-    asked = asked or MailQuestions()
-
-    async def bounced(mail: Bounce) -> None:
-        event = bounce_event(mail, book.address_of(mail), now_ms=clock.now_ms())
-        await channels.channel("control").append([event])
-
-    async def refuse_attachments(mail: MailWithAttachments) -> None:
+    async def refuse_attachments(self, mail: MailWithAttachments) -> None:
+        """Notifies the sender of an accepted message that its attached files were not kept."""
         event = attachments_report(mail).to_event(
-            source=SOURCE, time=clock.now_ms(), causes=(mail.message.id,)
+            source=SOURCE, time=self._clock.now_ms(), causes=(mail.message.id,)
         )
         event.headers[PROOF] = "application"
-        await channels.channel("input").append([event])
-
-    set_aside = dead_letter_inputs(name, channels, clock)
-    return MailHandlers(bounced, set_aside, refuse_attachments, asked.catch_up)
+        await self._channels.channel("input").append([event])
 
 
 def attachments_report(mail: MailWithAttachments) -> Message:
@@ -556,20 +546,3 @@ def bounce_event(mail: Bounce, address: str, *, now_ms: int) -> Event:
         data=data,
         headers={CAUSE: cause_text(mail.message)},
     )
-
-
-async def _nothing() -> None:
-    """For a node without a ledger."""
-
-
-class MailHandlers(msgspec.Struct, frozen=True):
-    """Handlers of mails that are no messages; durable on return, and may be called again for the
-    same mail.
-    """
-
-    bounced: Callable[[Bounce], Awaitable[None]]
-    set_aside: DeadLetterInput
-    refuse_attachments: Callable[[MailWithAttachments], Awaitable[None]]
-    """Notifies the sender of an accepted message that its attached files were not kept."""
-    catch_up: Callable[[], Awaitable[None]] = _nothing
-    """Called before mails are read, to load the questions they may answer."""

@@ -222,10 +222,10 @@ class TopicPattern(msgspec.Struct, frozen=True, kw_only=True):
         """
         return "/".join("+" if _PLACE.match(level) else level for level in self.topic.split("/"))
 
-    def told_by(self, topic: str) -> dict[str, str]:
+    def fields_in(self, topic: str) -> dict[str, str]:
         """The fields in a matching topic.
 
-        >>> TopicPattern(topic="panels/{peer}/said").told_by("panels/ana/said")
+        >>> TopicPattern(topic="panels/{peer}/said").fields_in("panels/ana/said")
         {'peer': 'ana'}
         """
         pairs = zip(self.topic.split("/"), topic.split("/"), strict=False)
@@ -264,15 +264,15 @@ def read_mqtt(table: Fields, directory: Path) -> MqttSettings:
 def read_mqtt_input(
     table: Fields, directory: Path, *, client: str, trusted: bool = False
 ) -> MqttInputSettings:
-    """What an input of MQTT says; `client` is the client id when it says none. `trusted`: its
-    messages need no further proof of who sends them, so each topic has to tell that.
+    """The settings of an MQTT input; `client` is the default client id. `trusted`: its messages
+    need no further proof of their sender, so each topic has to name it.
     """
     topics = tuple(_topics(table))
     if trusted and not all("peer" in one.places() for one in topics):
         table.fault(
             "topics",
             "input.trust_without_peer",
-            "a trusted input has a topic that does not tell who sends",
+            "a trusted input has a topic without a sender",
             hint="name the level that the broker guards, such as panels/{peer}/said",
         )
     if not topics and table.is_empty("topics"):
@@ -331,7 +331,7 @@ def check_pattern(pattern: TopicPattern) -> None:
         )
     if pattern.is_text and "peer" not in places:
         raise InvalidInput(
-            f"plain text at {pattern.topic[:80]!r} does not tell who says it",
+            f"plain text at {pattern.topic[:80]!r} has no sender",
             code="input.no_sender",
             hint="name the level that does, such as panels/{peer}/said",
         )
@@ -366,9 +366,9 @@ def read_packet(packet: Packet, topics: Sequence[TopicPattern]) -> Message:
     """
     pattern = next((one for one in topics if matches(one.filter, packet.topic)), None)
     if pattern is None:
-        raise InvalidInput("nobody asked for this topic", code="input.strange_topic")
-    told = pattern.told_by(packet.topic)
-    return _as_text(packet, pattern, told) if pattern.is_text else _as_json(packet, told)
+        raise InvalidInput("this topic is not subscribed to", code="input.strange_topic")
+    fields = pattern.fields_in(packet.topic)
+    return _as_text(packet, pattern, fields) if pattern.is_text else _as_json(packet, fields)
 
 
 def unusable_packet(packet: Packet, id: str, error: InvalidInput) -> RejectedInput:
@@ -385,7 +385,7 @@ def unusable_packet(packet: Packet, id: str, error: InvalidInput) -> RejectedInp
     )
 
 
-def _as_text(packet: Packet, pattern: TopicPattern, told: dict[str, str]) -> Message:
+def _as_text(packet: Packet, pattern: TopicPattern, fields: dict[str, str]) -> Message:
     try:
         content = packet.payload.decode()
     except UnicodeDecodeError:
@@ -393,19 +393,19 @@ def _as_text(packet: Packet, pattern: TopicPattern, told: dict[str, str]) -> Mes
     return Message(
         type=pattern.type,
         subtype=pattern.subtype,
-        sender=_sender(told["peer"]),
+        sender=_sender(fields["peer"]),
         receiver=pattern.receiver,
-        conversation=told.get("conversation", ""),
-        refers_to=told.get("refers_to", ""),
+        conversation=fields.get("conversation", ""),
+        refers_to=fields.get("refers_to", ""),
         content=content,
     )
 
 
-def _as_json(packet: Packet, told: dict[str, str]) -> Message:
+def _as_json(packet: Packet, fields: dict[str, str]) -> Message:
     message = Message.from_json(packet.payload)
-    if "peer" in told and message.sender != _sender(told["peer"]):
+    if "peer" in fields and message.sender != _sender(fields["peer"]):
         raise InvalidInput(
-            f"{message.sender} spoke at the topic of {told['peer']!r}",
+            f"{message.sender} was sent to the topic of {fields['peer']!r}",
             code="input.other_sender",
             hint="sender and topic must name the same peer",
         )
