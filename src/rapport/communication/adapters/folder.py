@@ -50,13 +50,13 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.fields import Fields
 from rapport.kernel.telemetry import get_logger
 
+# --- settings ---
+
+
 FileContent = Literal["message", "notice"]
 FILE_CONTENTS: tuple[FileContent, ...] = ("message", "notice")
-
 LARGEST_FILE = 32 * 1024 * 1024
 FOLDER_KEYS = ("folders", "largest_text")
-
-
 _FILES_KEYS = (
     *("content", "sender", "type", "subtype", "refers_to", "settle", "largest_file"),
     "most_files",
@@ -175,6 +175,9 @@ def _largest_text(table: Fields) -> int:
     return table.number("largest_text", default, low=1, high=LARGEST_FILE)
 
 
+# --- files as messages ---
+
+
 _PASSED_OVER = re.compile(
     r"(\..*|.*\.(tmp|part|partial|filepart|crdownload|swp|why)|.*~)\Z", re.IGNORECASE | re.DOTALL
 )
@@ -256,6 +259,9 @@ def _text(raw: bytes) -> str:
             hint='with content = "notice" any file is accepted',
         )
     return text.strip()
+
+
+# --- local files ---
 
 
 DONE, BAD, WHY = "done", "bad", ".why"
@@ -357,6 +363,9 @@ def _cut(stem: str, end: str) -> str:
     return stem + end
 
 
+# --- output ---
+
+
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
 
 
@@ -407,6 +416,10 @@ def too_long(most: int) -> str:
     return f"message.too_long: the text has more than {most} bytes"
 
 
+# --- input ---
+
+
+_log = get_logger(__name__)
 _SHARE = 10
 """One part in so many of a pull is for files that were tried before."""
 
@@ -446,9 +459,6 @@ class FileQueue:
     def leave(self, files: Iterable[FileEntry]) -> None:
         """The files are processed but cannot be moved; they are ignored until they change."""
         self._left.update(files)
-
-
-_log = get_logger(__name__)
 
 
 class FolderInput:

@@ -86,6 +86,98 @@ from rapport.core.message import Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.fields import Fields
 
+# --- settings ---
+
+
+AfterFetching = Literal["keep", "delete", "move"]
+AFTER_FETCHING: tuple[AfterFetching, ...] = ("keep", "delete", "move")
+FTP_PORT = 21
+FTP_KEYS = ("servers", "largest_text")
+FTP_SERVER_KEYS = ("host", "port", "user", "password", "tls", "folder", "timeout")
+FTP_INPUT_KEYS = (*FTP_SERVER_KEYS, *_FILES_KEYS, "after", "move_to")
+
+
+class FtpServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server and a folder on it. The password is read from a file or variable, never shown."""
+
+    host: str
+    port: int = FTP_PORT
+    user: str = "anonymous"
+    password: str = ""
+    tls: bool = False
+    """FTPS: login and files are encrypted (`AUTH TLS`)."""
+    folder: str = ""
+    """The folder for files; empty = the one after the login."""
+    timeout_ms: int = 20_000
+
+    def __repr__(self) -> str:
+        return f"FtpServer(host={self.host!r}, port={self.port}, user={self.user!r})"
+
+
+class FtpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[adapters.ftp]` table: servers that peers' addresses may name."""
+
+    servers: dict[str, FtpServer] = {}
+    largest_text: int = 1_000_000
+
+
+class FtpInputSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """An input of the kind `ftp`."""
+
+    server: FtpServer
+    files: FileInputSettings = FileInputSettings()
+    after: AfterFetching = "keep"
+    """`keep` remembers files; `delete` and `move` need no memory."""
+    move_to: str = "done"
+    """With `after = "move"`: a folder below the watched one; created when it is absent."""
+    most_listed: int = 10_000
+    """Most files in a folder; all of them are remembered."""
+
+
+def read_ftp(table: Fields, directory: Path) -> FtpSettings:
+    """The `[adapters.ftp]` table."""
+    below = table.table("servers", None, '{ depot = { host = "ftp.example.org" } }')
+    found: dict[str, FtpServer] = {}
+    for name in below.section.values if below is not None else ():
+        assert below is not None
+        _check_name(below, name)
+        server = below.table(name, FTP_SERVER_KEYS, '{ host = "ftp.example.org" }')
+        if server is not None:
+            found[name] = _server(server, directory)
+    return FtpSettings(servers=found, largest_text=_largest_text(table))
+
+
+def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
+    """The settings of an input of the kind `ftp`."""
+    default = FtpInputSettings(server=FtpServer(host=""))
+    after = cast(AfterFetching, table.choice("after", AFTER_FETCHING, default.after))
+    move_to = table.filled_text("move_to", default.move_to)
+    if table.has("move_to") and after != "move":
+        message = 'move_to only means something with after = "move"'
+        table.fault("move_to", "input.move_to_without_move", message)
+    if "/" in move_to or move_to in (".", ".."):
+        table.wrong("move_to", "the name of a folder below", 'move_to = "done"')
+    return FtpInputSettings(
+        server=_server(table, directory), files=_files(table), after=after, move_to=move_to
+    )
+
+
+def _server(table: Fields, directory: Path) -> FtpServer:
+    default = FtpServer(host="")
+    return FtpServer(
+        host=table.filled_text("host", example='"ftp.example.org"'),
+        port=table.number("port", default.port, low=1, high=65_535),
+        user=table.filled_text("user", default.user),
+        password=read_secret_field("password", table, directory),
+        tls=table.flag("tls"),
+        folder=table.text("folder", ""),
+        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
+    )
+
+
+# --- connection ---
+
+
 REFUSED = "ftp.refused"
 _PIECE = 65_536
 _UNKNOWN_COMMAND = ("500", "502", "504")
@@ -325,6 +417,54 @@ def _shown(wire: str) -> str:
     return wire.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
+# --- output ---
+
+
+@adapter("ftp")
+class FtpAdapter:
+    """Stores a JSON file at the server that the address names (`ftp:depot`); the same key is the
+    same file.
+    """
+
+    name = "ftp"
+    repeatable = True
+
+    def __init__(self, settings: FtpSettings, token_for: TokenFor = no_token) -> None:
+        """`token_for(message, peer)` is written along, as the proof of an answer."""
+        self._settings, self._token_for = settings, token_for
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Stored at the server = sent; an unavailable server is worth a retry."""
+        server = self._settings.servers.get(delivery.target)
+        if server is None:
+            return Failed("the site declares no such server", retry=False)
+        if is_too_long(delivery.text, self._settings.largest_text):
+            return Failed(too_long(self._settings.largest_text), retry=False)
+        content = delivery_json(delivery, self._token_for(delivery.message, delivery.peer))
+        name = file_name(delivery)
+        try:
+            await run_aside(partial(_store, server, name, content))
+        except RapportError as error:
+            return Failed(error.message, retry=isinstance(error, SourceUnavailable))
+        return Sent(name)
+
+    async def close(self) -> None:
+        """There is one connection per file."""
+
+
+def _store(server: FtpServer, name: str, content: bytes) -> None:
+    with FtpFolder(server) as folder:
+        folder.store(name, content)
+
+
+# --- input ---
+
+
+BAD = "bad"
+_LOOK_NS = 60_000_000_000
+"""A pull ends after this time with the files it has: a longer one would be cut off, and begin with
+the same files for ever.
+"""
 _PREFIX = "seen/"
 _PAGE = 1_000
 
@@ -369,50 +509,6 @@ def _key(name: str) -> str:
 
 def _mark(file: FileEntry) -> str:
     return f"{file.size} {file.changed}"
-
-
-BAD = "bad"
-_LOOK_NS = 60_000_000_000
-"""A pull ends after this time with the files it has: a longer one would be cut off, and begin with
-the same files for ever.
-"""
-
-
-@adapter("ftp")
-class FtpAdapter:
-    """Stores a JSON file at the server that the address names (`ftp:depot`); the same key is the
-    same file.
-    """
-
-    name = "ftp"
-    repeatable = True
-
-    def __init__(self, settings: FtpSettings, token_for: TokenFor = no_token) -> None:
-        """`token_for(message, peer)` is written along, as the proof of an answer."""
-        self._settings, self._token_for = settings, token_for
-
-    async def send(self, delivery: Delivery) -> Outcome:
-        """Stored at the server = sent; an unavailable server is worth a retry."""
-        server = self._settings.servers.get(delivery.target)
-        if server is None:
-            return Failed("the site declares no such server", retry=False)
-        if is_too_long(delivery.text, self._settings.largest_text):
-            return Failed(too_long(self._settings.largest_text), retry=False)
-        content = delivery_json(delivery, self._token_for(delivery.message, delivery.peer))
-        name = file_name(delivery)
-        try:
-            await run_aside(partial(_store, server, name, content))
-        except RapportError as error:
-            return Failed(error.message, retry=isinstance(error, SourceUnavailable))
-        return Sent(name)
-
-    async def close(self) -> None:
-        """There is one connection per file."""
-
-
-def _store(server: FtpServer, name: str, content: bytes) -> None:
-    with FtpFolder(server) as folder:
-        folder.store(name, content)
 
 
 class FtpInput:
@@ -567,99 +663,3 @@ class FtpInput:
         if self._seen is None:
             raise RuntimeError("the FTP input was not opened")
         return self._seen
-
-
-AfterFetching = Literal["keep", "delete", "move"]
-
-
-AFTER_FETCHING: tuple[AfterFetching, ...] = ("keep", "delete", "move")
-
-
-FTP_PORT = 21
-
-
-FTP_KEYS = ("servers", "largest_text")
-
-
-FTP_SERVER_KEYS = ("host", "port", "user", "password", "tls", "folder", "timeout")
-
-
-FTP_INPUT_KEYS = (*FTP_SERVER_KEYS, *_FILES_KEYS, "after", "move_to")
-
-
-class FtpServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A server and a folder on it. The password is read from a file or variable, never shown."""
-
-    host: str
-    port: int = FTP_PORT
-    user: str = "anonymous"
-    password: str = ""
-    tls: bool = False
-    """FTPS: login and files are encrypted (`AUTH TLS`)."""
-    folder: str = ""
-    """The folder for files; empty = the one after the login."""
-    timeout_ms: int = 20_000
-
-    def __repr__(self) -> str:
-        return f"FtpServer(host={self.host!r}, port={self.port}, user={self.user!r})"
-
-
-class FtpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The `[adapters.ftp]` table: servers that peers' addresses may name."""
-
-    servers: dict[str, FtpServer] = {}
-    largest_text: int = 1_000_000
-
-
-class FtpInputSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """An input of the kind `ftp`."""
-
-    server: FtpServer
-    files: FileInputSettings = FileInputSettings()
-    after: AfterFetching = "keep"
-    """`keep` remembers files; `delete` and `move` need no memory."""
-    move_to: str = "done"
-    """With `after = "move"`: a folder below the watched one; created when it is absent."""
-    most_listed: int = 10_000
-    """Most files in a folder; all of them are remembered."""
-
-
-def read_ftp(table: Fields, directory: Path) -> FtpSettings:
-    """The `[adapters.ftp]` table."""
-    below = table.table("servers", None, '{ depot = { host = "ftp.example.org" } }')
-    found: dict[str, FtpServer] = {}
-    for name in below.section.values if below is not None else ():
-        assert below is not None
-        _check_name(below, name)
-        server = below.table(name, FTP_SERVER_KEYS, '{ host = "ftp.example.org" }')
-        if server is not None:
-            found[name] = _server(server, directory)
-    return FtpSettings(servers=found, largest_text=_largest_text(table))
-
-
-def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
-    """The settings of an input of the kind `ftp`."""
-    default = FtpInputSettings(server=FtpServer(host=""))
-    after = cast(AfterFetching, table.choice("after", AFTER_FETCHING, default.after))
-    move_to = table.filled_text("move_to", default.move_to)
-    if table.has("move_to") and after != "move":
-        message = 'move_to only means something with after = "move"'
-        table.fault("move_to", "input.move_to_without_move", message)
-    if "/" in move_to or move_to in (".", ".."):
-        table.wrong("move_to", "the name of a folder below", 'move_to = "done"')
-    return FtpInputSettings(
-        server=_server(table, directory), files=_files(table), after=after, move_to=move_to
-    )
-
-
-def _server(table: Fields, directory: Path) -> FtpServer:
-    default = FtpServer(host="")
-    return FtpServer(
-        host=table.filled_text("host", example='"ftp.example.org"'),
-        port=table.number("port", default.port, low=1, high=65_535),
-        user=table.filled_text("user", default.user),
-        password=read_secret_field("password", table, directory),
-        tls=table.flag("tls"),
-        folder=table.text("folder", ""),
-        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
-    )

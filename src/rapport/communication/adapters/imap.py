@@ -78,9 +78,98 @@ from rapport.core.ids import content_id
 from rapport.core.message import Message
 from rapport.kernel.fields import Fields
 
+# --- settings ---
+
+
+AfterTaking = Literal["leave", "flag", "move"]
+"""What is done with a mail once its message is durable: nothing, marked as seen, or moved."""
+AFTER_TAKING: tuple[AfterTaking, ...] = ("leave", "flag", "move")
+IMAPS_PORT, IMAP_PORT = 993, 143
+IMAP_KEYS = (
+    *("host", "port", "encryption", "user", "password", "folder", "after", "move_to"),
+    *("from_start", "timeout", "largest_mail", "most_mails"),
+)
+IMAP_PUSH_KEYS = (*IMAP_KEYS, "idle")
+
+
+class ImapSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """An input of the kind `imap` or `imap-push`. The password is never shown."""
+
+    host: str = "127.0.0.1"
+    port: int = IMAPS_PORT
+    encryption: Encryption = "tls"
+    user: str = ""
+    password: str = ""
+    folder: str = "INBOX"
+    after: AfterTaking = "leave"
+    move_to: str = "Rapport"
+    """With `after = "move"`: the folder for mails that were read; created when it is absent."""
+    from_start: bool = True
+    """Whether the first pull reads existing mails, or only later ones."""
+    timeout_ms: int = 30_000
+    largest_mail: int = 1_000_000
+    """Bytes fetched of a mail. The rest of a larger one is left out: its text stands first,
+    attachments are not read. Memory is a small multiple of it.
+    """
+    most_mails: int = 100
+    """Mails read in one pull."""
+    most_parts: int = 100
+    """MIME parts of a mail; a tenth of it may be nested."""
+    idle_ms: int = 300_000
+    """How long `imap-push` waits for the server before it looks by itself."""
+
+    def __repr__(self) -> str:
+        return f"ImapSettings(host={self.host!r}, port={self.port}, user={self.user!r})"
+
+
+def read_imap_input(table: Fields, directory: Path) -> ImapSettings:
+    """The settings of an input of the kind `imap` or `imap-push`."""
+    default = ImapSettings()
+    encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, default.encryption))
+    port = IMAPS_PORT if encryption == "tls" else IMAP_PORT
+    settings = ImapSettings(
+        host=table.filled_text("host", example='"imap.example.org"'),
+        port=table.number("port", port, low=1, high=65_535),
+        encryption=encryption,
+        user=table.filled_text("user", example='"alarm"'),
+        password=read_secret_field("password", table, directory),
+        folder=table.filled_text("folder", default.folder),
+        after=cast(AfterTaking, table.choice("after", AFTER_TAKING, default.after)),
+        move_to=table.filled_text("move_to", default.move_to),
+        from_start=table.flag("from_start", default.from_start),
+        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
+        largest_mail=table.number(
+            "largest_mail", default.largest_mail, low=1_000, high=LARGEST_MAIL
+        ),
+        most_mails=table.number("most_mails", default.most_mails, low=1, high=10_000),
+        idle_ms=table.duration_ms("idle", default.idle_ms, least=1),
+    )
+    _check_imap(table, settings)
+    return settings
+
+
+def _check_imap(table: Fields, settings: ImapSettings) -> None:
+    if table.has("move_to") and settings.after != "move":
+        message = 'move_to only means something with after = "move"'
+        table.fault("move_to", "input.move_to_without_move", message)
+    if settings.after == "move" and settings.move_to == settings.folder:
+        message = "mails would be moved to the folder they are in"
+        table.fault("move_to", "input.move_to_itself", message, hint="name another folder")
+    if settings.encryption == "none" and settings.host and settings.host not in _LOCAL:
+        message = "the password would go over the network in the clear"
+        table.fault("encryption", "input.not_encrypted", message, hint=_ENCRYPT)
+
+
+# --- connection ---
+
+
 _LONGEST_LINE = 10_000_000
 """A search is answered with one line: eight bytes for each mail found."""
 _READ_BYTES = 65_536
+_SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
+REFUSED = "imap.refused"
+_SLACK = 65_536
+"""For literals that are no mails (folder names)."""
 
 
 class _BoundedImap(imaplib.IMAP4):
@@ -158,12 +247,6 @@ class PlainConnection(_BoundedImap):
 
 class TlsConnection(_BoundedImap, imaplib.IMAP4_SSL):
     """Encrypted from the first byte."""
-
-
-_SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
-REFUSED = "imap.refused"
-_SLACK = 65_536
-"""For literals that are no mails (folder names)."""
 
 
 class FetchedMail(msgspec.Struct, frozen=True):
@@ -375,6 +458,9 @@ def _number(response: Sequence[Any]) -> int:
         if response and isinstance(response[0], bytes) and response[0].isdigit()
         else 0
     )
+
+
+# --- inputs ---
 
 
 _PLACE = "place"
@@ -696,90 +782,3 @@ async def _settle_anew(reader: MailReader, look: MailBatch, arrivals: Sequence[A
         return
     async with ImapSession(reader.settings) as session:
         await reader.settle(look, arrivals, session)
-
-
-AfterTaking = Literal["leave", "flag", "move"]
-"""What is done with a mail once its message is durable: nothing, marked as seen, or moved."""
-
-
-AFTER_TAKING: tuple[AfterTaking, ...] = ("leave", "flag", "move")
-
-
-IMAPS_PORT, IMAP_PORT = 993, 143
-
-
-IMAP_KEYS = (
-    *("host", "port", "encryption", "user", "password", "folder", "after", "move_to"),
-    *("from_start", "timeout", "largest_mail", "most_mails"),
-)
-
-
-IMAP_PUSH_KEYS = (*IMAP_KEYS, "idle")
-
-
-class ImapSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """An input of the kind `imap` or `imap-push`. The password is never shown."""
-
-    host: str = "127.0.0.1"
-    port: int = IMAPS_PORT
-    encryption: Encryption = "tls"
-    user: str = ""
-    password: str = ""
-    folder: str = "INBOX"
-    after: AfterTaking = "leave"
-    move_to: str = "Rapport"
-    """With `after = "move"`: the folder for mails that were read; created when it is absent."""
-    from_start: bool = True
-    """Whether the first pull reads existing mails, or only later ones."""
-    timeout_ms: int = 30_000
-    largest_mail: int = 1_000_000
-    """Bytes fetched of a mail. The rest of a larger one is left out: its text stands first,
-    attachments are not read. Memory is a small multiple of it.
-    """
-    most_mails: int = 100
-    """Mails read in one pull."""
-    most_parts: int = 100
-    """MIME parts of a mail; a tenth of it may be nested."""
-    idle_ms: int = 300_000
-    """How long `imap-push` waits for the server before it looks by itself."""
-
-    def __repr__(self) -> str:
-        return f"ImapSettings(host={self.host!r}, port={self.port}, user={self.user!r})"
-
-
-def read_imap_input(table: Fields, directory: Path) -> ImapSettings:
-    """The settings of an input of the kind `imap` or `imap-push`."""
-    default = ImapSettings()
-    encryption = cast(Encryption, table.choice("encryption", ENCRYPTIONS, default.encryption))
-    port = IMAPS_PORT if encryption == "tls" else IMAP_PORT
-    settings = ImapSettings(
-        host=table.filled_text("host", example='"imap.example.org"'),
-        port=table.number("port", port, low=1, high=65_535),
-        encryption=encryption,
-        user=table.filled_text("user", example='"alarm"'),
-        password=read_secret_field("password", table, directory),
-        folder=table.filled_text("folder", default.folder),
-        after=cast(AfterTaking, table.choice("after", AFTER_TAKING, default.after)),
-        move_to=table.filled_text("move_to", default.move_to),
-        from_start=table.flag("from_start", default.from_start),
-        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
-        largest_mail=table.number(
-            "largest_mail", default.largest_mail, low=1_000, high=LARGEST_MAIL
-        ),
-        most_mails=table.number("most_mails", default.most_mails, low=1, high=10_000),
-        idle_ms=table.duration_ms("idle", default.idle_ms, least=1),
-    )
-    _check_imap(table, settings)
-    return settings
-
-
-def _check_imap(table: Fields, settings: ImapSettings) -> None:
-    if table.has("move_to") and settings.after != "move":
-        message = 'move_to only means something with after = "move"'
-        table.fault("move_to", "input.move_to_without_move", message)
-    if settings.after == "move" and settings.move_to == settings.folder:
-        message = "mails would be moved to the folder they are in"
-        table.fault("move_to", "input.move_to_itself", message, hint="name another folder")
-    if settings.encryption == "none" and settings.host and settings.host not in _LOCAL:
-        message = "the password would go over the network in the clear"
-        table.fault("encryption", "input.not_encrypted", message, hint=_ENCRYPT)

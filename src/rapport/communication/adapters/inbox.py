@@ -32,6 +32,28 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.fields import Fields
 from rapport.kernel.tasks import first_of
 
+PAGE_KEYS = ("wait",)
+LONGEST_WAIT_MS = 10_000
+"""Deliveries fail after 15 s."""
+
+
+class PageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[adapters.ws]` table."""
+
+    wait_ms: int = 5_000
+    """How long to wait for a page to confirm that it shows a message; longer means more
+    confirmations, and later news of a page that is open but asleep.
+    """
+
+
+def read_page(table: Fields) -> PageSettings:
+    """The `[adapters.ws]` table."""
+    wait_ms = table.duration_ms("wait", PageSettings().wait_ms, least=1)
+    if wait_ms > LONGEST_WAIT_MS:
+        message = f"'wait' must be at most {format_duration(LONGEST_WAIT_MS)}"
+        table.fault("wait", "site.out_of_range", message, hint='write wait = "5s"')
+    return PageSettings(wait_ms=wait_ms)
+
 
 @adapter("inbox")
 class InboxAdapter:
@@ -123,28 +145,3 @@ class PageAdapter:
 
     async def close(self) -> None:
         """The pages belong to the web package."""
-
-
-PAGE_KEYS = ("wait",)
-
-
-LONGEST_WAIT_MS = 10_000
-"""Deliveries fail after 15 s."""
-
-
-class PageSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The `[adapters.ws]` table."""
-
-    wait_ms: int = 5_000
-    """How long to wait for a page to confirm that it shows a message; longer means more
-    confirmations, and later news of a page that is open but asleep.
-    """
-
-
-def read_page(table: Fields) -> PageSettings:
-    """The `[adapters.ws]` table."""
-    wait_ms = table.duration_ms("wait", PageSettings().wait_ms, least=1)
-    if wait_ms > LONGEST_WAIT_MS:
-        message = f"'wait' must be at most {format_duration(LONGEST_WAIT_MS)}"
-        table.fault("wait", "site.out_of_range", message, hint='write wait = "5s"')
-    return PageSettings(wait_ms=wait_ms)

@@ -46,64 +46,12 @@ from rapport.communication.wording import (
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.fields import Fields
 
-DOMAIN = "rapport.invalid"
-"""A name that belongs to nobody (RFC 2606)."""
-
-
-_LONGEST = 400
-"""Mail servers may cut lines at 998 characters, and References holds several ids."""
-
-_OURS = re.compile(
-    r"([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_%~-]{1,300})\.([A-Za-z0-9_%~-]{1,300})\.([0-9A-Za-z]{1,64})"
-    rf"@{re.escape(DOMAIN)}\Z"
-)
-
-
-class SentMail(msgspec.Struct, frozen=True):
-    """The fields of a Message-ID of ours. Unproven until the token is checked."""
-
-    key: str
-    message: str
-    peer: str
-    token: str
-
-
-def message_id(delivery: Delivery, token: str) -> str:
-    """The Message-ID in angle brackets, the same for every attempt. Without a token, or with names
-    too long for it, only the key: replies are then recognised by the answer link that they quote.
-    """
-    whole = f"{delivery.key}.{_name(delivery.message)}.{_name(delivery.peer)}.{token}@{DOMAIN}"
-    if not token or len(whole) > _LONGEST or read_message_id(whole) is None:
-        return f"<{delivery.key}@{DOMAIN}>"
-    return f"<{whole}>"
-
-
-def read_message_id(text: str) -> SentMail | None:
-    """The fields of a Message-ID of ours; None for any other."""
-    found = _OURS.match(text.strip().strip("<>"))
-    if found is None:
-        return None
-    key, message, peer, token = found.groups()
-    try:
-        return SentMail(
-            key, unquote(message, errors="strict"), unquote(peer, errors="strict"), token
-        )
-    except UnicodeDecodeError:
-        return None
-
-
-def _name(text: str) -> str:
-    """The name without dots and characters that are special in headers."""
-    return quote(text, safe="", errors="replace").replace(".", "%2E")
+# --- settings ---
 
 
 Encryption = Literal["tls", "starttls", "none"]
 """TLS from the first byte, STARTTLS before the login, or none (a server on this machine)."""
-
-
 ENCRYPTIONS: tuple[Encryption, ...] = ("tls", "starttls", "none")
-
-
 SMTP_PORTS: dict[Encryption, int] = {"tls": 465, "starttls": 587, "none": 25}
 _ENCRYPT = 'write encryption = "tls"'
 _LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -160,9 +108,68 @@ def read_mail_settings(table: Fields, directory: Path) -> MailSettings:
     return settings
 
 
+# --- Message-IDs ---
+
+
+DOMAIN = "rapport.invalid"
+"""A name that belongs to nobody (RFC 2606)."""
+_LONGEST = 400
+"""Mail servers may cut lines at 998 characters, and References holds several ids."""
+_OURS = re.compile(
+    r"([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_%~-]{1,300})\.([A-Za-z0-9_%~-]{1,300})\.([0-9A-Za-z]{1,64})"
+    rf"@{re.escape(DOMAIN)}\Z"
+)
+
+
+class SentMail(msgspec.Struct, frozen=True):
+    """The fields of a Message-ID of ours. Unproven until the token is checked."""
+
+    key: str
+    message: str
+    peer: str
+    token: str
+
+
+def message_id(delivery: Delivery, token: str) -> str:
+    """The Message-ID in angle brackets, the same for every attempt. Without a token, or with names
+    too long for it, only the key: replies are then recognised by the answer link that they quote.
+    """
+    whole = f"{delivery.key}.{_name(delivery.message)}.{_name(delivery.peer)}.{token}@{DOMAIN}"
+    if not token or len(whole) > _LONGEST or read_message_id(whole) is None:
+        return f"<{delivery.key}@{DOMAIN}>"
+    return f"<{whole}>"
+
+
+def read_message_id(text: str) -> SentMail | None:
+    """The fields of a Message-ID of ours; None for any other."""
+    found = _OURS.match(text.strip().strip("<>"))
+    if found is None:
+        return None
+    key, message, peer, token = found.groups()
+    try:
+        return SentMail(
+            key, unquote(message, errors="strict"), unquote(peer, errors="strict"), token
+        )
+    except UnicodeDecodeError:
+        return None
+
+
+def _name(text: str) -> str:
+    """The name without dots and characters that are special in headers."""
+    return quote(text, safe="", errors="replace").replace(".", "%2E")
+
+
+# --- sending ---
+
+
 _GOODBYE_SECONDS = 1
 _MOST_IDLE = 4
 """More idle connections are closed at once: servers limit how many a client may have."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SUBJECT_LENGTH = 120
+_BODY_CONTROLS = {
+    code: "\N{REPLACEMENT CHARACTER}" for code in range(32) if chr(code) not in "\t\n\r"
+}
 
 
 class SmtpConnections:
@@ -262,13 +269,6 @@ async def _say_goodbye(client: aiosmtplib.SMTP) -> None:
             await client.quit(timeout=_GOODBYE_SECONDS)
     finally:
         client.close()
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SUBJECT_LENGTH = 120
-_BODY_CONTROLS = {
-    code: "\N{REPLACEMENT CHARACTER}" for code in range(32) if chr(code) not in "\t\n\r"
-}
 
 
 @adapter("mail")

@@ -71,106 +71,7 @@ from rapport.kernel.fields import Fields
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 
-REMEMBERED = 1_024
-"""Packets that are recognised when they are redelivered; as many as brokers have pending for a
-client.
-"""
-MOST_TOPICS = 100_000
-"""Topics whose last packet is remembered."""
-TOPIC = "topic/"
-"""Prefix of the keys of topics."""
-PACKETS = "packets"
-
-
-class LastPacket(msgspec.Struct, frozen=True, array_like=True):
-    """The last packet of a topic: a digest of its payload, and the id of its message."""
-
-    digest: str
-    id: str
-
-
-class PacketIds:
-    """The message ids of recent packets: a packet that comes again gets the same id, and the
-    channel drops it. MQTT names no message; redelivered packets have the broker's mark, retained
-    ones come at every connection without any. Durable before a packet is published and
-    acknowledged.
-    """
-
-    def __init__(self) -> None:
-        self.ids: dict[str, str] = {}
-        self.topics: dict[str, LastPacket] = {}
-        self._unkept: dict[str, None] = {}
-        self._gone: dict[str, None] = {}
-
-    def id_for(self, packet: Packet, fresh: str) -> str:
-        """The id of the packet's message: its earlier one when it may have come before. A retained
-        packet is a state: with the payload seen last at its topic it is the same message; with
-        another it is news, also if the topic had that payload once before. A change and its
-        reversal while disconnected cannot be seen.
-        """
-        mark, key, digest = _mark(packet), TOPIC + content_id(packet.topic), _digest(packet)
-        if packet.again and mark in self.ids:
-            return self.ids[mark]
-        if packet.retained:
-            last = self.topics.get(key)
-            if last is None:
-                fresh = content_id("mqtt retained", packet.topic, digest)
-            elif last.digest == digest:
-                fresh = last.id
-        self.ids.pop(mark, None)
-        self.ids[mark] = fresh
-        while len(self.ids) > REMEMBERED:
-            del self.ids[next(iter(self.ids))]
-        self._saw(key, LastPacket(digest, fresh))
-        return fresh
-
-    def unkept(self) -> tuple[dict[str, bytes], list[str]]:
-        """Values to write by key, and keys to delete; costs what is new since `kept`, and the
-        latest packets.
-        """
-        values = {key: msgspec.msgpack.encode(self.topics[key]) for key in self._unkept}
-        return {PACKETS: msgspec.msgpack.encode({"ids": self.ids}), **values}, list(self._gone)
-
-    def kept(self) -> None:
-        """The result of `unkept` is durable."""
-        self._unkept, self._gone = {}, {}
-
-    def take_back(self, entries: Iterable[tuple[str, bytes]]) -> None:
-        """Loads stored values; unreadable ones are ignored: then a repetition may pass once."""
-        for key, raw in entries:
-            try:
-                if key == PACKETS:
-                    self.ids = msgspec.msgpack.decode(raw, type=_Packets).ids
-                elif key.startswith(TOPIC):
-                    self.topics[key] = msgspec.msgpack.decode(raw, type=LastPacket)
-            except msgspec.DecodeError:
-                continue
-
-    def _saw(self, key: str, last: LastPacket) -> None:
-        if self.topics.pop(key, None) != last:
-            self._unkept[key] = None
-            self._gone.pop(key, None)
-        self.topics[key] = last
-        while len(self.topics) > MOST_TOPICS:
-            oldest = next(iter(self.topics))
-            del self.topics[oldest]
-            self._unkept.pop(oldest, None)
-            self._gone[oldest] = None
-
-
-class _Packets(msgspec.Struct):
-    ids: dict[str, str] = {}
-
-
-def _digest(packet: Packet) -> str:
-    return hashlib.blake2b(packet.payload, digest_size=16).hexdigest()
-
-
-def _mark(packet: Packet) -> str:
-    """Number, topic and payload, since numbers are reused."""
-    digest = hashlib.blake2b(packet.payload, digest_size=12)
-    digest.update(packet.topic.encode("utf-8", "surrogatepass"))
-    return f"{packet.number} {digest.hexdigest()}"
+# --- settings ---
 
 
 MQTT_KEYS = ("broker", "user", "password", "client", "timeout", "most_bytes")
@@ -357,7 +258,180 @@ def _receiver(entry: Fields) -> Identifier | None:
         return None
 
 
+# --- output ---
+
+
+@adapter("mqtt")
+class MqttAdapter:
+    """Publishes to the topic in the peer's address (`mqtt:panels/ana/show`). One client connects at
+    the first delivery, is kept, and reconnects by itself. Belongs to one event loop.
+    """
+
+    name = "mqtt"
+    seals = True
+    """Addresses that end with `;sealed` carry sealed texts (see factory.py)."""
+
+    def __init__(
+        self,
+        settings: MqttSettings,
+        proof_for: Callable[[str, str], str],
+        clock: Clock | None = None,
+    ) -> None:
+        """`proof_for(message, peer)` gives the token that proves an answer; empty = none. Raises
+        Unsupported without the driver.
+        """
+        check_driver()
+        self._settings, self._proof_for, self._clock = settings, proof_for, clock or SystemClock()
+        self._client: BrokerClient | None = None
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Confirmed by the broker (QoS 1, not retained) = sent; an unavailable broker is worth a
+        retry. After a failure it is unknown whether the broker has the message; the driver may
+        still send it when it reconnects.
+        """
+        if not is_topic(delivery.target):
+            return Failed("the topic cannot be published to", retry=False)
+        payload = delivery_json(delivery, self._proof_for(delivery.message, delivery.peer))
+        if len(payload) > self._settings.most_bytes:
+            reason = f"{len(payload)} bytes are more than the {self._settings.most_bytes} allowed"
+            return Failed(reason, retry=False)
+        client, limit_ms = self._client or self._start(), self._settings.timeout_ms
+        confirmed = asyncio.Event()
+
+        async def publish() -> None:
+            await client.connected.wait()
+            await client.publish(delivery.target, payload)
+            confirmed.set()
+
+        try:
+            await first_of(publish(), self._clock.sleep(limit_ms))
+        except Unavailable as error:
+            return Failed(clean(error.message)[:200], retry=True)
+        if confirmed.is_set():
+            return Sent(delivery.key)
+        late = f"the broker did not confirm within {format_duration(limit_ms)}"
+        return Failed(clean(client.trouble or late)[:200], retry=True)
+
+    async def close(self) -> None:
+        """Disconnects; a second call is no error."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.stop()
+
+    def _start(self) -> BrokerClient:
+        settings = self._settings
+        name = settings.client or f"rapport-out-{Chance.from_machine().randbytes(6).hex()}"
+        client = self._client = BrokerClient(
+            settings.broker, settings.password, name, keeps_place=bool(settings.client)
+        )
+        client.start()
+        return client
+
+
+# --- packets ---
+
+
+REMEMBERED = 1_024
+"""Packets that are recognised when they are redelivered; as many as brokers have pending for a
+client.
+"""
+MOST_TOPICS = 100_000
+"""Topics whose last packet is remembered."""
+TOPIC = "topic/"
+"""Prefix of the keys of topics."""
+PACKETS = "packets"
 _SHOWN_TOPIC = 200
+
+
+class LastPacket(msgspec.Struct, frozen=True, array_like=True):
+    """The last packet of a topic: a digest of its payload, and the id of its message."""
+
+    digest: str
+    id: str
+
+
+class PacketIds:
+    """The message ids of recent packets: a packet that comes again gets the same id, and the
+    channel drops it. MQTT names no message; redelivered packets have the broker's mark, retained
+    ones come at every connection without any. Durable before a packet is published and
+    acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self.ids: dict[str, str] = {}
+        self.topics: dict[str, LastPacket] = {}
+        self._unkept: dict[str, None] = {}
+        self._gone: dict[str, None] = {}
+
+    def id_for(self, packet: Packet, fresh: str) -> str:
+        """The id of the packet's message: its earlier one when it may have come before. A retained
+        packet is a state: with the payload seen last at its topic it is the same message; with
+        another it is news, also if the topic had that payload once before. A change and its
+        reversal while disconnected cannot be seen.
+        """
+        mark, key, digest = _mark(packet), TOPIC + content_id(packet.topic), _digest(packet)
+        if packet.again and mark in self.ids:
+            return self.ids[mark]
+        if packet.retained:
+            last = self.topics.get(key)
+            if last is None:
+                fresh = content_id("mqtt retained", packet.topic, digest)
+            elif last.digest == digest:
+                fresh = last.id
+        self.ids.pop(mark, None)
+        self.ids[mark] = fresh
+        while len(self.ids) > REMEMBERED:
+            del self.ids[next(iter(self.ids))]
+        self._saw(key, LastPacket(digest, fresh))
+        return fresh
+
+    def unkept(self) -> tuple[dict[str, bytes], list[str]]:
+        """Values to write by key, and keys to delete; costs what is new since `kept`, and the
+        latest packets.
+        """
+        values = {key: msgspec.msgpack.encode(self.topics[key]) for key in self._unkept}
+        return {PACKETS: msgspec.msgpack.encode({"ids": self.ids}), **values}, list(self._gone)
+
+    def kept(self) -> None:
+        """The result of `unkept` is durable."""
+        self._unkept, self._gone = {}, {}
+
+    def take_back(self, entries: Iterable[tuple[str, bytes]]) -> None:
+        """Loads stored values; unreadable ones are ignored: then a repetition may pass once."""
+        for key, raw in entries:
+            try:
+                if key == PACKETS:
+                    self.ids = msgspec.msgpack.decode(raw, type=_Packets).ids
+                elif key.startswith(TOPIC):
+                    self.topics[key] = msgspec.msgpack.decode(raw, type=LastPacket)
+            except msgspec.DecodeError:
+                continue
+
+    def _saw(self, key: str, last: LastPacket) -> None:
+        if self.topics.pop(key, None) != last:
+            self._unkept[key] = None
+            self._gone.pop(key, None)
+        self.topics[key] = last
+        while len(self.topics) > MOST_TOPICS:
+            oldest = next(iter(self.topics))
+            del self.topics[oldest]
+            self._unkept.pop(oldest, None)
+            self._gone[oldest] = None
+
+
+class _Packets(msgspec.Struct):
+    ids: dict[str, str] = {}
+
+
+def _digest(packet: Packet) -> str:
+    return hashlib.blake2b(packet.payload, digest_size=16).hexdigest()
+
+
+def _mark(packet: Packet) -> str:
+    """Number, topic and payload, since numbers are reused."""
+    digest = hashlib.blake2b(packet.payload, digest_size=12)
+    digest.update(packet.topic.encode("utf-8", "surrogatepass"))
+    return f"{packet.number} {digest.hexdigest()}"
 
 
 def read_packet(packet: Packet, topics: Sequence[TopicPattern]) -> Message:
@@ -418,9 +492,11 @@ def _sender(name: str) -> Identifier:
     return Identifier("peer", name)
 
 
+# --- input ---
+
+
 _log = get_logger(__name__)
 T = TypeVar("T")
-
 MOST_TOGETHER = 500
 MOST_TRIES = 600
 """Seconds for which a sender that is too fast makes the others wait; then its messages are refused.
@@ -568,86 +644,3 @@ async def _remembered_in(state: AdapterState) -> PacketIds:
         found.take_back(page)
         after = page[-1][0]
     return found
-
-
-class MqttConnection:
-    """One client of one broker, connected at the first delivery and kept; reconnects by itself,
-    later each time. Belongs to one event loop.
-    """
-
-    def __init__(self, settings: MqttSettings, clock: Clock) -> None:
-        self._settings, self._clock = settings, clock
-        self._client: BrokerClient | None = None
-
-    async def publish(self, topic: str, payload: bytes) -> None:
-        """Returns when the broker confirmed it (QoS 1, not retained); raises Unavailable. After a
-        failure it is unknown whether the broker has it; the driver may still send it when it
-        reconnects.
-        """
-        client = self._client or self._start()
-        limit = self._settings.timeout_ms
-        confirmed = asyncio.Event()
-
-        async def hand_over() -> None:
-            await client.connected.wait()
-            await client.publish(topic, payload)
-            confirmed.set()
-
-        await first_of(hand_over(), self._clock.sleep(limit))
-        if not confirmed.is_set():
-            late = f"the broker did not confirm within {format_duration(limit)}"
-            raise Unavailable(client.trouble or late, code="mqtt.unreachable")
-
-    async def close(self) -> None:
-        """Disconnects; a second call is no error."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.stop()
-
-    def _start(self) -> BrokerClient:
-        settings = self._settings
-        name = settings.client or f"rapport-out-{Chance.from_machine().randbytes(6).hex()}"
-        client = self._client = BrokerClient(
-            settings.broker, settings.password, name, keeps_place=bool(settings.client)
-        )
-        client.start()
-        return client
-
-
-@adapter("mqtt")
-class MqttAdapter:
-    """Publishes to the topic in the peer's address (`mqtt:panels/ana/show`)."""
-
-    name = "mqtt"
-    seals = True
-    """Addresses that end with `;sealed` carry sealed texts (see factory.py)."""
-
-    def __init__(
-        self,
-        settings: MqttSettings,
-        proof_for: Callable[[str, str], str],
-        clock: Clock | None = None,
-    ) -> None:
-        """`proof_for(message, peer)` gives the token that proves an answer; empty = none. Raises
-        Unsupported without the driver.
-        """
-        check_driver()
-        self._settings, self._proof_for = settings, proof_for
-        self._connection = MqttConnection(settings, clock or SystemClock())
-
-    async def send(self, delivery: Delivery) -> Outcome:
-        """Confirmed by the broker = sent; an unavailable broker is worth a retry."""
-        if not is_topic(delivery.target):
-            return Failed("the topic cannot be published to", retry=False)
-        payload = delivery_json(delivery, self._proof_for(delivery.message, delivery.peer))
-        if len(payload) > self._settings.most_bytes:
-            reason = f"{len(payload)} bytes are more than the {self._settings.most_bytes} allowed"
-            return Failed(reason, retry=False)
-        try:
-            await self._connection.publish(delivery.target, payload)
-        except Unavailable as error:
-            return Failed(clean(error.message)[:200], retry=True)
-        return Sent(delivery.key)
-
-    async def close(self) -> None:
-        await self._connection.close()

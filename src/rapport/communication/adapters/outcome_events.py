@@ -54,15 +54,13 @@ Report = Callable[[Sequence[OutcomeData]], Awaitable[None]]
 """Takes outcomes in order; durable when it returns. They may come again after a crash."""
 
 
-def outcome_data(
-    delivery: Delivery, outcome: Outcome, position: int = 0, starts: int = 0
-) -> OutcomeData:
+def outcome_data(delivery: Delivery, outcome: Outcome, position: int = 0) -> OutcomeData:
     """The outcome that an adapter returned."""
     if isinstance(outcome, Failed):
-        data = _data(delivery, "failed", outcome.reason, outcome.retry, position, starts)
-        return msgspec.structs.replace(data, unavailable=True) if outcome.unavailable else data
+        retry, unavailable = outcome.retry, outcome.unavailable
+        return _data(delivery, "failed", outcome.reason, retry, position, 0, unavailable)
     state: OutcomeState = "handed" if isinstance(outcome, Sent) else "confirmed"
-    return _data(delivery, state, outcome.reference, False, position, starts)
+    return _data(delivery, state, outcome.reference, False, position, 0)
 
 
 class SentOutcomes(Sequence[OutcomeData]):
@@ -131,10 +129,9 @@ def deferred_data(delivery: Delivery, position: int = 0) -> OutcomeData:
     return _data(delivery, "put_off", "", False, position, 0)
 
 
-def recorded_data(delivery: Delivery, kept: EndMark) -> OutcomeData:
+def recorded_data(delivery: Delivery, mark: EndMark) -> OutcomeData:
     """An outcome that was marked before a crash; the same that may have been reported."""
-    data = _data(delivery, kept.state, kept.reason, kept.retry, kept.position, 0)
-    return msgspec.structs.replace(data, unavailable=True) if kept.unavailable else data
+    return _data(delivery, mark.state, mark.reason, mark.retry, mark.position, 0, mark.unavailable)
 
 
 def outcome_event(data: OutcomeData, *, now_ms: int) -> Event:
@@ -167,7 +164,13 @@ def report_to_control(channels: Channels, clock: Clock) -> Report:
 
 
 def _data(
-    delivery: Delivery, state: OutcomeState, reason: str, retry: bool, position: int, starts: int
+    delivery: Delivery,
+    state: OutcomeState,
+    reason: str,
+    retry: bool,
+    position: int,
+    starts: int,
+    unavailable: bool = False,
 ) -> OutcomeData:
     name = adapter_of(delivery.address)
     return OutcomeData(
@@ -178,6 +181,7 @@ def _data(
         state=state,
         reason=reason,
         retry=retry,
+        unavailable=unavailable,
         id=f"{name}.{position}.{state}.{starts}" if position else "",
         case=delivery.case,
         share=delivery.share,

@@ -247,7 +247,7 @@ def read_token(token: str, secret_of: Callable[[str], bytes | None]) -> TokenCla
     try:
         return _decode(raw or b"")
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return "session.malformed"
+        return "session.malformed"  # signed by us, but by another version
 
 
 def key_of(token: str) -> str | None:

@@ -136,9 +136,6 @@ def _of(peer: str) -> str:
     return content_id("peer", peer)
 
 
-# signed by us, but by another version
-
-
 _ID_BYTES, _KEY_BYTES = 16, 32
 _MOST_REMEMBERED, _MOST_READ = 100_000, 20_000
 
