@@ -284,7 +284,7 @@ def test_files_that_may_not_be_taken_away_keep_back_no_others_and_are_told_once(
 
 
 def test_a_slow_server_is_read_piece_by_piece_and_nothing_is_left_out(ftp_server, monkeypatch):
-    monkeypatch.setattr(ftp, "_LOOK_NS", 0)  # every server is too slow
+    monkeypatch.setattr(ftp, "_PULL_NS", 0)  # every server is too slow
 
     async def scenario():
         watch = Watch(ftp_server)

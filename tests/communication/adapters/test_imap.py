@@ -533,7 +533,7 @@ def test_a_server_that_goes_away_and_comes_back_is_used_again_and_nothing_is_los
 
 @pytest.mark.slow
 def test_a_slow_server_is_read_piece_by_piece_and_nothing_is_left_out(imap_server, monkeypatch):
-    monkeypatch.setattr(imap, "_LOOK_SECONDS", 0)  # every server is too slow
+    monkeypatch.setattr(imap, "_PULL_SECONDS", 0)  # every server is too slow
 
     async def scenario():
         desk = Desk(imap_server)

@@ -465,7 +465,7 @@ HOUR = 3_600 * SECOND
 @pytest.mark.parametrize("fails", [False, True], ids=["all is well", "after a failure"])
 def test_a_clock_that_is_set_back_puts_no_look_off(fails):
     schedule = PullSchedule(PullPlan(interval_ms=60 * SECOND), NOW)
-    schedule.looked(NOW, NOW, found=False)
+    schedule.pulled(NOW, NOW, found=False)
     if fails:
         schedule.failed(NOW, NOW, kept=False)
     before = NOW - HOUR

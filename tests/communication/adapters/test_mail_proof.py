@@ -153,7 +153,7 @@ def test_several_mails_need_one_connection_while_they_follow_each_other():
                 assert isinstance(await adapter.send(delivery), Sent)
             assert server.connections == 1
             await clock.advance(60_000)
-            await asyncio.wait_for(adapter._connections._sweeping, 10)
+            await asyncio.wait_for(adapter._connections._sweeper, 10)
             assert isinstance(await adapter.send(delivery), Sent)
             assert server.connections == 2
             await adapter.close()

@@ -31,7 +31,7 @@ from rapport.communication.adapters.mqtt import (
     PacketIds,
     TopicPattern,
     read_packet,
-    unusable_packet,
+    rejected_packet,
 )
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.message import Message
@@ -187,8 +187,8 @@ def test_a_packet_that_is_no_message_has_one_dead_letter_however_often_it_comes(
     known, kept = PacketIds(), Packet(topic="t", payload=b"x", number=0, retained=True)
     assert known.id_for(kept, "a") == known.id_for(kept, "b")
     sent = Packet(topic="t", payload=b"x" * 5_000, number=1)
-    assert unusable_packet(sent, "a", error) != unusable_packet(sent, "b", error)
-    assert len(unusable_packet(sent, "a", error).text) == SHOWN_TEXT
+    assert rejected_packet(sent, "a", error) != rejected_packet(sent, "b", error)
+    assert len(rejected_packet(sent, "a", error).text) == SHOWN_TEXT
 
 
 def test_a_flood_of_nonsense_fills_no_disk():

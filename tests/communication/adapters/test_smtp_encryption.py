@@ -81,7 +81,7 @@ def test_a_mail_goes_out_encrypted_to_a_server_that_somebody_vouches_for(
         )
         connections = SmtpConnections(settings, SystemClock())
         try:
-            await connections.hand_over(mail)
+            await connections.send(mail)
         finally:
             await connections.close()
 

@@ -23,7 +23,7 @@ from rapport.communication.adapters.mqtt import (
     MqttInput,
     MqttInputSettings,
     TopicPattern,
-    unusable_packet,
+    rejected_packet,
 )
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import InvalidInput, Unsupported
@@ -87,7 +87,7 @@ def test_a_packet_is_read_again_by_the_topics_of_now() -> None:
     async def scenario() -> None:
         site = Site()
         packet = Packet(topic="panels/ana/said", payload=b"the gate is open", number=1)
-        await site.bury(unusable_packet(packet, "p1", NOT_A_MESSAGE))
+        await site.bury(rejected_packet(packet, "p1", NOT_A_MESSAGE))
         assert await site.replay(Pulled(mqtt("panels/json"))) == ["open"]
         assert site.published == []
         assert await site.replay(Pulled(mqtt("panels/{peer}/said"))) == ["replayed"]
@@ -154,7 +154,7 @@ def test_what_is_too_large_or_shows_a_token_is_not_kept_and_not_replayed(payload
     async def scenario() -> None:
         site = Site()
         packet = Packet(topic="panels/ana/said", payload=payload, number=1)
-        unusable = unusable_packet(packet, "p1", NOT_A_MESSAGE)
+        unusable = rejected_packet(packet, "p1", NOT_A_MESSAGE)
         assert unusable.raw == b""
         await site.bury(unusable)
         assert await site.replay(Pulled(mqtt("panels/{peer}/said"))) == ["open"]
@@ -167,7 +167,7 @@ def test_the_largest_that_is_kept_fits_into_its_dead_letter() -> None:
     async def scenario() -> None:
         site = Site()
         packet = Packet(topic="panels/ana/said", payload=b"\xff" * LARGEST_RAW, number=1)
-        await site.bury(unusable_packet(packet, "p1", NOT_A_MESSAGE))
+        await site.bury(rejected_packet(packet, "p1", NOT_A_MESSAGE))
         (letter,) = await site.channels.channel("dead_letters").read_after(0)
         assert letter.event.payload()["event"] is not None
 

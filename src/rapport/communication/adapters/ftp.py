@@ -461,7 +461,7 @@ def _store(server: FtpServer, name: str, content: bytes) -> None:
 
 
 BAD = "bad"
-_LOOK_NS = 60_000_000_000
+_PULL_NS = 60_000_000_000
 """A pull ends after this time with the files it has: a longer one would be cut off, and begin with
 the same files for ever.
 """
@@ -609,7 +609,7 @@ class FtpInput:
         if not files:
             return []
         found: list[tuple[FileEntry, Message | RejectedInput]] = []
-        until_ns = self._clock.steady_ns() + _LOOK_NS
+        until_ns = self._clock.steady_ns() + _PULL_NS
         with FtpFolder(self._settings.server) as folder:
             for file in files:
                 self._order.tried(file)

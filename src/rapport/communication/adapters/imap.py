@@ -471,7 +471,7 @@ _MOST_REFUSALS, _MOST_BREAKS = 3, 10
 becomes a dead letter. With the pauses between pulls the second takes a quarter of an hour.
 """
 _NOT_GIVEN = "mail.refused_by_server"
-_LOOK_SECONDS = 60
+_PULL_SECONDS = 60
 """A pull ends after this time with the mails it has: a longer one would be cut off, and begin with
 the same mails for ever.
 """
@@ -488,7 +488,7 @@ class MailCursor(msgspec.Struct, frozen=True):
 class MailBatch(msgspec.Struct, frozen=True):
     """The result of reading a folder once. The next read begins at `place` once all is durable."""
 
-    place: MailCursor
+    cursor: MailCursor
     messages: list[Message]
     uids: list[int]
     is_empty: bool
@@ -514,16 +514,16 @@ class MailReader:
     def open(self, state: AdapterState) -> None:
         self._state = state
 
-    async def look(self, session: ImapSession) -> MailBatch:
+    async def read(self, session: ImapSession) -> MailBatch:
         """The messages of the next mails; dead letters and bounces are written already."""
-        place = self._place_in(session.mailbox, await self._kept())
+        place = self._start_cursor(session.mailbox, await self._load_cursor())
         new = await session.run(partial(session.mailbox.uids_after, place.uid))
         uids, messages, last, is_cut = list[int](), list[Message](), place.uid, False
         refused: list[MailWithAttachments] = []
         if new:
             await self._handlers.catch_up()
         loop = asyncio.get_running_loop()
-        until = loop.time() + _LOOK_SECONDS
+        until = loop.time() + _PULL_SECONDS
         for uid in new[: self.settings.most_mails]:
             if last != place.uid and loop.time() >= until:
                 break  # the others come with the next pull
@@ -559,25 +559,25 @@ class MailReader:
         )
 
     async def settle(
-        self, look: MailBatch, arrivals: Sequence[Arrival], session: ImapSession | None
+        self, batch: MailBatch, arrivals: Sequence[Arrival], session: ImapSession | None
     ) -> None:
         """Marks or moves the mails of durable messages, then commits the cursor. In this order:
         after a crash in between, mails are at most read once more.
         """
-        for message, arrival in zip(look.messages, arrivals, strict=True):
+        for message, arrival in zip(batch.messages, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
                 return  # all of it comes again with the next pull, and known messages are dropped
             if not arrival.accepted:
                 await self._handlers.dead_letter(refused_input(message, arrival.why))
         taken = [arrival.accepted for arrival in arrivals]
-        accepted = [message.id for message, took in zip(look.messages, taken, strict=True) if took]
-        for one in look.refused:
+        accepted = [message.id for message, took in zip(batch.messages, taken, strict=True) if took]
+        for one in batch.refused:
             if one.message.id in accepted:
                 await self._handlers.refuse_attachments(one)
-        if look.uids and session is not None:
-            await session.run(partial(session.mailbox.settle, look.uids))
-        if look.place != await self._kept():
-            await self._state_of().put(_PLACE, msgspec.msgpack.encode(look.place))
+        if batch.uids and session is not None:
+            await session.run(partial(session.mailbox.settle, batch.uids))
+        if batch.cursor != await self._load_cursor():
+            await self._opened_state().put(_PLACE, msgspec.msgpack.encode(batch.cursor))
 
     def _read(self, mailbox: Mailbox, uid: int) -> MailMeaning | None:
         """The meaning of a mail, None when it no longer exists; in the session's thread."""
@@ -627,7 +627,7 @@ class MailReader:
             reason=error.message,
         )
 
-    def _place_in(self, mailbox: Mailbox, kept: MailCursor | None) -> MailCursor:
+    def _start_cursor(self, mailbox: Mailbox, kept: MailCursor | None) -> MailCursor:
         """The cursor to start at; a new numbering starts at the first mail, and known mails are
         recognised by their ids.
         """
@@ -637,11 +637,11 @@ class MailReader:
             return MailCursor(mailbox.validity, 0)
         return kept
 
-    async def _kept(self) -> MailCursor | None:
-        kept = await self._state_of().get(_PLACE)
+    async def _load_cursor(self) -> MailCursor | None:
+        kept = await self._opened_state().get(_PLACE)
         return None if kept is None else msgspec.msgpack.decode(kept, type=MailCursor)
 
-    def _state_of(self) -> AdapterState:
+    def _opened_state(self) -> AdapterState:
         if self._state is None:
             raise RuntimeError("the mail input was not opened")
         return self._state
@@ -706,7 +706,7 @@ class ImapInput:
 
     def __init__(self, settings: ImapSettings, known: MailContext, handlers: MailHandlers) -> None:
         self._reader = MailReader(settings, known, handlers)
-        self._look: MailBatch | None = None
+        self._batch: MailBatch | None = None
 
     async def open(self, state: AdapterState) -> None:
         self._reader.open(state)
@@ -714,12 +714,12 @@ class ImapInput:
     async def pull(self) -> list[Message]:
         """Messages of new mails; raises SourceUnavailable or NotAuthenticated."""
         async with ImapSession(self._reader.settings) as session:
-            look = self._look = await self._reader.look(session)
-            if not look.messages and not look.is_cut:
-                await self._reader.settle(look, (), session)
-        if not look.messages and look.is_cut:
-            await _settle_anew(self._reader, look, ())
-        return look.messages
+            batch = self._batch = await self._reader.read(session)
+            if not batch.messages and not batch.is_cut:
+                await self._reader.settle(batch, (), session)
+        if not batch.messages and batch.is_cut:
+            await _settle_anew(self._reader, batch, ())
+        return batch.messages
 
     async def read_again(self, found: RejectedInput) -> Message | None:
         """See ReadsAgain."""
@@ -727,10 +727,10 @@ class ImapInput:
 
     async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
         """The messages are durable: the cursor is committed."""
-        look, self._look = self._look, None
-        if look is None or not look.messages:
+        batch, self._batch = self._batch, None
+        if batch is None or not batch.messages:
             return
-        await _settle_anew(self._reader, look, arrivals)
+        await _settle_anew(self._reader, batch, arrivals)
 
 
 class ImapPushInput:
@@ -760,25 +760,25 @@ class ImapPushInput:
         idle_ms = self._reader.settings.idle_ms
         async with ImapSession(self._reader.settings) as session:
             while (intake := self._intake) is not None:
-                look = await self._reader.look(session)
-                arrivals = await intake.publish(look.messages) if look.messages else ()
+                batch = await self._reader.read(session)
+                arrivals = await intake.publish(batch.messages) if batch.messages else ()
                 if any(arrival.reason == TOO_FAST for arrival in arrivals):
                     # Whoever cares for this task calls it again, later each time.
                     raise Unavailable("the engine takes no more now", code="input.too_fast")
-                if look.is_cut:
-                    await _settle_anew(self._reader, look, arrivals)
+                if batch.is_cut:
+                    await _settle_anew(self._reader, batch, arrivals)
                     raise Unavailable("the connection has ended", code="imap.unavailable")
-                await self._reader.settle(look, arrivals, session)
-                if look.is_empty:
+                await self._reader.settle(batch, arrivals, session)
+                if batch.is_empty:
                     wait = partial(session.mailbox.wait, idle_ms / 1_000)
                     longest_ms = idle_ms + self._reader.settings.timeout_ms * _PATIENCE
                     await session.run(wait, longest_ms=longest_ms)
 
 
-async def _settle_anew(reader: MailReader, look: MailBatch, arrivals: Sequence[Arrival]) -> None:
+async def _settle_anew(reader: MailReader, batch: MailBatch, arrivals: Sequence[Arrival]) -> None:
     """As `settle`, with a new connection where one is needed."""
     if reader.settings.after == "leave":
-        await reader.settle(look, arrivals, None)
+        await reader.settle(batch, arrivals, None)
         return
     async with ImapSession(reader.settings) as session:
-        await reader.settle(look, arrivals, session)
+        await reader.settle(batch, arrivals, session)

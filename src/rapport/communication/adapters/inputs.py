@@ -247,18 +247,18 @@ class PullInput:
             now_ms = self._clock.now_ms()
             due_ms = self._schedule.next_due_ms(self._requests.next_due_ms(now_ms), now_ms)
             if due_ms is not None and due_ms <= now_ms:
-                await self.look()
-            elif late := self._requests.over(now_ms):
+                await self.pull_once()
+            elif late := self._requests.take_expired(now_ms):
                 await self._settle(late, now_ms)  # after failures there is no pull for a while
             else:
                 await self._wait(due_ms)
         await self._report_deadline()
 
-    def left_over(self) -> list[str]:
+    def unpublished_ids(self) -> list[str]:
         """Ids of messages that were pulled and not published."""
         return [message.id for message in self._unpublished]
 
-    async def look(self) -> None:
+    async def pull_once(self) -> None:
         """Pulls once and settles the requests for it."""
         began_ms = self._clock.now_ms()
         try:
@@ -270,8 +270,8 @@ class PullInput:
             self._note_failure(error, pause_ms)
         else:
             now_ms = self._clock.now_ms()
-            late = self._requests.looked(began_ms, now_ms, found=found)
-            self._schedule.looked(began_ms, now_ms, found=found)
+            late = self._requests.pulled(began_ms, now_ms, found=found)
+            self._schedule.pulled(began_ms, now_ms, found=found)
         await self._settle(late, now_ms)
 
     # --- a pull ---
@@ -327,9 +327,9 @@ class PullInput:
     def _note_failure(self, error: Exception, pause_ms: int) -> None:
         self.counts.errors += 1
         # An error once, when failures begin; the node's conditions report their end.
-        tell = _log.debug if self.counts.trouble else _log.error
+        log = _log.debug if self.counts.trouble else _log.error
         self.counts.trouble = f"{type(error).__name__}: {error}"[:500]
-        tell("pull failed", input=self.name, error=repr(error), again_in_ms=pause_ms)
+        log("pull failed", input=self.name, error=repr(error), again_in_ms=pause_ms)
 
     # --- requests ---
 
@@ -363,7 +363,7 @@ class PullInput:
             )
             await self._report_timeout(event)
         assert self._subscription is not None, "_open comes first"
-        until, settled = self._requests.place()
+        until, settled = self._requests.progress()
         state = msgspec.msgpack.encode(settled) if settled else b""
         if until > self._subscription.position or state != self._subscription.state:
             await self._subscription.commit(until, state)
@@ -386,10 +386,10 @@ class PullInput:
         """Callbacks get it from `control`, queries from `log`."""
         data = event.payload_as(dict[str, str])
         if event.subject:  # else the input has no owner to notify
-            told = control_message(
+            message = control_message(
                 event.subject, data["refers_to"], "timeout", data["reason"], id=event.id
             )
-            logged = logged_control(told, is_heard=self._is_heard(), now_ms=event.time)
+            logged = logged_control(message, is_heard=self._is_heard(), now_ms=event.time)
             await self._channels.channel("log").append([logged])
         await self._channels.channel("control").append([event])
 
@@ -398,8 +398,8 @@ class PullInput:
         if due_ms is None:
             await requests
             return
-        over_ms = self._requests.next_over_ms()
-        until_ms = due_ms if over_ms is None else min(due_ms, over_ms)
+        expiry_ms = self._requests.next_expiry_ms()
+        until_ms = due_ms if expiry_ms is None else min(due_ms, expiry_ms)
         left_ms = min(max(until_ms - self._clock.now_ms(), 0), _LONGEST_SLEEP_MS)
         await first_of(requests, self._clock.sleep(left_ms))
 
@@ -616,9 +616,9 @@ class Inputs:
             await self._close(entry)
 
     async def _close(self, entry: PullInput) -> None:
-        if left := entry.left_over():
+        if left := entry.unpublished_ids():
             _log.error(
-                "pulled but not taken", input=entry.name, messages=left[:20], count=len(left)
+                "pulled but not published", input=entry.name, messages=left[:20], count=len(left)
             )
         if isinstance(entry.adapter, ClosableInput):
             try:

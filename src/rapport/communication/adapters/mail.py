@@ -162,7 +162,7 @@ def _name(text: str) -> str:
 # --- sending ---
 
 
-_GOODBYE_SECONDS = 1
+_QUIT_SECONDS = 1
 _MOST_IDLE = 4
 """More idle connections are closed at once: servers limit how many a client may have."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -178,9 +178,9 @@ class SmtpConnections:
     def __init__(self, settings: MailSettings, clock: Clock) -> None:
         self._settings, self._clock = settings, clock
         self._idle: list[tuple[aiosmtplib.SMTP, int]] = []
-        self._sweeping: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.Task[None] | None = None
 
-    async def hand_over(self, mail: EmailMessage) -> str:
+    async def send(self, mail: EmailMessage) -> str:
         """The server's reply after it accepted the mail; raises the driver's errors. The connection
         is cut when the call is cancelled or refused: the driver's own way out would wait for a
         server that hangs.
@@ -196,12 +196,12 @@ class SmtpConnections:
 
     async def close(self) -> None:
         """Closes every kept connection; a second call is no error."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.gather(self._sweeping, return_exceptions=True)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
         idle, self._idle = self._idle, []
         for client, _since in idle:
-            await _say_goodbye(client)
+            await _quit(client)
 
     async def _opened(self) -> aiosmtplib.SMTP:
         settings = self._settings
@@ -239,13 +239,13 @@ class SmtpConnections:
     async def _keep(self, client: aiosmtplib.SMTP) -> None:
         """Keeps or closes a connection. The mail is accepted: no error here may cause a retry."""
         if self._settings.keep_ms <= 0 or len(self._idle) >= _MOST_IDLE:
-            await _say_goodbye(client)
+            await _quit(client)
             return
         self._idle.append((client, self._clock.steady_ns()))
-        if self._sweeping is None or self._sweeping.done():
-            self._sweeping = asyncio.create_task(self._close_the_idle())
+        if self._sweeper is None or self._sweeper.done():
+            self._sweeper = asyncio.create_task(self._close_idle())
 
-    async def _close_the_idle(self) -> None:
+    async def _close_idle(self) -> None:
         """Runs while connections are kept; when cancelled it cuts them."""
         try:
             while self._idle:
@@ -254,7 +254,7 @@ class SmtpConnections:
                 old = [entry for entry in self._idle if entry[1] <= oldest]
                 self._idle = [entry for entry in self._idle if entry[1] > oldest]
                 for client, _since in old:
-                    await _say_goodbye(client)
+                    await _quit(client)
         except asyncio.CancelledError:
             for client, _since in self._idle:
                 client.close()
@@ -262,11 +262,11 @@ class SmtpConnections:
             raise
 
 
-async def _say_goodbye(client: aiosmtplib.SMTP) -> None:
+async def _quit(client: aiosmtplib.SMTP) -> None:
     """Closes a connection politely; errors do not matter."""
     try:
         with suppress(aiosmtplib.SMTPException, OSError, EOFError):
-            await client.quit(timeout=_GOODBYE_SECONDS)
+            await client.quit(timeout=_QUIT_SECONDS)
     finally:
         client.close()
 
@@ -310,7 +310,7 @@ class MailAdapter:
         zone = await self._zone_of(delivery.peer) if self._zone_of is not None else "UTC"
         mail = self._mail(delivery, zone)
         try:
-            reply = await self._connections.hand_over(mail)
+            reply = await self._connections.send(mail)
         except aiosmtplib.SMTPRecipientsRefused as error:
             refusal = error.recipients[0]
             return _refused(refusal.code, refusal.message)
@@ -361,15 +361,15 @@ def make_mail(
     if reply_to:
         mail["Reply-To"] = clean(reply_to)
     subject = next((line for line in text.splitlines() if line.strip()), "") or _kind(delivery)
-    mail["Subject"] = _sayable(clean(subject[:_SUBJECT_LENGTH]))
+    mail["Subject"] = _encodable(clean(subject[:_SUBJECT_LENGTH]))
     mail["Date"] = format_datetime(_EPOCH + timedelta(milliseconds=delivery.queued))
     mail["Message-ID"] = message_id(delivery, token)
     mail["Auto-Submitted"] = "auto-generated"
-    mail["X-Rapport-Message"] = _sayable(clean(delivery.message))
+    mail["X-Rapport-Message"] = _encodable(clean(delivery.message))
     if delivery.urgent:
         mail["Importance"] = "high"
     by_reply = bool(token) and reads_replies
-    mail.set_content(_sayable(_body(delivery, text, link, zone, by_reply=by_reply)))
+    mail.set_content(_encodable(_body(delivery, text, link, zone, by_reply=by_reply)))
     return mail
 
 
@@ -403,7 +403,7 @@ def _kind(delivery: Delivery) -> str:
     return shown_kind(delivery.type, delivery.subtype) or "Message"
 
 
-def _sayable(text: str) -> str:
+def _encodable(text: str) -> str:
     """Text that can be encoded: lone surrogates become question marks."""
     return text.encode("utf-8", "replace").decode()
 

@@ -302,7 +302,7 @@ def read_bounce(
     """The statement about a mail of ours, None when there is none. The token is not checked here.
     `is_peer`: the sender is one of our peers.
     """
-    if not _is_from_a_server(tree, sender, limits, is_peer=is_peer):
+    if not _is_from_server(tree, sender, limits, is_peer=is_peer):
         return None
     mail = next(_named(tree, limits), None)
     if mail is None:
@@ -313,7 +313,7 @@ def read_bounce(
     return _by_words(tree, mail, limits)
 
 
-def _is_from_a_server(tree: ParsedMail, sender: str, limits: MailLimits, *, is_peer: bool) -> bool:
+def _is_from_server(tree: ParsedMail, sender: str, limits: MailLimits, *, is_peer: bool) -> bool:
     """Whether a mail server wrote it. An out-of-office reply has an empty path, too, and telephone
     numbers look like codes: it comes from a peer, or is marked as a reply.
     """

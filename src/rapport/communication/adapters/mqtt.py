@@ -206,7 +206,7 @@ def _topic(table: Fields, given: dict[str, Any]) -> TopicPattern:
     topic = entry.filled_text("topic", example='"rapport/messages"')
     pattern = TopicPattern(
         topic=topic,
-        is_text=entry.choice("payload", ("message", "text"), _usual_payload(topic)) == "text",
+        is_text=entry.choice("payload", ("message", "text"), _default_payload(topic)) == "text",
         type=entry.filled_text("type", "MESSAGE"),
         subtype=entry.filled_text("subtype", "TEXT"),
         receiver=_receiver(entry),
@@ -243,7 +243,7 @@ def _at_topics(table: Fields, given: dict[str, Any]) -> Any:
     return type(section)(section.file, (*section.path, "topics"), given)
 
 
-def _usual_payload(topic: str) -> str:
+def _default_payload(topic: str) -> str:
     return "text" if "{peer}" in topic else "message"
 
 
@@ -445,7 +445,7 @@ def read_packet(packet: Packet, topics: Sequence[TopicPattern]) -> Message:
     return _as_text(packet, pattern, fields) if pattern.is_text else _as_json(packet, fields)
 
 
-def unusable_packet(packet: Packet, id: str, error: InvalidInput) -> RejectedInput:
+def rejected_packet(packet: Packet, id: str, error: InvalidInput) -> RejectedInput:
     """The rejected input of a packet that is no message, under the id that its message
     would have.
     """
@@ -524,7 +524,7 @@ class MqttInput:
         self._aside = full_bucket(MOST_ASIDE, self._clock.now_ms())
         self._ids = Ids(self._clock, Chance.from_machine())
         self._client: BrokerClient | None = None
-        self._remembered = PacketIds()
+        self._packets = PacketIds()
         self.taken = self.refused = 0
 
     @property
@@ -536,7 +536,7 @@ class MqttInput:
         """Connects in the background, again and again; raises Unsupported without the driver."""
         settings = self._settings
         self._intake = intake
-        self._remembered = await _remembered_in(intake.state)
+        self._packets = await _load_packet_ids(intake.state)
         topics = [one.filter for one in settings.topics]
         client = BrokerClient(settings.broker, settings.password, settings.client, topics)
         self._client = client
@@ -570,9 +570,9 @@ class MqttInput:
         """Publishes or refuses packets, retrying until each is durable: the broker waits."""
         found = [self._read(one) for one in arrived]
         # The ids are on disk before their messages are: a packet that comes again finds its.
-        values, gone = self._remembered.unkept()
+        values, gone = self._packets.unkept()
         await self._surely(partial(self._intake.state.put_many, values, forget=gone))
-        self._remembered.kept()
+        self._packets.kept()
         for unusable in found:
             if isinstance(unusable, RejectedInput):
                 await self._refuse(unusable)
@@ -629,15 +629,15 @@ class MqttInput:
     def _read(self, arrived: Arrived) -> Message | RejectedInput:
         """The message, or the rejected input: left at the broker it would block all behind it."""
         packet = arrived.packet
-        id = self._remembered.id_for(packet, self._ids.new())
+        id = self._packets.id_for(packet, self._ids.new())
         try:
             message = read_packet(packet, self._settings.topics)
         except InvalidInput as error:
-            return unusable_packet(packet, id, error)
+            return rejected_packet(packet, id, error)
         return message if message.id else msgspec.structs.replace(message, id=id)
 
 
-async def _remembered_in(state: AdapterState) -> PacketIds:
+async def _load_packet_ids(state: AdapterState) -> PacketIds:
     """Loads the packet ids of the last process."""
     found, after = PacketIds(), ""
     while page := await state.keys(after=after, limit=_PAGE):

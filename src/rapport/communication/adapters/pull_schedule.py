@@ -64,7 +64,7 @@ class PullSchedule:
         due_ms = min((moment for moment in wishes if moment is not None), default=None)
         return None if due_ms is None else max(due_ms, self._not_before_ms)
 
-    def looked(self, began_ms: int, now_ms: int, *, found: bool) -> None:
+    def pulled(self, began_ms: int, now_ms: int, *, found: bool) -> None:
         """A pull succeeded."""
         self._pause_ms, self._paused_ms, self._not_before_ms = FIRST_FAILURE_PAUSE_MS, 0, now_ms
         self.found_some = self.found_some or found
@@ -170,12 +170,12 @@ class OpenRequests:
             entry.due_ms = min(entry.due_ms, now_ms + entry.pause_ms)
         return min((entry.due_ms for entry in self._open.values()), default=None)
 
-    def next_over_ms(self) -> int | None:
+    def next_expiry_ms(self) -> int | None:
         """When the next request ends, or None."""
         ends = (entry.request.expires for entry in self._open.values())
         return min((moment for moment in ends if moment), default=None)
 
-    def over(self, now_ms: int) -> list[PullRequest]:
+    def take_expired(self, now_ms: int) -> list[PullRequest]:
         """Settles and returns the requests whose time is over although no pull was possible."""
         ended = [
             (position, entry.request)
@@ -187,7 +187,7 @@ class OpenRequests:
             self._settled.add(position)
         return [request for _position, request in ended]
 
-    def looked(self, began_ms: int, now_ms: int, *, found: bool) -> list[PullRequest]:
+    def pulled(self, began_ms: int, now_ms: int, *, found: bool) -> list[PullRequest]:
         """A pull has ended; returns the requests whose time is over without a message. `found` ends
         all requests, since messages do not tell which request they answer.
         """
@@ -206,9 +206,9 @@ class OpenRequests:
 
     def failed(self, now_ms: int) -> list[PullRequest]:
         """A pull failed; returns the requests whose time is over."""
-        return self.looked(now_ms, now_ms, found=False)
+        return self.pulled(now_ms, now_ms, found=False)
 
-    def place(self) -> tuple[int, list[int]]:
+    def progress(self) -> tuple[int, list[int]]:
         """The position up to which all requests are settled, and the settled ones after it."""
         until = min(self._open, default=self.read_until + 1) - 1
         self._settled = {position for position in self._settled if position > until}

@@ -239,13 +239,13 @@ def webhook_body(delivery: Delivery, link: str) -> bytes:
                 "urgent": delivery.urgent,
                 "wants_answer": delivery.wants_answer,
                 "answer_at": link,
-                **_said(delivery),
+                **_own_fields(delivery),
             },
         }
     )
 
 
-def _said(delivery: Delivery) -> dict[str, str]:
+def _own_fields(delivery: Delivery) -> dict[str, str]:
     """The message's own fields that are not empty."""
     fields = {
         "type": delivery.type,

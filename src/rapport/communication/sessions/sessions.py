@@ -243,9 +243,9 @@ class Sessions:
         now_ms = self._now()
         if self._misses_keys(tokens, now_ms):
             await run_aside(self._read_keys)
-        read = [self._read.get(token) or self._looked_at(token) for token in tokens]
+        read = [self._read.get(token) or self._read_claims(token) for token in tokens]
         await self._refresh([one for one in read if isinstance(one, TokenClaims)], now_ms)
-        return [self._judged(one, now_ms) for one in read]
+        return [self._result(one, now_ms) for one in read]
 
     async def peer_of(self, token: str) -> str | None:
         """The peer of a valid token; None for any other."""
@@ -281,7 +281,7 @@ class Sessions:
         found = await self.open_sessions(peer)
         return await self.sealing(peer, found[0].id) if found else None
 
-    def _looked_at(self, token: str) -> TokenClaims | TokenFault:
+    def _read_claims(self, token: str) -> TokenClaims | TokenFault:
         """The claims of a token; those of a valid one are cached."""
         known, read = self._read, read_token(token, self._secret_of)
         if isinstance(read, TokenClaims):
@@ -290,7 +290,7 @@ class Sessions:
                 known.popitem(last=False)
         return read
 
-    def _judged(self, read: TokenClaims | TokenFault, now_ms: int) -> TokenCheck:
+    def _result(self, read: TokenClaims | TokenFault, now_ms: int) -> TokenCheck:
         if not isinstance(read, TokenClaims):
             return TokenCheck(fault=read)
         session = self._known.get(read.session, (None, 0))[0]
@@ -328,9 +328,9 @@ class Sessions:
 
     def _begin(self, peer: str) -> OpenedSession:
         with self._guard:
-            return self._begun(peer, self._now())
+            return self._new_session(peer, self._now())
 
-    def _begun(self, peer: str, now_ms: int) -> OpenedSession:
+    def _new_session(self, peer: str, now_ms: int) -> OpenedSession:
         key = self._signing_key(now_ms)
         ends_ms = now_ms + max(self.settings.longest_ms, self.settings.lifetime_ms)
         session = Session(
