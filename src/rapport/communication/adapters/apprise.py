@@ -114,7 +114,7 @@ class AppriseAdapter:
             async_mode=False,
             secure_logging=True,
             storage_mode="memory",
-            # Its own limit would move the work to threads of its own, whose number nobody limits.
+            # Its own limit would move the work to threads of its own, whose number has no limit.
             service_timeout=0,
         )
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="apprise")

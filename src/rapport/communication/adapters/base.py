@@ -285,7 +285,7 @@ def _method_fault(method: Any, name: str, arguments: int) -> str:
     except TypeError as error:
         return f"{name}{signature} cannot be called: {error}"
     except ValueError:
-        return ""  # not written in Python: nothing can be said before it is called
+        return ""  # not written in Python: cannot be checked before it is called
     function = getattr(method, "__func__", method)
     may_wait = any(word in str(signature.return_annotation) for word in _AWAITABLE_KINDS)
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):

@@ -389,7 +389,7 @@ def _in_charset(body: bytes, charset: str) -> str:
         name = codecs.lookup(charset).name
         usual = _CHARSETS.fullmatch(name.replace("-", "_")) is not None
         return body.decode(name if usual else "utf-8", "replace")
-    except (LookupError, ValueError):  # a charset that nobody knows, or that is none
+    except (LookupError, ValueError):  # an unknown charset
         return body.decode("utf-8", "replace")
 
 

@@ -199,7 +199,7 @@ def _unnamed(mail: MailContent, peer: str, known: MailContext) -> Message | Ambi
         return msgspec.structs.replace(answer, conversation=conversation)
     names = ", ".join(one.message for one in waiting[:_MOST_NAMED])
     if len(waiting) == 1:
-        code, why = "mail.unproven_answer", "nothing proves who sent it"
+        code, why = "mail.unproven_answer", "its sender is not proven"
     else:
         code, why = "mail.ambiguous_answer", f"{len(waiting)} questions to {peer} are open"
     reason = f"the mail may answer {names}, but names none of our mails, and {why}"

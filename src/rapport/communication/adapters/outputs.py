@@ -95,7 +95,7 @@ class PeerInstances:
             try:
                 instance = _Instance(self._make(delivery.address), self._clock.now_ms())
             except Exception as error:
-                _log.error("adapter not made", adapter=self.name, error=repr(error))
+                _log.error("adapter not created", adapter=self.name, error=repr(error))
                 return Failed(
                     f"adapter.not_made: no {self.name} adapter could be made for this address: "
                     f"{type(error).__name__}",
@@ -182,7 +182,7 @@ def instance_factory(kind: type[Any]) -> MakeInstance:
     needed = [entry for entry in parameters if _is_needed(entry)]
     if len(needed) > 1 or any(entry.kind is entry.KEYWORD_ONLY for entry in needed):
         raise InvalidInput(
-            f"the adapter {name!r} cannot be made: {kind.__name__} wants "
+            f"the adapter {name!r} cannot be created: {kind.__name__} needs "
             f"{', '.join(entry.name for entry in needed)}",
             code="adapter.bad_constructor",
             hint="a stateful adapter takes the peer's address or nothing",

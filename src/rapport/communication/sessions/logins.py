@@ -225,7 +225,7 @@ class Authenticator:
             for forget in self.forgetting:
                 await forget()
         except RapportError as error:
-            _log.error("who has left is not known", error=error.code)
+            _log.error("unknown peers not removed", error=error.code)
 
     async def _asked(self, message: Message, origin: str) -> OpenedSession:
         if message.sender.kind != "peer":
@@ -245,7 +245,7 @@ class Authenticator:
 
     async def _check(self, peer: str, password: str) -> bool:
         is_known = len(peer) <= _LONGEST_NAME and peer.isprintable() and bool(peer)
-        # Asked in any case: a stranger must take as long as somebody we know.
+        # Checked in any case: an unknown peer must take as long as a known one.
         is_known = await run_aside(partial(self._is_peer, peer)) and is_known
         identifier = Identifier("peer", peer if is_known else "")
         return await self._in_time(self._ask(identifier, password)) and is_known
@@ -283,7 +283,7 @@ class Authenticator:
             _log.error("login checked too late", error=type(work.exception()).__name__)
 
     async def _could_not(self, peer: str, origin: str, error: Exception) -> Unavailable:
-        # The error's own text is left out: whoever wrote the check may have put anything into it.
+        # The error's own text is left out: the check may put anything into it.
         _log.error("login could not be checked", peer=peer[:80], error=type(error).__name__)
         await self._note("error", peer, origin, "auth.unavailable")
         retry = error.retry_after_seconds if isinstance(error, Unavailable) else 5.0
@@ -309,11 +309,11 @@ class Authenticator:
         self, result: Result, peer: str, origin: str, reason: str, *, session: str = ""
     ) -> None:
         now_ms = self._clock.now_ms()
-        asked = {"peer": _shown(peer), "origin": _shown(origin)}
-        came = asked | {"reason": reason, "session": session}
-        events = [self._event(result, came, now_ms)]
+        request = {"peer": _shown(peer), "origin": _shown(origin)}
+        result_data = request | {"reason": reason, "session": session}
+        events = [self._event(result, result_data, now_ms)]
         if result != "ended":
-            events.insert(0, self._event("request", asked, now_ms))
+            events.insert(0, self._event("request", request, now_ms))
         await self._channels.channel(CHANNEL).append(events)
 
     def _event(self, kind: str, said: dict[str, str], now_ms: int) -> Event:

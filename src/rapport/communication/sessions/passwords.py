@@ -272,7 +272,7 @@ class Passwords:
 
     def _check(self, peer: str, password: str) -> bool:
         if not self._nobody:
-            # Before looking who it is, so that the first stranger waits no longer than others.
+            # Before the record is read, so that the first unknown peer waits no longer than others.
             self._nobody = self._hasher.hash(secrets.token_hex(16))
         kept = self._records.get(_PASSWORDS, _key(peer))
         if kept is None:
@@ -332,7 +332,7 @@ def _normal(password: str) -> str:
 
 
 def _key(peer: str) -> str:
-    # A digest: who tries to log in may write any name, also one that no store can take.
+    # A digest: names come from outside, also ones that no store can hold.
     return content_id("peer", peer)
 
 
