@@ -17,9 +17,9 @@ from pathlib import Path
 from benchmarks.communication.places import Places, one_place
 from rapport.channel.backends.local import open_embedded
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
-from rapport.communication.adapters.incoming.input_base import Intake
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.outgoing.outputs import Outputs
+from rapport.communication.adapters.input_base import Intake
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.outputs import Outputs
 from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.arriving.limits import ArrivalSettings
@@ -27,7 +27,7 @@ from rapport.communication.delivering.handling import Route, nobody_else
 from rapport.communication.directory.cache import CachedDirectory
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import Collective, Peer, PeerDirectory, SiteDirectory
-from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
 from rapport.core.message import Identifier, Message
@@ -221,7 +221,7 @@ class Room:
         return self._tasks.failures
 
     def _arrivals(self, secret: bytes, directory: PeerDirectory) -> Arrivals:
-        authenticating = Authenticating(
+        authenticating = Authenticator(
             self.channels,
             self.records,
             CLOCK,

@@ -9,16 +9,16 @@ import pytest
 from rapport.channel.backends.local import open_memory
 from rapport.communication.actions import Action, EscalationStep, OwnAction, nothing_said
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.still_allowed import StillAllowed
-from rapport.communication.adapters.web.inbox import InboxAdapter
+from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.adapters.inbox import InboxAdapter
+from rapport.communication.adapters.outputs import PrivacyRecheck
 from rapport.communication.arriving.answers import (
     AnswerData,
     answer_secret,
     answer_token,
     record_answer,
 )
-from rapport.communication.contents.rules import ANY_CONTENT, Contents
+from rapport.communication.content_rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.handling import Route, nobody_else
 from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.tracking import Retry
@@ -114,7 +114,9 @@ class Room:
                 self.clock,
                 report=self.engine.take_outcomes if self.direct else None,
                 is_decided=self.engine.is_decided,
-                may_go=StillAllowed(self.directory or SiteDirectory(self.peers, self.collectives)),
+                may_go=PrivacyRecheck(
+                    self.directory or SiteDirectory(self.peers, self.collectives)
+                ),
             )
             for adapter in self.adapters.values()
         ]

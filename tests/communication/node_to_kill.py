@@ -15,7 +15,7 @@ from pathlib import Path
 from rapport.channel.backends.local import open_embedded
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
+from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.detection import Detection

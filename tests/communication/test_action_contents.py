@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.actions import Action
-from rapport.communication.contents.rules import AnyContent, ContentFault, ContentRules
+from rapport.communication.content_rules import AnyContent, ContentFault, ContentRules
 from rapport.communication.declaring.said import check_constant_texts, constant_misfit
 from rapport.communication.effects import EffectTemplate
 from rapport.communication.templates import constant_text, fill_template
@@ -129,7 +129,7 @@ def test_a_constant_text_is_judged_beforehand_and_one_with_fields_is_not() -> No
     file = TomlFile.parse(b'[actions."tell machine"]\ntext = "oh"\n', name="site.toml")
     (problem,) = check_constant_texts(file, {"tell machine": telling("oh")}, RULES)
     assert (problem.code, problem.line) == ("message.bad_content", 2)
-    assert "JSON is wanted" in problem.message
+    assert "it is not JSON" in problem.message
     assert "rapport info show NOTIFICATION tell machine" in problem.hint
     good = telling('{{"room": "r", "level": 1}}')
     for fine in (good, telling("{R}"), telling("oh {"), telling("oh", phrase="else"), telling("")):

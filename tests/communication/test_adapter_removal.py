@@ -7,7 +7,7 @@ from typing import Any
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
-from rapport.communication.adapters.outgoing.outputs import RETRIES_WITHIN_MS, Outputs
+from rapport.communication.adapters.outputs import RETRIES_WITHIN_MS, Outputs
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.history.ledger import Ledger
 from rapport.communication.peers import Peer, SiteDirectory

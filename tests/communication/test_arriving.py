@@ -15,10 +15,9 @@ from rapport.channel.backends.local import open_memory
 from rapport.communication.arriving.answers import answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.arriving.limits import ArrivalSettings
-from rapport.communication.sessions.authenticating import Authenticating
-from rapport.communication.sessions.sealing import Seal, seal_message
-from rapport.communication.sessions.sessions import Opened, Sessions, SessionSettings
-from rapport.communication.sessions.tokens import from_text
+from rapport.communication.sessions.logins import Authenticator
+from rapport.communication.sessions.seals import Seal, from_text, seal_message
+from rapport.communication.sessions.sessions import OpenedSession, Sessions, SessionSettings
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message
@@ -43,7 +42,7 @@ class Place:
         self.channels = channels or open_memory(self.clock)
         records = self.channels.records
         self.sessions = Sessions(records, self.clock, SessionSettings(lifetime_ms=HOUR))
-        self.door = Authenticating(
+        self.door = Authenticator(
             self.channels, records, self.clock, self.sessions, lambda _peer, word: word == "right"
         )
         self.arrivals = Arrivals(
@@ -354,7 +353,7 @@ def test_without_a_rate_everything_passes():
 # --- sessions that are over ---
 
 
-async def expired(place: Place, *contents: str) -> Opened:
+async def expired(place: Place, *contents: str) -> OpenedSession:
     """A session that is over, with messages that came too late."""
     opened = await place.sessions.begin("ana")
     place.clock.set_ms(place.clock.now_ms() + HOUR)
@@ -499,7 +498,7 @@ def test_credentials_do_not_go_through_input():
 # --- sealed messages ---
 
 
-def sealed(opened: Opened, message: Message, *, how: str = "encrypted", now_ms: int = NOON):
+def sealed(opened: OpenedSession, message: Message, *, how: str = "encrypted", now_ms: int = NOON):
     key = from_text(opened.seal_key)
     seal = Seal(how, "ana", opened.session, secrets.token_bytes(12), now_ms)
     return seal_message(key, message, seal, "from-peer")

@@ -15,7 +15,7 @@ from rapport.communication.arriving.limits import ArrivalSettings
 from rapport.communication.arriving.proving import Proven
 from rapport.communication.arriving.sorting import Sorting, Work
 from rapport.communication.arriving.usual import LONGEST_CONTENT, usual_events
-from rapport.communication.contents.rules import ContentRules
+from rapport.communication.content_rules import ContentRules
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.message import MESSAGE_CACHE, Identifier, Message

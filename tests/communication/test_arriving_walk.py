@@ -18,7 +18,7 @@ from rapport.communication.arriving.limits import ArrivalSettings
 from rapport.communication.peers import Peer
 from rapport.communication.privacy.rules import PrivacyRule
 from rapport.communication.services.routing import Routing, RoutingRule
-from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.errors import StoreUnavailable
 from rapport.core.message import Identifier, Message
@@ -28,11 +28,11 @@ HOUR = 3_600_000
 ANA, BEN = Identifier("peer", "ana"), Identifier("peer", "ben")
 
 
-def way_into(channels: Any, clock: Any, **settings: Any) -> tuple[Arrivals, Authenticating]:
+def way_into(channels: Any, clock: Any, **settings: Any) -> tuple[Arrivals, Authenticator]:
     """Arrivals over a room's channels; the password of everybody is `right`."""
     records = channels.records
     sessions = Sessions(records, clock, SessionSettings(lifetime_ms=HOUR))
-    door = Authenticating(channels, records, clock, sessions, lambda _peer, word: word == "right")
+    door = Authenticator(channels, records, clock, sessions, lambda _peer, word: word == "right")
     chosen = ArrivalSettings(**settings)
     secret = answer_secret(records)
     return Arrivals(channels, records, clock, door, secret=secret, settings=chosen), door
@@ -202,7 +202,7 @@ def test_a_crash_between_letting_in_and_forgetting_lets_nothing_in_twice():
         channels = open_memory(clock)
         records = ForgetfulOnce(channels.records)
         sessions = Sessions(records, clock, SessionSettings(lifetime_ms=HOUR))
-        door = Authenticating(channels, records, clock, sessions, lambda _peer, _word: True)
+        door = Authenticator(channels, records, clock, sessions, lambda _peer, _word: True)
         chosen = ArrivalSettings(on_expired="hold")
         arrivals = Arrivals(channels, records, clock, door, secret=b"s" * 32, settings=chosen)
         opened = await sessions.begin("ana")

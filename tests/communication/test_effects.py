@@ -12,8 +12,7 @@ import pytest
 from rapport.communication.actions import Action
 from rapport.communication.adapters.append import AppendAdapter
 from rapport.communication.adapters.base import Confirmed
-from rapport.communication.adapters.settings import WebhookSettings
-from rapport.communication.adapters.web.webhook import WebhookAdapter
+from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings
 from rapport.communication.declare import check_actions, communication_from_site
 from rapport.communication.delivering.hops import hops_of
 from rapport.communication.effects import EffectTemplate

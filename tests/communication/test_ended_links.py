@@ -10,8 +10,7 @@ import pytest
 from rapport.channel.backends.local import open_memory
 from rapport.communication.arriving.ended_links import EndedLinks
 from rapport.communication.arriving.inbox_links import LONGEST_DAYS, inbox_token, is_inbox_token
-from rapport.communication.sessions.authenticating import Authenticating
-from rapport.communication.sessions.logins import Logins
+from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
 from rapport.kernel.clock import ManualClock
@@ -89,7 +88,7 @@ def test_the_links_of_who_left_while_nothing_ran_end_at_the_next_look(stays):
         records, names = channels.records, {"ana"} if stays else set()
         links = EndedLinks(records, clock)
         passwords = Passwords(records)
-        door = Authenticating(channels, records, clock, Sessions(records, clock), passwords.check)
+        door = Authenticator(channels, records, clock, Sessions(records, clock), passwords.check)
         door.after_ending.append(links.end)
         Logins(passwords, door, names.__contains__, others=links.peers)
         before = await links.begin("ana")

@@ -9,9 +9,8 @@ import pytest
 
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Failed
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData
-from rapport.communication.adapters.web.page import OpenPages, PageAdapter
-from rapport.communication.adapters.web.settings import PageSettings
+from rapport.communication.adapters.inbox import OpenPages, PageAdapter, PageSettings
+from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.history.summary import summarise
 from rapport.communication.peers import Peer

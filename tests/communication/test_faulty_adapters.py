@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.communication.adapters.base import Confirmed, Failed, Sent, adapter
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
-from rapport.communication.adapters.outgoing.outputs import Outputs
-from rapport.communication.adapters.outgoing.sending import LONGEST_REASON
+from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings
+from rapport.communication.adapters.isolation import LONGEST_REASON
+from rapport.communication.adapters.outputs import Outputs
 from rapport.communication.peers import Collective, Peer
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier, Message

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rapport.communication.adapters.base import Failed
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData, outcome_event
+from rapport.communication.adapters.outcome_events import OutcomeData, outcome_event
 from rapport.communication.delivering.handling import handle
 from rapport.communication.delivering.steps import LATEST_ATTEMPT
 from rapport.communication.delivering.tracking import NextReceiver

@@ -19,15 +19,11 @@ from hypothesis import strategies as st
 from rapport.channel.mqtt.bridge import is_topic
 from rapport.cli.people import ledger_text
 from rapport.cli.terminal import visible
-from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
-from rapport.communication.adapters.delivery_json import delivery_json
-from rapport.communication.adapters.files.folder_out import FolderAdapter, file_name
-from rapport.communication.adapters.files.settings import FolderSettings
-from rapport.communication.adapters.mail.email import MailAdapter, make_mail
-from rapport.communication.adapters.mail.settings import MailSettings
-from rapport.communication.adapters.notify.apprise import notice
-from rapport.communication.adapters.settings import WebhookSettings
-from rapport.communication.adapters.web.webhook import WebhookAdapter, webhook_body
+from rapport.communication.adapters.apprise import notice
+from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent, delivery_json
+from rapport.communication.adapters.folder import FolderAdapter, FolderSettings, file_name
+from rapport.communication.adapters.mail import MailAdapter, MailSettings, make_mail
+from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings, webhook_body
 from rapport.communication.arriving.answers import answer_link, answer_token
 from rapport.communication.arriving.limits import ArrivalSettings, shape_fault
 from rapport.communication.history.rows import LedgerRow, MessageRow

@@ -11,7 +11,7 @@ import pytest
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.channel import pages_of
 from rapport.channel.log.block_cache import DecodedBlocks
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData
+from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.delivering.chores import SLICE
 from rapport.communication.delivering.tracking import NextReceiver
 from rapport.communication.delivering.wishes import Wishes, with_wishes

@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.sessions.authenticating import Authenticating
-from rapport.communication.sessions.logins import Logins
+from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords, PasswordSettings
 from rapport.communication.sessions.sessions import Sessions
 from rapport.core.errors import InvalidInput, NotAuthenticated, Unavailable, UnknownName
@@ -33,7 +32,7 @@ class Place:
             return hashed(peer, password)
 
         passwords._set = hash_slowly
-        self.door = Authenticating(
+        self.door = Authenticator(
             self.channels,
             records,
             self.clock,

@@ -10,8 +10,15 @@ from argon2 import extract_parameters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.sessions.attempts import OF_ORIGIN, OF_PEER, Attempts, Tally
-from rapport.communication.sessions.passwords import Passwords, PasswordSettings, check_password
+from rapport.communication.sessions.passwords import (
+    OF_ORIGIN,
+    OF_PEER,
+    FailureCount,
+    LoginAttempts,
+    Passwords,
+    PasswordSettings,
+    check_password,
+)
 from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier
@@ -161,7 +168,7 @@ def test_a_flood_of_checks_is_refused_instead_of_eating_the_memory():
 # --- attempts ---
 
 
-def fail(attempts: Attempts, peer: str, origin: str, now_ms: int) -> int:
+def fail(attempts: LoginAttempts, peer: str, origin: str, now_ms: int) -> int:
     """Seconds to wait, 0 when the attempt was looked at."""
     try:
         attempts.begin(peer, origin, now_ms)
@@ -171,7 +178,7 @@ def fail(attempts: Attempts, peer: str, origin: str, now_ms: int) -> int:
 
 
 def test_pauses_double_after_some_failures_and_end():
-    attempts, now = Attempts(MemoryRecordStore()), 1_000_000
+    attempts, now = LoginAttempts(MemoryRecordStore()), 1_000_000
     assert [fail(attempts, "ana", "", now) for _ in range(6)] == [0, 0, 0, 0, 0, 1]
     assert fail(attempts, "ana", "", now + 1_000) == 0
     assert fail(attempts, "ana", "", now + 1_000) == 2
@@ -180,7 +187,7 @@ def test_pauses_double_after_some_failures_and_end():
 
 
 def test_tries_within_a_pause_do_not_lengthen_it():
-    attempts, now = Attempts(MemoryRecordStore()), 1_000_000
+    attempts, now = LoginAttempts(MemoryRecordStore()), 1_000_000
     for _ in range(5):
         attempts.begin("ana", "", now)
     for step in range(11):
@@ -192,13 +199,13 @@ def test_tries_within_a_pause_do_not_lengthen_it():
 def test_pauses_outlive_a_restart():
     records, now = MemoryRecordStore(), 1_000_000
     for _ in range(5):
-        Attempts(records).begin("ana", "", now)
+        LoginAttempts(records).begin("ana", "", now)
     with pytest.raises(TooFast):
-        Attempts(records).begin("ana", "", now + 999)
+        LoginAttempts(records).begin("ana", "", now + 999)
 
 
 def test_a_right_password_ends_the_peers_failures_but_not_those_of_its_origin():
-    attempts, now = Attempts(MemoryRecordStore()), 1_000_000
+    attempts, now = LoginAttempts(MemoryRecordStore()), 1_000_000
     for number in range(19):
         attempts.begin(f"peer{number}", "10.0.0.1", now)
     attempts.begin("ana", "10.0.0.1", now)
@@ -209,7 +216,7 @@ def test_a_right_password_ends_the_peers_failures_but_not_those_of_its_origin():
 
 
 def test_an_origin_that_tries_everybody_waits_long():
-    attempts, now = Attempts(MemoryRecordStore()), 1_000_000
+    attempts, now = LoginAttempts(MemoryRecordStore()), 1_000_000
     for number in range(60):
         now += OF_ORIGIN.longest_ms
         attempts.begin(f"peer{number}", "10.0.0.1", now)
@@ -218,7 +225,7 @@ def test_an_origin_that_tries_everybody_waits_long():
 
 def test_old_failures_are_forgotten_and_let_go_of():
     records, day = MemoryRecordStore(), 24 * HOUR
-    attempts = Attempts(records)
+    attempts = LoginAttempts(records)
     for _ in range(5):
         attempts.begin("ana", "", 1_000)
     attempts.forget_old(1_000 + day - 1)
@@ -238,21 +245,21 @@ def test_nobody_waits_longer_than_the_longest_pause_whatever_the_clock_does(
     failures, last_ms, now_ms
 ):
     for rule in (OF_PEER, OF_ORIGIN):
-        assert 0 <= Tally(failures, last_ms).wait_ms(rule, now_ms) <= rule.longest_ms
+        assert 0 <= FailureCount(failures, last_ms).wait_ms(rule, now_ms) <= rule.longest_ms
 
 
 def test_after_the_clock_was_set_back_a_pause_is_as_long_as_it_says() -> None:
     """Told to wait a second, who waits a second is looked at: not when the clock is there again."""
     records, now = MemoryRecordStore(), 10_000_000
     for number in range(5):
-        Attempts(records).begin("ana", "", now + number)
+        LoginAttempts(records).begin("ana", "", now + number)
     before = now - 3_600_000
     with pytest.raises(TooFast) as told:
-        Attempts(records).begin("ana", "", before)
+        LoginAttempts(records).begin("ana", "", before)
     assert told.value.retry_after_seconds == 1
     with pytest.raises(TooFast):
-        Attempts(records).begin("ana", "", before + 999)
-    Attempts(records).begin("ana", "", before + 1_000)
+        LoginAttempts(records).begin("ana", "", before + 999)
+    LoginAttempts(records).begin("ana", "", before + 1_000)
 
 
 def test_who_has_a_password_is_known_also_after_a_login_with_an_old_record():

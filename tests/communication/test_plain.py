@@ -11,12 +11,8 @@ from hypothesis import strategies as st
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.outcomes import (
-    HandedOutcomes,
-    OutcomeData,
-    outcome_data,
-)
+from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.adapters.outcome_events import OutcomeData, SentOutcomes, outcome_data
 from rapport.communication.delivering.members import Members
 from rapport.communication.delivering.plain import PlainLane, Recent
 from rapport.communication.delivering.plain_lines import handed_lines, lines_of_plain, plain_line
@@ -423,5 +419,5 @@ def test_lines_written_together_are_those_written_one_by_one(deliveries):
 def test_outcomes_that_are_not_made_yet_lead_to_the_same_lines(deliveries):
     positions = list(range(1, len(deliveries) + 1))
     made = [outcome_data(each, Sent(), at) for at, each in enumerate(deliveries, 1)]
-    lines, others = lines_of_plain(HandedOutcomes(deliveries, positions), 7)
+    lines, others = lines_of_plain(SentOutcomes(deliveries, positions), 7)
     assert (list(lines), list(others)) == lines_of_plain(made, 7)

@@ -7,9 +7,8 @@ import json
 import re
 from contextlib import asynccontextmanager
 
-from rapport.communication.adapters.mail.email import MailAdapter
-from rapport.communication.adapters.settings import MailSettings, WebhookSettings
-from rapport.communication.adapters.web.webhook import WebhookAdapter
+from rapport.communication.adapters.mail import MailAdapter, MailSettings
+from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings
 from rapport.communication.arriving.answers import (
     AnswerData,
     answer_link,

@@ -16,7 +16,7 @@ import pytest
 
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.contained import Contained
+from rapport.communication.adapters.isolation import IsolatedCall
 from rapport.communication.delivering.wishes import Wishes, with_wishes
 from rapport.communication.peers import Collective, Peer
 from rapport.core.message import Identifier, Message
@@ -273,7 +273,7 @@ def test_a_kill_at_any_write_loses_no_message_and_no_outcome(new_room, after):
 
 def test_a_delivery_that_kills_the_process_each_time_is_given_up(new_room, scripted, monkeypatch):
     # An adapter cannot end the process by raising; here raising stands for what does.
-    monkeypatch.setattr(Contained, "_called", lambda held: held._work())
+    monkeypatch.setattr(IsolatedCall, "_guarded", lambda held: held._work())
 
     async def scenario():
         room = new_room()

@@ -12,12 +12,12 @@ import pytest
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
+from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.history.ledger import Ledger, LedgerRow
 from rapport.communication.peers import Peer, SiteDirectory
-from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
@@ -48,7 +48,7 @@ class Office:
         self.channels = open_memory(self.clock)
         records = self.channels.records
         self.sessions = Sessions(records, self.clock, SessionSettings(lifetime_ms=HOUR))
-        door = Authenticating(
+        door = Authenticator(
             self.channels, records, self.clock, self.sessions, lambda _peer, _word: False
         )
         self.arrivals = Arrivals(self.channels, records, self.clock, door, secret=b"s" * 32)

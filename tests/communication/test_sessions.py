@@ -8,16 +8,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.sessions.records import SessionRecords
-from rapport.communication.sessions.sessions import Sessions, SessionSettings
-from rapport.communication.sessions.tokens import (
-    Claims,
+from rapport.communication.sessions.seals import (
+    TokenClaims,
     from_text,
     key_of,
     read_token,
     to_text,
     write_token,
 )
+from rapport.communication.sessions.sessions import SessionRecords, Sessions, SessionSettings
 from rapport.kernel.clock import ManualClock
 from rapport.store.memory import MemoryRecordStore
 
@@ -26,7 +25,7 @@ HOUR, DAY = 3_600_000, 86_400_000
 SECRET = b"s" * 32
 
 claims_of_anybody = st.builds(
-    Claims,
+    TokenClaims,
     peer=st.text(max_size=40),
     session=st.text(max_size=30),
     issued_ms=st.integers(0, 2**53),

@@ -10,7 +10,7 @@ import pytest
 from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
 from rapport.channel.validation import MAX_DATA_BYTES
 from rapport.communication.adapters.base import Delivery, Failed
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData, outcome_data
+from rapport.communication.adapters.outcome_events import OutcomeData, outcome_data
 from rapport.communication.arriving.limits import LARGEST_EVENT
 from rapport.communication.delivering.case_records import CASES
 from rapport.communication.delivering.receiving import Receiving

@@ -8,8 +8,8 @@ import pytest
 
 from rapport.communication.adapters.base import (
     BatchAdapter,
-    BrokenOff,
     Delivery,
+    SendInterrupted,
     Sent,
     is_repeatable,
 )
@@ -52,7 +52,7 @@ def test_a_call_ends_when_the_share_runs_out_and_goes_on_when_it_is_renewed():
         await holding.clock.advance(5_000)
         assert not sending.done()
         await holding.clock.advance(1_100)
-        with pytest.raises(BrokenOff):
+        with pytest.raises(SendInterrupted):
             await sending
         assert medium.ended == []
 
@@ -65,7 +65,7 @@ def test_what_comes_to_a_share_in_doubt_waits_at_the_gate_and_is_not_begun():
         waiting = asyncio.ensure_future(holding.sends.gate())
         await holding.clock.advance(60_000)
         assert not waiting.done()
-        with pytest.raises(BrokenOff):
+        with pytest.raises(SendInterrupted):
             await leased(medium, holding.sends).send(DELIVERY)
         assert medium.sent == []
         holding.until_ms = 70_000

@@ -10,9 +10,8 @@ import pytest
 from rapport.channel.backends.local import open_memory
 from rapport.channel.subscriptions import reader_positions
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.mail.care import bounce_event
-from rapport.communication.adapters.mail.reply import Bounced
-from rapport.communication.adapters.outgoing.outcomes import outcome_data, outcome_event
+from rapport.communication.adapters.mail_replies import Bounce, bounce_event
+from rapport.communication.adapters.outcome_events import outcome_data, outcome_event
 from rapport.communication.arriving.answers import ANSWER
 from rapport.communication.delivering.returned import PartOfChannels
 from rapport.communication.sharing.events import belonging, is_divided, with_share
@@ -186,7 +185,7 @@ def test_what_a_medium_gives_back_goes_with_the_case_of_its_message():
         parts.records.put(WHERE, "m1", share_name(elsewhere).encode())
         for message, share in (("m1", elsewhere), ("m2", ours)):
             named = {"message": message, "peer": "ana", "recipient": "ana@example.org"}
-            mail = Bounced(id="b1", key="k", reason="no such mailbox", **named)
+            mail = Bounce(id="b1", key="k", reason="no such mailbox", **named)
             event = bounce_event(mail, "mail:ana@example.org", now_ms=1)
             assert await parts.reading.share_of("control", event) == share
 

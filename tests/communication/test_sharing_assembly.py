@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from rapport.channel.backends.local import open_memory
+from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.adapters.base import Sent, adapter
-from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import communication_from_site
 from rapport.communication.delivering.tracking import Retry

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from contextlib import asynccontextmanager
 
-from rapport.communication.adapters.mail.email import MailAdapter
-from rapport.communication.adapters.settings import MailSettings, WebhookSettings
-from rapport.communication.adapters.web.inbox import InboxAdapter
-from rapport.communication.adapters.web.webhook import WebhookAdapter
+from rapport.communication.adapters.inbox import InboxAdapter
+from rapport.communication.adapters.mail import MailAdapter, MailSettings
+from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.testing.adapters import ManyAdapter

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from rapport.communication.declaring.sessions import Entrance, entrance_from_site
-from rapport.communication.sessions.attempts import OF_ORIGIN, OF_PEER
+from rapport.communication.sessions.passwords import OF_ORIGIN, OF_PEER
 from rapport.kernel.toml import TomlFile
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/log-in.md").read_text()

@@ -8,16 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rapport.communication.adapters.build import adapter_names
-from rapport.communication.adapters.files.settings import (
-    FOLDER_INPUT_KEYS,
-    FOLDER_KEYS,
-    FTP_INPUT_KEYS,
-    FTP_SERVER_KEYS,
-)
-from rapport.communication.adapters.incoming.declare_inputs import COMMON_KEYS
-from rapport.communication.adapters.mail.settings import IMAP_PUSH_KEYS, MAIL_KEYS
-from rapport.communication.adapters.mqtt.settings import MQTT_INPUT_KEYS, MQTT_KEYS
+from rapport.communication.adapters.adapter_config import COMMON_KEYS, adapter_names
+from rapport.communication.adapters.folder import FOLDER_INPUT_KEYS, FOLDER_KEYS
+from rapport.communication.adapters.ftp import FTP_INPUT_KEYS, FTP_SERVER_KEYS
+from rapport.communication.adapters.imap import IMAP_PUSH_KEYS
+from rapport.communication.adapters.mail import MAIL_KEYS
+from rapport.communication.adapters.mqtt import MQTT_INPUT_KEYS, MQTT_KEYS
 from rapport.communication.declare import communication_from_site
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rapport.communication.actions import Action, EscalationStep
-from rapport.communication.contents.rules import ContentRules
+from rapport.communication.content_rules import ContentRules
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile

@@ -35,7 +35,7 @@ def test_an_application_is_told_the_place_and_where_the_schema_is(
             refused = await doors.ask("POST", "/messages", bad)
             told = refused.json()
             assert (refused.status, told["title"]) == (400, "message.bad_content")
-            assert " at /load: at most 5 is wanted" in told["detail"]
+            assert " at /load: the value is greater than the maximum of 5" in told["detail"]
             assert "GET /messages/info/TASK/REQUEST" in told["hint"]
             both = await doors.ask("POST", "/messages", [good, bad])
             assert both.status == 400
@@ -75,7 +75,7 @@ def test_of_a_peers_messages_the_fitting_ones_are_taken_and_the_others_explained
             assert answer.status == 202
             first, second = answer.json()["messages"]
             assert (first["reason"], second["accepted"]) == ("message.bad_content", True)
-            assert '"machine" is missing' in first["fault"]["message"]
+            assert '"machine" is a required property' in first["fault"]["message"]
             alone = await doors.ask("POST", path, bad, session)
             assert (alone.status, alone.json()["title"]) == (400, "message.bad_content")
             lines = await doors.node.channels.channel("log").read_after(0)

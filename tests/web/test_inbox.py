@@ -15,8 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from rapport.communication.adapters.base import Confirmed, Failed, Sent
-from rapport.communication.adapters.web.page import PageAdapter
-from rapport.communication.adapters.web.settings import PageSettings
+from rapport.communication.adapters.inbox import PageAdapter, PageSettings
 from rapport.communication.arriving.answers import AnswerData, is_answer_token
 from rapport.communication.arriving.ended_links import EndedLinks
 from rapport.communication.arriving.inbox_links import inbox_link, inbox_token

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from rapport.communication.adapters.base import Confirmed
-from rapport.communication.adapters.web.page import PageAdapter
-from rapport.communication.adapters.web.settings import PageSettings
+from rapport.communication.adapters.inbox import PageAdapter, PageSettings
 from rapport.communication.arriving.inbox_links import inbox_token
 from rapport.testing.suites.adapter import make_delivery
 from support.browser import browser_program, browsing

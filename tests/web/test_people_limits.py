@@ -13,9 +13,8 @@ from urllib.parse import quote
 import pytest
 
 from rapport.channel.push import signed_headers
-from rapport.communication.adapters.incoming.input_base import AdapterState, never
-from rapport.communication.adapters.web.settings import WebhookInputSettings
-from rapport.communication.adapters.web.webhook_in import WebhookInput
+from rapport.communication.adapters.input_base import AdapterState, never
+from rapport.communication.adapters.webhook import WebhookInput, WebhookInputSettings
 from rapport.communication.arriving.answers import answer_token
 from rapport.communication.arriving.inbox_links import inbox_token
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rapport.communication.sessions.sealing import Seal, seal_message
-from rapport.communication.sessions.tokens import from_text
+from rapport.communication.sessions.seals import Seal, from_text, seal_message
 from rapport.core.errors import TooFast
 from rapport.core.message import Identifier, Message
 

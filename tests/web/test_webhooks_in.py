@@ -17,9 +17,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import status_code_conformance
 
 from rapport.channel.push import signed_headers
-from rapport.communication.adapters.incoming.input_base import AdapterState, never
-from rapport.communication.adapters.web.settings import WebhookInputSettings
-from rapport.communication.adapters.web.webhook_in import WebhookInput
+from rapport.communication.adapters.input_base import AdapterState, never
+from rapport.communication.adapters.webhook import WebhookInput, WebhookInputSettings
 from rapport.communication.arriving.arrivals import Arrived
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast
 from rapport.core.message import Identifier

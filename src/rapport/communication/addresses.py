@@ -7,10 +7,10 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from rapport.channel.mqtt.bridge import is_topic
-from rapport.communication.adapters.files.settings import is_place_name
-from rapport.communication.adapters.notify.settings import LONGEST_TARGET, is_service_address
+from rapport.communication.adapters.apprise import LONGEST_TARGET, is_service_address
+from rapport.communication.adapters.folder import is_place_name
 from rapport.communication.peers import adapter_of
-from rapport.communication.sessions.sealing import SEALED_MARK
+from rapport.communication.sessions.seals import SEALED_MARK
 from rapport.core.errors import InvalidInput
 from rapport.kernel.config_fields import suggest
 

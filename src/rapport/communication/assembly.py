@@ -13,21 +13,20 @@ from rapport.channel.channel import AppendResult, Channels
 from rapport.communication.actions import Action, OwnAction, Phrases, nothing_said
 from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.base import Delivery, OutputAdapter
-from rapport.communication.adapters.build import make_adapters
-from rapport.communication.adapters.incoming.build_inputs import (
-    AllPeople,
-    InputSurroundings,
+from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.adapters.factory import (
+    DirectoryPeers,
+    InputContext,
     SiteInputs,
+    make_adapters,
     web_inputs_of,
+    with_seals,
 )
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.mail.care import AskedByMail
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData
-from rapport.communication.adapters.outgoing.outputs import Outputs
-from rapport.communication.adapters.outgoing.still_allowed import StillAllowed
-from rapport.communication.adapters.sealed import with_seals
-from rapport.communication.adapters.web.page import OpenPages
+from rapport.communication.adapters.inbox import OpenPages
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.mail_replies import MailQuestions
+from rapport.communication.adapters.outcome_events import OutcomeData
+from rapport.communication.adapters.outputs import Outputs, PrivacyRecheck
 from rapport.communication.arriving.answers import answer_link, answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.arriving.ended_links import EndedLinks
@@ -47,8 +46,7 @@ from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import PeerDirectory, SiteDirectory
 from rapport.communication.privacy.functions import WorkerPrivacyFunctions
 from rapport.communication.services.services import MessageServices, ServicesDeclared
-from rapport.communication.sessions.authenticating import Authenticating
-from rapport.communication.sessions.logins import Logins
+from rapport.communication.sessions.logins import Authenticator, Logins
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
 from rapport.communication.sharing.leases import check_unshared
@@ -166,7 +164,7 @@ class Assembly:
         )
         self.people.changed += [cached.forget, self.outputs.peer_changed]
         passwords = Passwords(records, entrance.passwords)
-        self.authenticating = Authenticating(
+        self.authenticating = Authenticator(
             channels,
             records,
             clock,
@@ -199,15 +197,15 @@ class Assembly:
         self.inputs = Inputs(
             self.arrivals.publish, channels, records, clock, is_heard=self._is_heard
         )
-        self.asked_by_mail = AskedByMail()
+        self.asked_by_mail = MailQuestions()
         """Knows open questions once it is given the ledger."""
         self._site_inputs = SiteInputs(
             self.inputs,
             declared.inputs,
-            InputSurroundings(
+            InputContext(
                 channels,
                 clock,
-                AllPeople(self.directory),
+                DirectoryPeers(self.directory),
                 self.secret,
                 self.asked_by_mail,
                 plugins or Plugins(),
@@ -216,7 +214,7 @@ class Assembly:
         self.web_inputs = web_inputs_of(self._site_inputs)
         """Inputs by HTTP, by name: the web room opens a door for each."""
         self.privacy = WorkerPrivacyFunctions(clock, (str(site.resolve()),))
-        self._still_allowed = StillAllowed(cached, self.privacy)
+        self._still_allowed = PrivacyRecheck(cached, self.privacy)
         self.lookups = LookupCounts()
         """What waits because nobody can say who a receiver is."""
         self._actions = dict(declared.actions)

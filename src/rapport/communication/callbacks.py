@@ -19,7 +19,7 @@ from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDe
 from rapport.communication.directory.asking import DEADLINE_SECONDS, Asking
 from rapport.communication.directory.cache import NoSuchCollective, NoSuchPeer
 from rapport.communication.peers import Collective, Peer, PeerDirectory, names_after
-from rapport.communication.sessions.authenticating import Authenticate
+from rapport.communication.sessions.logins import Authenticate
 from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier
 from rapport.kernel.clock import Clock, SystemClock

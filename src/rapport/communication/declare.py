@@ -9,12 +9,18 @@ from typing import Any
 import msgspec
 
 from rapport.communication.actions import Action, same_phrase
-from rapport.communication.adapters.build import BUILT_IN
-from rapport.communication.adapters.declare import check_places, read_adapters, read_media
-from rapport.communication.adapters.incoming.declare_inputs import InputDeclared, read_inputs
-from rapport.communication.adapters.outgoing.declare_sending import read_sending
-from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
-from rapport.communication.adapters.settings import MailSettings, WebhookSettings
+from rapport.communication.adapters.adapter_config import (
+    BUILT_IN,
+    InputConfig,
+    check_places,
+    read_adapters,
+    read_inputs,
+    read_media,
+    read_sending,
+)
+from rapport.communication.adapters.dispatch import DispatchSettings
+from rapport.communication.adapters.mail import MailSettings
+from rapport.communication.adapters.webhook import WebhookSettings
 from rapport.communication.declaring.actions import ACTION_KEYS, read_action
 from rapport.communication.declaring.people import (
     COLLECTIVE_KEYS,
@@ -44,7 +50,7 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     """Of the site: times are shown on its clock to people without a zone of their own."""
     media: dict[str, Any] = {}
     """Settings of the other built-in adapters, by name."""
-    inputs: tuple[InputDeclared, ...] = ()
+    inputs: tuple[InputConfig, ...] = ()
     sending: dict[str, DispatchSettings] = {}
     """By adapter how much it does at a time, where that is said."""
     plugin_settings: dict[str, dict[str, Any]] = {}

@@ -26,10 +26,10 @@ from rapport.communication.actions import (
     phrases_by,
     same_phrase,
 )
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData
+from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.aside import run_aside
 from rapport.communication.carried import let_go, packed_after, remember, unpacked_after
-from rapport.communication.contents.rules import ANY_CONTENT, Contents
+from rapport.communication.content_rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.case_records import pending_retries
 from rapport.communication.delivering.deciding import Decided
 from rapport.communication.delivering.declining import USUAL_DECLINES, Declines

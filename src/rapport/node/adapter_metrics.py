@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from rapport.communication.adapters.incoming.inputs import InputStatus
-from rapport.communication.adapters.outgoing.outputs import OutputStatus
+from rapport.communication.adapters.inputs import InputStatus
+from rapport.communication.adapters.outputs import OutputStatus
 from rapport.communication.delivering.put_off import LookupCounts
 
 

@@ -20,7 +20,7 @@ from rapport.channel.access.signatures import SignatureCheck
 from rapport.channel.channel import AppendResult
 from rapport.channel.federation import IntakeResult
 from rapport.channel.log.channels import LoggedChannels
-from rapport.communication.adapters.web.webhook_in import WebhookInput
+from rapport.communication.adapters.webhook import WebhookInput
 from rapport.communication.api.communication import Communication
 from rapport.communication.arriving.answers import AnswerData, is_answer_token, record_answer
 from rapport.communication.aside import run_aside

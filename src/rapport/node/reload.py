@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.communication.adapters.build import adapter_names
+from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.directory.telling import PeopleChange

@@ -19,7 +19,7 @@ from rapport.channel.dead_letters import append_dead_letter
 from rapport.channel.federation import Append, Link, LinkReceiver, links_from_site, node_identity
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.mqtt.bridge import bridges_from_site
-from rapport.communication.adapters.build import adapter_names
+from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.declaring.engines import engines_from_site

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.communication.adapters.build import adapter_names
+from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.declare import communication_from_site
 from rapport.context.broker.settings import (
     BrokerSettings,

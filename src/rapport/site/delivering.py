@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from rapport.communication.actions import Action, EscalationStep, same_phrase
-from rapport.communication.contents.rules import ContentRules
+from rapport.communication.content_rules import ContentRules
 from rapport.communication.declare import Communication
 from rapport.communication.declaring.said import constant_misfit
 from rapport.communication.declaring.waiting import people_behind

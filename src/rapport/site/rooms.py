@@ -13,8 +13,8 @@ from rapport.channel.interceptors.builtin import InterceptorContext, Mediate
 from rapport.channel.interceptors.builtin import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.communication.actions import same_phrase
-from rapport.communication.adapters.build import adapter_names
-from rapport.communication.contents.rules import ContentRules
+from rapport.communication.adapters.adapter_config import adapter_names
+from rapport.communication.content_rules import ContentRules
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.declare import check_actions as check_action_texts
 from rapport.communication.declaring.engines import engines_from_site

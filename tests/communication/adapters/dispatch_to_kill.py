@@ -9,8 +9,7 @@ from pathlib import Path
 
 from rapport.channel.backends.local import open_embedded
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
+from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings
 from rapport.kernel.clock import SystemClock
 
 PEERS = 7

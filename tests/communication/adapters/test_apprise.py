@@ -12,9 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.communication.adapters.apprise import (
+    AppriseAdapter,
+    AppriseSettings,
+    is_service_address,
+    notice,
+    secret_parts,
+)
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.notify.apprise import AppriseAdapter, notice, secret_parts
-from rapport.communication.adapters.notify.settings import AppriseSettings, is_service_address
 from rapport.communication.peers import shown_address
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.webhook_sink import WebhookSink

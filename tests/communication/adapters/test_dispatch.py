@@ -9,9 +9,8 @@ import pytest
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
-from rapport.communication.adapters.outgoing.sending import TimedOut
+from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings
+from rapport.communication.adapters.isolation import SendTimeout
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.testing.adapters import GatedAdapter, ScriptedAdapter
@@ -128,7 +127,7 @@ def test_peers_who_hung_before_delay_nobody_at_all():
         office = Office(adapter, workers=4)
         dispatch = office.dispatch()
         for name in names * 2:
-            outcome = TimedOut("no answer", retry=True)
+            outcome = SendTimeout("no answer", retry=True)
             dispatch.breakers.note(mail_to(name), outcome, NOW - 10_000, timed_out=True)
         running = asyncio.create_task(dispatch.run())
         await office.put(*(mail_to(name) for name in names), mail_to("ana"))

@@ -11,10 +11,15 @@ from msgspec import msgpack
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Failed, Sent
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
-from rapport.communication.adapters.outgoing.lanes import Lanes, Waiting
-from rapport.communication.adapters.outgoing.marks import Begun, Ended, Mark, Marks, Noted
+from rapport.communication.adapters.delivery_marks import (
+    DeliveryMark,
+    EndMark,
+    MarkBatch,
+    MarkRecords,
+    StartMark,
+)
+from rapport.communication.adapters.dispatch import Dispatch, DispatchSettings
+from rapport.communication.adapters.peer_queues import PeerQueues, PendingDelivery
 from rapport.core.errors import Corrupt
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock
@@ -391,13 +396,13 @@ def big_ones(numbers):
 )
 def test_lanes_never_give_out_a_peer_twice_and_keep_its_order(steps, one_each):
     suspects: set[str] = set()
-    lanes, out = Lanes(suspects), []
+    lanes, out = PeerQueues(suspects), []
     waiting: dict[str, list[int]] = {}
     position = 0
     for what, number in steps:
         if what == "put":
             position += 1
-            lanes.put([Waiting(position, delivery(f"p{number}", position))])
+            lanes.put([PendingDelivery(position, delivery(f"p{number}", position))])
             waiting.setdefault(f"p{number}", []).append(position)
         elif what == "suspect":
             suspects ^= {f"p{number}"}
@@ -421,34 +426,34 @@ def test_lanes_never_give_out_a_peer_twice_and_keep_its_order(steps, one_each):
 
 def test_marks_remember_starts_and_outcomes_and_forget_what_was_committed():
     records = MemoryRecordStore()
-    marks = Marks("mail", records)
+    marks = MarkRecords("mail", records)
     assert marks.load(0) == {}
-    marks.note(Noted([Begun(2, 3)], first=[1]), 0)
-    marks.note(Noted([], [Ended(1, "handed", "ok", False)], first=[3]), 0)
-    fresh = Marks("mail", records)
+    marks.note(MarkBatch([StartMark(2, 3)], first=[1]), 0)
+    marks.note(MarkBatch([], [EndMark(1, "handed", "ok", False)], first=[3]), 0)
+    fresh = MarkRecords("mail", records)
     assert fresh.load(0) == {
-        1: Mark(1, Ended(1, "handed", "ok", False)),
-        2: Mark(3),
-        3: Mark(1),
+        1: DeliveryMark(1, EndMark(1, "handed", "ok", False)),
+        2: DeliveryMark(3),
+        3: DeliveryMark(1),
     }
-    assert Marks("mai", records).load(0) == {}
-    assert fresh.load(2) == {3: Mark(1)}
+    assert MarkRecords("mai", records).load(0) == {}
+    assert fresh.load(2) == {3: DeliveryMark(1)}
     assert len(records.find("communication.sending")) == 1
-    fresh.note(Noted(), 3)
+    fresh.note(MarkBatch(), 3)
     assert records.find("communication.sending") == []
 
 
 def test_marks_of_what_the_medium_just_took_and_of_an_earlier_form_are_read():
     records = MemoryRecordStore()
-    marks = Marks("mail", records)
-    marks.note(Noted(handed=[4, 5]), 0)
+    marks = MarkRecords("mail", records)
+    marks.note(MarkBatch(handed=[4, 5]), 0)
     earlier = [[[1, 2]], [[3, "failed", "no", True]]]
     records.put("communication.sending", "mail/00000000000000000007", msgpack.encode(earlier))
-    assert Marks("mail", records).load(0) == {
-        1: Mark(2),
-        3: Mark(1, Ended(3, "failed", "no", True)),
-        4: Mark(1, Ended(4, "handed", "", False)),
-        5: Mark(1, Ended(5, "handed", "", False)),
+    assert MarkRecords("mail", records).load(0) == {
+        1: DeliveryMark(2),
+        3: DeliveryMark(1, EndMark(3, "failed", "no", True)),
+        4: DeliveryMark(1, EndMark(4, "handed", "", False)),
+        5: DeliveryMark(1, EndMark(5, "handed", "", False)),
     }
 
 
@@ -456,6 +461,6 @@ def test_a_mark_of_another_version_is_refused_with_its_name():
     records = MemoryRecordStore()
     records.put("communication.sending", "mail/00000000000000000001", b"\xc1")
     with pytest.raises(Corrupt) as caught:
-        Marks("mail", records).load(0)
+        MarkRecords("mail", records).load(0)
     assert caught.value.code == "adapter.bad_mark"
     assert caught.value.hint

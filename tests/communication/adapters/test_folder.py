@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.communication.adapters import folder
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.files import folder_in
-from rapport.communication.adapters.files.folder_files import read_file
-from rapport.communication.adapters.files.folder_in import FolderInput
-from rapport.communication.adapters.files.folder_out import FolderAdapter, file_name
-from rapport.communication.adapters.files.settings import (
-    FilesTaken,
+from rapport.communication.adapters.folder import (
+    FileInputSettings,
+    FolderAdapter,
+    FolderInput,
     FolderInputSettings,
     FolderSettings,
+    file_name,
+    read_file,
 )
 from rapport.communication.arriving.sorting import Arrived
 from rapport.core.errors import SourceUnavailable
@@ -105,7 +106,7 @@ def taken(messages):
 
 def an_input(directory, **files):
     files = {"settle_ms": 20} | files
-    settings = FolderInputSettings(directory=str(directory), files=FilesTaken(**files))
+    settings = FolderInputSettings(directory=str(directory), files=FileInputSettings(**files))
     return FolderInput(settings, SystemClock())
 
 
@@ -233,7 +234,7 @@ def test_a_file_that_may_not_be_read_keeps_nothing_back(tmp_path, monkeypatch):
         why = (tmp_path / "bad" / "private.json.why").read_text()
         assert why.startswith("folder.unreadable")
 
-    monkeypatch.setattr(folder_in, "read_file", forbidding)  # root may read everything
+    monkeypatch.setattr(folder, "read_file", forbidding)  # root may read everything
     asyncio.run(scenario())
 
 
@@ -293,7 +294,7 @@ def test_a_file_that_the_disk_does_not_give_keeps_back_no_others(tmp_path, monke
         monkeypatch.undo()
         assert len(await source.pull()) == 2  # and it is tried again
 
-    monkeypatch.setattr(folder_in, "read_file", broken)
+    monkeypatch.setattr(folder, "read_file", broken)
     asyncio.run(scenario())
 
 

@@ -12,19 +12,19 @@ from types import SimpleNamespace
 import pytest
 
 from rapport.channel.backends.local import open_memory
+from rapport.communication.adapters import ftp
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.files import ftp
-from rapport.communication.adapters.files.ftp import FtpAdapter, FtpInput
-from rapport.communication.adapters.files.ftp_client import FtpFolder
-from rapport.communication.adapters.files.settings import (
-    FilesTaken,
+from rapport.communication.adapters.folder import FileInputSettings
+from rapport.communication.adapters.ftp import (
+    FtpAdapter,
+    FtpFolder,
+    FtpInput,
     FtpInputSettings,
     FtpServer,
     FtpSettings,
 )
-from rapport.communication.adapters.incoming.input_base import AdapterState
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.unusable import bury_unusable
+from rapport.communication.adapters.input_base import AdapterState, dead_letter_inputs
+from rapport.communication.adapters.inputs import Inputs
 from rapport.core.errors import InvalidInput, NotAllowed, SourceUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
@@ -122,14 +122,14 @@ class Watch:
         self.channels = open_memory(self.clock)
         self.settings = FtpInputSettings(
             server=address_of(server, self.folder),
-            files=FilesTaken(**{"settle_ms": 20} | files),
+            files=FileInputSettings(**{"settle_ms": 20} | files),
             after=after,
             most_listed=50,
         )
 
     def adapter(self):
         return FtpInput(
-            self.settings, self.clock, bury_unusable("pictures", self.channels, self.clock)
+            self.settings, self.clock, dead_letter_inputs("pictures", self.channels, self.clock)
         )
 
     async def opened(self):
@@ -284,7 +284,7 @@ def test_files_that_may_not_be_taken_away_keep_back_no_others_and_are_told_once(
 
 
 def test_a_slow_server_is_read_piece_by_piece_and_nothing_is_left_out(ftp_server, monkeypatch):
-    monkeypatch.setattr(ftp, "_LOOK_NS", 0)  # every server is too slow
+    monkeypatch.setattr(ftp, "_PULL_NS", 0)  # every server is too slow
 
     async def scenario():
         watch = Watch(ftp_server)

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.files.ftp_client import FtpFolder
-from rapport.communication.adapters.files.settings import FtpServer
-from rapport.communication.adapters.mail.imap_mailbox import FetchedMail, Mailbox
-from rapport.communication.adapters.mail.settings import ImapSettings
+from rapport.communication.adapters.ftp import FtpFolder, FtpServer
+from rapport.communication.adapters.imap import FetchedMail, ImapSettings, Mailbox
 from rapport.core.errors import RapportError
 
 

@@ -11,14 +11,18 @@ from types import SimpleNamespace
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.adapters.incoming.input_base import AdapterState
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.mail import imap
-from rapport.communication.adapters.mail.care import AddressBook, mail_care, mail_knowledge
-from rapport.communication.adapters.mail.email import make_mail
-from rapport.communication.adapters.mail.imap import ImapInput, ImapPushInput
-from rapport.communication.adapters.mail.imap_mailbox import Mailbox, quoted
-from rapport.communication.adapters.mail.settings import ImapSettings
+from rapport.communication.adapters import imap
+from rapport.communication.adapters.imap import (
+    ImapInput,
+    ImapPushInput,
+    ImapSettings,
+    Mailbox,
+    quoted,
+)
+from rapport.communication.adapters.input_base import AdapterState
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.mail import make_mail
+from rapport.communication.adapters.mail_replies import AddressBook, MailHandlers, mail_context
 from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.sorting import Arrived
 from rapport.communication.peers import Peer, SiteDirectory
@@ -73,9 +77,9 @@ class Desk:
         self.server.deliver(self.user, mail)
 
     def adapter(self, kind):
-        known = mail_knowledge(self.secret, self.book)
+        known = mail_context(self.secret, self.book)
         return kind(
-            self.settings, known, mail_care("replies", self.channels, self.book, self.clock)
+            self.settings, known, MailHandlers("replies", self.channels, self.book, self.clock)
         )
 
     async def opened(self):
@@ -529,7 +533,7 @@ def test_a_server_that_goes_away_and_comes_back_is_used_again_and_nothing_is_los
 
 @pytest.mark.slow
 def test_a_slow_server_is_read_piece_by_piece_and_nothing_is_left_out(imap_server, monkeypatch):
-    monkeypatch.setattr(imap, "_LOOK_SECONDS", 0)  # every server is too slow
+    monkeypatch.setattr(imap, "_PULL_SECONDS", 0)  # every server is too slow
 
     async def scenario():
         desk = Desk(imap_server)

@@ -8,10 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.adapters.incoming.input_base import messages_of
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.incoming.pull_schedule import PullPlan, PullSchedule
-from rapport.communication.adapters.incoming.requests import OpenRequests, PullRequest
+from rapport.communication.adapters.input_base import messages_of
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.pull_schedule import (
+    OpenRequests,
+    PullPlan,
+    PullRequest,
+    PullSchedule,
+)
 from rapport.core.errors import DuplicateName, InvalidInput, Unavailable, UnknownName
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance
@@ -461,7 +465,7 @@ HOUR = 3_600 * SECOND
 @pytest.mark.parametrize("fails", [False, True], ids=["all is well", "after a failure"])
 def test_a_clock_that_is_set_back_puts_no_look_off(fails):
     schedule = PullSchedule(PullPlan(interval_ms=60 * SECOND), NOW)
-    schedule.looked(NOW, NOW, found=False)
+    schedule.pulled(NOW, NOW, found=False)
     if fails:
         schedule.failed(NOW, NOW, kept=False)
     before = NOW - HOUR

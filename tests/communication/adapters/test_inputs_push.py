@@ -11,8 +11,12 @@ import pytest
 
 from rapport.channel.backends.local import open_memory
 from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.unusable import Unusable, bury_unusable, not_accepted
+from rapport.communication.adapters.input_base import (
+    RejectedInput,
+    dead_letter_inputs,
+    refused_input,
+)
+from rapport.communication.adapters.inputs import Inputs
 from rapport.core.errors import Conflict, InvalidInput, Unavailable, Unsupported
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock, SystemClock
@@ -209,11 +213,11 @@ def test_its_durable_state_is_its_own_and_is_there_again():
 
 def test_dead_letters_of_an_input_go_through_it_again_once():
     async def scenario(place):
-        bury = bury_unusable("door", place.channels, place.clock)
+        bury = dead_letter_inputs("door", place.channels, place.clock)
         other = msgspec.structs.replace(HELLO, id="h2", session_token="secret")
         for message in (HELLO, other):
-            await bury(not_accepted(message, "message.bad_content: /x is missing"))
-        await bury(Unusable(id="u1", code="mail.unreadable", reason="no mail", text="..."))
+            await bury(refused_input(message, "message.bad_content: /x is missing"))
+        await bury(RejectedInput(id="u1", code="mail.unreadable", reason="no mail", text="..."))
         await place.inputs.add_push(Bell(), name="door", trusted=lambda _message: True)
         office = DeadLetterAdmin(place.channels, place.clock)
         letters = await office.letters(LetterFilter(reader="input.door"))
@@ -235,7 +239,7 @@ def test_dead_letters_of_an_input_go_through_it_again_once():
         with pytest.raises(Conflict):
             await office.replay(LetterFilter(ids=(letters[0].id,)))
         place.refuses = True
-        await bury(not_accepted(msgspec.structs.replace(HELLO, id="h3"), "again"))
+        await bury(refused_input(msgspec.structs.replace(HELLO, id="h3"), "again"))
         await until_taken(place, office, LetterFilter(reader="input.door"))
         assert (await states())[3:] == ["open"], "it was refused once more"
         await place.inputs.close()
@@ -245,8 +249,8 @@ def test_dead_letters_of_an_input_go_through_it_again_once():
 
 def test_what_is_sent_back_while_its_input_is_away_waits_for_it():
     async def scenario(place):
-        bury = bury_unusable("door", place.channels, place.clock)
-        await bury(not_accepted(HELLO, "message.too_fast"))
+        bury = dead_letter_inputs("door", place.channels, place.clock)
+        await bury(refused_input(HELLO, "message.too_fast"))
         await place.inputs.add_push(Bell(), name="door")
         await SystemClock().sleep(20)  # it has said that it takes letters back
         await place.inputs.remove("door")

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.communication.adapters.declare import read_adapters, read_media
-from rapport.communication.adapters.files.settings import FtpServer
-from rapport.communication.adapters.incoming.declare_inputs import read_inputs
+from rapport.communication.adapters.adapter_config import read_adapters, read_inputs, read_media
+from rapport.communication.adapters.ftp import FtpServer
 from rapport.communication.addresses import address_fault
 from rapport.communication.declare import communication_from_site
 from rapport.kernel.toml import TomlFile

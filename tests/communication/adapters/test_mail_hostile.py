@@ -9,19 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.mail.html import text_of_html
-from rapport.communication.adapters.mail.limits import MailLimits
-from rapport.communication.adapters.mail.quoting import reply_of
-from rapport.communication.adapters.mail.reply import (
-    Bounced,
-    MailKnowledge,
-    WithoutAttachments,
+from rapport.communication.adapters.input_base import RejectedInput
+from rapport.communication.adapters.mail_parser import MailLimits, reply_of, text_of_html
+from rapport.communication.adapters.mail_replies import (
+    Bounce,
+    MailContext,
+    MailWithAttachments,
     meaning_of,
 )
-from rapport.communication.adapters.unusable import Unusable
 from rapport.core.message import Message
 
-ANYBODY = MailKnowledge(
+ANYBODY = MailContext(
     proves=lambda message, peer, token: token == "0" * 40, peer_of=lambda address: "ana"
 )
 LIMITS = MailLimits()
@@ -82,13 +80,13 @@ def test_a_mail_made_to_cost_much_costs_little(name):
     began = time.monotonic()
     found = meaning_of(raw, ANYBODY, LIMITS)
     assert time.monotonic() - began < SECONDS
-    assert isinstance(found, Message | Unusable | Bounced)
+    assert isinstance(found, Message | RejectedInput | Bounce)
 
 
 @pytest.mark.parametrize("name", ["deeply nested", "mails in mails", "many small parts"])
 def test_mime_bombs_are_kept_aside_and_say_why(name):
     found = meaning_of(BOMBS[name][:1_000_000], ANYBODY, LIMITS)
-    assert isinstance(found, Unusable)
+    assert isinstance(found, RejectedInput)
     assert found.code == "mail.too_many_parts"
 
 
@@ -155,14 +153,14 @@ mails = st.lists(pieces | st.binary(max_size=40), max_size=40).map(b"".join)
 @given(mails, st.booleans())
 def test_no_mail_whatsoever_raises(raw, cut):
     found = meaning_of(raw, ANYBODY, LIMITS, cut=cut)
-    assert isinstance(found, Message | Unusable | Bounced | WithoutAttachments)
-    if isinstance(found, WithoutAttachments):
+    assert isinstance(found, Message | RejectedInput | Bounce | MailWithAttachments)
+    if isinstance(found, MailWithAttachments):
         assert all(name.isprintable() and len(name) <= 100 for name in found.attachments)
         found = found.message
     if isinstance(found, Message):
         assert "\r" not in found.content
         found.to_json()
-    if isinstance(found, Unusable):
+    if isinstance(found, RejectedInput):
         assert not found.reason.startswith("the mail cannot be read (Assert")
 
 

@@ -7,16 +7,15 @@ from email.policy import SMTP
 
 import pytest
 
-from rapport.communication.adapters.mail.email import make_mail
-from rapport.communication.adapters.mail.limits import MailLimits
-from rapport.communication.adapters.mail.quoting import reply_of
-from rapport.communication.adapters.mail.reply import (
-    Bounced,
-    MailKnowledge,
-    WithoutAttachments,
+from rapport.communication.adapters.input_base import RejectedInput
+from rapport.communication.adapters.mail import make_mail
+from rapport.communication.adapters.mail_parser import MailLimits, reply_of
+from rapport.communication.adapters.mail_replies import (
+    Bounce,
+    MailContext,
+    MailWithAttachments,
     meaning_of,
 )
-from rapport.communication.adapters.unusable import Unusable
 from rapport.communication.arriving.answers import answer_link, answer_token, is_answer_token
 from rapport.core.message import Identifier, Message
 from rapport.testing.suites.adapter import make_delivery
@@ -30,7 +29,7 @@ SENT = make_mail(
     link=answer_link("http://node", SECRET, "m-1", "ana"),
     token=answer_token(SECRET, "m-1", "ana"),
 )
-KNOWN = MailKnowledge(
+KNOWN = MailContext(
     proves=lambda message, peer, token: is_answer_token(SECRET, message, peer, token),
     peer_of={"ana@example.org": "ana", "ben@example.org": "ben"}.get,
     conversation_of={"m-1": "c-7"}.get,
@@ -103,7 +102,7 @@ def test_a_forged_token_proves_nothing_but_the_address_still_says_who_it_claims_
 def test_the_token_of_one_peer_does_not_serve_for_another():
     stolen = SENT["Message-ID"].replace(".ana.", ".ben.")
     found = meaning(reply(to=stolen, sender="eve@example.org"))
-    assert isinstance(found, Unusable)
+    assert isinstance(found, RejectedInput)
     assert found.code == "mail.unknown_sender"
 
 
@@ -131,7 +130,7 @@ def test_strangers_are_kept_aside_with_what_they_wrote():
 )
 def test_automatic_replies_are_never_answers_whatever_they_prove(headers):
     found = meaning(reply("I am away until Monday.", **headers))
-    assert isinstance(found, Unusable)
+    assert isinstance(found, RejectedInput)
     assert found.code == "mail.automatic"
 
 
@@ -207,7 +206,7 @@ def test_of_text_and_html_the_text_is_read_and_attachments_are_not():
     mail.add_alternative("<p>html words</p>", subtype="html")
     mail.add_attachment(b"\0" * 100, maintype="image", subtype="png", filename="x.png")
     found = meaning(mail)
-    assert isinstance(found, WithoutAttachments)
+    assert isinstance(found, MailWithAttachments)
     assert found.attachments == ("x.png",)
     assert found.message.content == "plain words\n\n[not kept: x.png]"
 
@@ -272,7 +271,7 @@ def bounce(state="failed", *, original=SENT, recipient="ana@example.org", code="
 
 def test_a_bounce_by_the_standard_names_delivery_address_and_reason():
     found = meaning(bounce())
-    assert isinstance(found, Bounced)
+    assert isinstance(found, Bounce)
     assert (found.message, found.peer, found.key) == ("m-1", "ana", DELIVERY.key)
     assert found.recipient == "ana@example.org"
     assert found.reason == "5.1.1 550 no such user"
@@ -281,7 +280,7 @@ def test_a_bounce_by_the_standard_names_delivery_address_and_reason():
 @pytest.mark.parametrize("state", ["delayed", "delivered", "relayed"])
 def test_a_notice_that_is_no_failure_fails_nothing(state):
     found = meaning(bounce(state))
-    assert isinstance(found, Unusable)
+    assert isinstance(found, RejectedInput)
     assert found.code == "mail.notice"
 
 
@@ -292,7 +291,7 @@ def test_a_bounce_of_a_mail_that_was_never_sent_counts_for_nothing():
 
 def test_a_bounce_with_the_whole_mail_in_it_is_read_too():
     raw = bounce().replace(b"text/rfc822-headers", b"message/rfc822")
-    assert isinstance(meaning(raw), Bounced)
+    assert isinstance(meaning(raw), Bounce)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +309,7 @@ def test_a_bounce_that_only_quotes_the_message_id_is_read_by_its_words(text, sta
     mail.set_content(f"{text}\n\n--- Below is a copy\nMessage-ID: {SENT['Message-ID']}\n")
     found = meaning(mail)
     if state == "failed":
-        assert isinstance(found, Bounced)
+        assert isinstance(found, Bounce)
         assert found.message == "m-1"
     else:
         assert found.code == "mail.notice"

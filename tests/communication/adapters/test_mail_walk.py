@@ -8,15 +8,14 @@ from email.message import EmailMessage
 
 import pytest
 
-from rapport.communication.adapters.incoming.input_base import AdapterState
-from rapport.communication.adapters.mail.care import AddressBook, mail_care, mail_knowledge
-from rapport.communication.adapters.mail.email import MailAdapter
-from rapport.communication.adapters.mail.imap import ImapInput
-from rapport.communication.adapters.mail.settings import ImapSettings, MailSettings
+from rapport.communication.adapters.imap import ImapInput, ImapSettings
+from rapport.communication.adapters.input_base import AdapterState
+from rapport.communication.adapters.mail import MailAdapter, MailSettings
+from rapport.communication.adapters.mail_replies import AddressBook, MailHandlers, mail_context
 from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.peers import Peer, SiteDirectory
-from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.scenarios.mail_server import LocalMailServer
 from support.servers.imap import PASSWORD
@@ -41,10 +40,10 @@ class Post:
         settings = ImapSettings(
             port=imap.port, encryption="none", user=self.user, password=PASSWORD
         )
-        care = mail_care("replies", channels, book, clock)
-        self.mailbox = ImapInput(settings, mail_knowledge(secret, book), care)
+        care = MailHandlers("replies", channels, book, clock)
+        self.mailbox = ImapInput(settings, mail_context(secret, book), care)
         sessions = Sessions(records, clock, SessionSettings())
-        door = Authenticating(channels, records, clock, sessions, lambda _peer, _word: False)
+        door = Authenticator(channels, records, clock, sessions, lambda _peer, _word: False)
         self.arrivals = Arrivals(channels, records, clock, door, secret=secret)
 
     async def fetch(self):

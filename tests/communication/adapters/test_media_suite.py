@@ -9,10 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rapport.channel.mqtt.bridge import Broker
-from rapport.communication.adapters.mqtt.outgoing import MqttAdapter
-from rapport.communication.adapters.mqtt.settings import MqttSettings
-from rapport.communication.adapters.web.page import OpenPages, PageAdapter
-from rapport.communication.adapters.web.settings import PageSettings
+from rapport.communication.adapters.inbox import OpenPages, PageAdapter, PageSettings
+from rapport.communication.adapters.mqtt import MqttAdapter, MqttSettings
 from rapport.kernel.clock import SystemClock
 from rapport.testing.suites.adapter import AdapterSuite, Medium
 from support.servers.mqtt import Device

@@ -12,17 +12,25 @@ from hypothesis import strategies as st
 from rapport.channel.backends.local import open_memory
 from rapport.channel.mqtt.bridge import Broker, Packet
 from rapport.channel.mqtt.client import ReceivedPacket
-from rapport.communication.adapters.incoming.input_base import AdapterState
-from rapport.communication.adapters.mqtt import remembered
-from rapport.communication.adapters.mqtt.incoming import ASIDE_RATE, MOST_ASIDE, MqttInput
-from rapport.communication.adapters.mqtt.messages import read_packet, unusable_packet
-from rapport.communication.adapters.mqtt.remembered import PACKETS, REMEMBERED, Remembered
-from rapport.communication.adapters.mqtt.settings import MqttInputSettings, TopicPattern
-from rapport.communication.adapters.unusable import (
+from rapport.communication.adapters import mqtt
+from rapport.communication.adapters.input_base import (
     SHOWN_TEXT,
-    SetAside,
-    bury_unusable,
-    only_counted,
+    AdapterState,
+    DeadLetterInput,
+    dead_letter_inputs,
+    drop_input,
+)
+from rapport.communication.adapters.mqtt import (
+    ASIDE_RATE,
+    MOST_ASIDE,
+    PACKETS,
+    REMEMBERED,
+    MqttInput,
+    MqttInputSettings,
+    PacketIds,
+    TopicPattern,
+    read_packet,
+    rejected_packet,
 )
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.message import Message
@@ -101,7 +109,7 @@ async def until(condition: Callable[[], bool], *, seconds: int = 20) -> None:
 
 
 async def started(
-    settings: MqttInputSettings, channel: Channel, set_aside: SetAside = only_counted
+    settings: MqttInputSettings, channel: Channel, set_aside: DeadLetterInput = drop_input
 ) -> MqttInput:
     adapter = MqttInput(settings, set_aside=set_aside)
     await adapter.start(channel)
@@ -147,7 +155,7 @@ def test_what_is_no_message_or_is_refused_becomes_a_dead_letter_with_the_reason(
         channels = open_memory(SystemClock())
         channel = Channel("panels")
         channel.refused = {"heavy": "message.bad_content: it weighs too much"}
-        aside = bury_unusable("panels", channels, SystemClock())
+        aside = dead_letter_inputs("panels", channels, SystemClock())
         adapter = await started(settings_for(mqtt_broker, mqtt_name), channel, aside)
         device.publish(f"{mqtt_name}/messages", b"not a message")
         device.publish(f"{mqtt_name}/ben/said/m8", b"\xff")
@@ -175,11 +183,11 @@ def test_what_is_no_message_or_is_refused_becomes_a_dead_letter_with_the_reason(
 
 def test_a_packet_that_is_no_message_has_one_dead_letter_however_often_it_comes():
     error = InvalidInput("no", code="message.not_a_message")
-    known, kept = Remembered(), Packet(topic="t", payload=b"x", number=0, retained=True)
+    known, kept = PacketIds(), Packet(topic="t", payload=b"x", number=0, retained=True)
     assert known.id_for(kept, "a") == known.id_for(kept, "b")
     sent = Packet(topic="t", payload=b"x" * 5_000, number=1)
-    assert unusable_packet(sent, "a", error) != unusable_packet(sent, "b", error)
-    assert len(unusable_packet(sent, "a", error).text) == SHOWN_TEXT
+    assert rejected_packet(sent, "a", error) != rejected_packet(sent, "b", error)
+    assert len(rejected_packet(sent, "a", error).text) == SHOWN_TEXT
 
 
 def test_a_flood_of_nonsense_fills_no_disk():
@@ -324,9 +332,9 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing():
 # --- pure ---
 
 
-def read_again(known: Remembered) -> Remembered:
+def read_again(known: PacketIds) -> PacketIds:
     """As it is after a restart."""
-    after = Remembered()
+    after = PacketIds()
     after.take_back(known.unkept()[0].items())
     return after
 
@@ -357,19 +365,19 @@ def test_whatever_a_broker_sends_is_a_message_or_a_fault_with_a_code(topic, payl
 
 
 def test_only_a_packet_marked_as_coming_again_gets_an_id_that_was_given_before():
-    known = Remembered()
+    known = PacketIds()
     assert known.id_for(packet("a"), "one") == "one"
     assert known.id_for(packet("a"), "two") == "two"  # said twice is two messages
     assert known.id_for(packet("a", again=True), "three") == "two"
     assert known.id_for(packet("a", b"y", again=True), "four") == "four"
     assert read_again(known).id_for(packet("a", again=True), "five") == "two"
-    broken = Remembered()
+    broken = PacketIds()
     broken.take_back([(PACKETS, b"\xc1 broken"), ("topic/x", b"\xc1"), ("other", b"")])
     assert (broken.ids, broken.topics) == ({}, {})
 
 
 def test_what_is_remembered_stays_bounded():
-    known = Remembered()
+    known = PacketIds()
     for number in range(REMEMBERED + 100):
         known.id_for(packet("a", number=number), str(number))
     assert len(known.ids) == REMEMBERED
@@ -400,7 +408,7 @@ def test_what_the_broker_retains_is_one_message_however_often_we_connect(mqtt_br
 
 
 def test_the_same_words_said_anew_are_another_message_and_retained_ones_are_the_latest():
-    known = Remembered()
+    known = PacketIds()
     said = Packet(topic="t", payload=b"yes", number=1)
     first, second = known.id_for(said, "a"), known.id_for(said, "b")
     assert (first, second) == ("a", "b")
@@ -408,13 +416,13 @@ def test_the_same_words_said_anew_are_another_message_and_retained_ones_are_the_
     assert known.id_for(kept, "c") == "b"
     elsewhere = Packet(topic="u", payload=b"yes", number=8, retained=True)
     unheard = known.id_for(elsewhere, "d")
-    assert unheard == Remembered().id_for(elsewhere, "e")
+    assert unheard == PacketIds().id_for(elsewhere, "e")
     assert unheard not in ("b", "d")
 
 
 def test_a_retained_state_that_differs_from_the_last_seen_is_news_though_it_was_so_before():
     """ON is retained, OFF is heard, and ON is set while we are away."""
-    known = Remembered()
+    known = PacketIds()
     on = Packet(topic="lamp", payload=b"ON", number=1, retained=True)
     first = known.id_for(on, "a")
     off = known.id_for(Packet(topic="lamp", payload=b"OFF", number=2), "b")
@@ -429,7 +437,7 @@ def test_a_retained_state_that_differs_from_the_last_seen_is_news_though_it_was_
 
 
 def test_a_packet_delivered_again_is_no_new_state_of_its_topic():
-    known = Remembered()
+    known = PacketIds()
     on = Packet(topic="lamp", payload=b"ON", number=1)
     known.id_for(on, "a")
     known.id_for(Packet(topic="lamp", payload=b"OFF", number=2), "b")
@@ -439,8 +447,8 @@ def test_a_packet_delivered_again_is_no_new_state_of_its_topic():
 
 
 def test_the_topics_that_are_known_stay_bounded_also_on_disk(monkeypatch):
-    monkeypatch.setattr(remembered, "MOST_TOPICS", 3)
-    known = Remembered()
+    monkeypatch.setattr(mqtt, "MOST_TOPICS", 3)
+    known = PacketIds()
     for number in range(3):
         known.id_for(packet(f"t{number}", number=number), str(number))
     values, gone = known.unkept()

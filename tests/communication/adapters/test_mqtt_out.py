@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from rapport.channel.mqtt.bridge import Broker, is_topic
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.mqtt.outgoing import MqttAdapter
-from rapport.communication.adapters.mqtt.settings import MqttSettings
+from rapport.communication.adapters.mqtt import MqttAdapter, MqttSettings
 from rapport.core.message import Message
 from rapport.testing.suites.adapter import make_delivery
 from support.servers.mqtt import Device

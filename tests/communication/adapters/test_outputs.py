@@ -9,8 +9,8 @@ import pytest
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
-from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
-from rapport.communication.adapters.outgoing.outputs import Outputs
+from rapport.communication.adapters.dispatch import DispatchSettings
+from rapport.communication.adapters.outputs import Outputs
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock

@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.adapters.files.folder_in import FolderInput
-from rapport.communication.adapters.files.settings import FilesTaken, FolderInputSettings
-from rapport.communication.adapters.incoming.input_base import InputAdapter, Intake
+from rapport.communication.adapters.folder import (
+    FileInputSettings,
+    FolderInput,
+    FolderInputSettings,
+)
+from rapport.communication.adapters.input_base import InputAdapter, Intake
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import communication_from_site
 from rapport.core.errors import InvalidInput, Unavailable
@@ -186,7 +189,9 @@ class FolderSource(Source):
         self.count = 0
 
     def adapter(self) -> InputAdapter:
-        settings = FolderInputSettings(directory=str(self.directory), files=FilesTaken(settle_ms=1))
+        settings = FolderInputSettings(
+            directory=str(self.directory), files=FileInputSettings(settle_ms=1)
+        )
         return FolderInput(settings, SystemClock())
 
     async def bring(self, text: str) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
-from rapport.communication.adapters.sealed import SealedAdapter, with_seals
+from rapport.communication.adapters.factory import SealingAdapter, with_seals
 from rapport.communication.addresses import address_fault
-from rapport.communication.sessions.sealing import FRESH_MS, open_text
+from rapport.communication.sessions.seals import FRESH_MS, from_text, open_text
 from rapport.communication.sessions.sessions import Sessions
-from rapport.communication.sessions.tokens import from_text
 from rapport.kernel.clock import ManualClock
 from rapport.store.memory import MemoryRecordStore
 
@@ -47,7 +46,7 @@ def test_a_sealed_text_is_opened_by_its_peer_only():
         ana, ben = await sessions.begin("ana"), await sessions.begin("ben")
         carrier = Carrier()
         sealed = with_seals(carrier, sessions, clock)
-        assert isinstance(sealed, SealedAdapter)
+        assert isinstance(sealed, SealingAdapter)
         assert await sealed.send(delivery("carrier:roof;sealed")) == Sent()
         [sent] = carrier.sent
         assert (sent.address, sent.message) == ("carrier:roof", "m1")

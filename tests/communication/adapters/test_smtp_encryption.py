@@ -13,13 +13,13 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
-from rapport.communication.adapters.mail.settings import (
+from rapport.communication.adapters.mail import (
     SMTP_PORTS,
     Encryption,
     MailSettings,
+    SmtpConnections,
     read_mail_settings,
 )
-from rapport.communication.adapters.mail.smtp_connections import SmtpConnections
 from rapport.core.errors import Problem
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.config_fields import Fields
@@ -81,7 +81,7 @@ def test_a_mail_goes_out_encrypted_to_a_server_that_somebody_vouches_for(
         )
         connections = SmtpConnections(settings, SystemClock())
         try:
-            await connections.hand_over(mail)
+            await connections.send(mail)
         finally:
             await connections.close()
 

@@ -12,18 +12,18 @@ import pytest
 from rapport.channel.backends.local import open_memory
 from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
 from rapport.channel.mqtt.bridge import Broker, Packet
-from rapport.communication.adapters.files.file_messages import SeenFile
-from rapport.communication.adapters.files.ftp import FtpInput
-from rapport.communication.adapters.files.settings import FilesTaken, FtpInputSettings, FtpServer
-from rapport.communication.adapters.incoming.inputs import Inputs
-from rapport.communication.adapters.mail.care import AddressBook, mail_care, mail_knowledge
-from rapport.communication.adapters.mail.imap import ImapInput
-from rapport.communication.adapters.mail.imap_mailbox import FetchedMail
-from rapport.communication.adapters.mail.settings import ImapSettings
-from rapport.communication.adapters.mqtt.incoming import MqttInput
-from rapport.communication.adapters.mqtt.messages import unusable_packet
-from rapport.communication.adapters.mqtt.settings import MqttInputSettings, TopicPattern
-from rapport.communication.adapters.unusable import LARGEST_RAW, Unusable, bury_unusable
+from rapport.communication.adapters.folder import FileEntry, FileInputSettings
+from rapport.communication.adapters.ftp import FtpInput, FtpInputSettings, FtpServer
+from rapport.communication.adapters.imap import FetchedMail, ImapInput, ImapSettings
+from rapport.communication.adapters.input_base import LARGEST_RAW, RejectedInput, dead_letter_inputs
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.mail_replies import AddressBook, MailHandlers, mail_context
+from rapport.communication.adapters.mqtt import (
+    MqttInput,
+    MqttInputSettings,
+    TopicPattern,
+    rejected_packet,
+)
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.message import Message
@@ -43,7 +43,7 @@ class Site:
         self.published: list[Message] = []
         self.inputs = Inputs(self.publish, self.channels, self.channels.records, self.clock)
         self.office = DeadLetterAdmin(self.channels, self.clock)
-        self.bury = bury_unusable("panels", self.channels, self.clock)
+        self.bury = dead_letter_inputs("panels", self.channels, self.clock)
 
     async def publish(self, messages: Sequence[Message], **_about: Any) -> list[Any]:
         self.published += messages
@@ -86,7 +86,7 @@ def test_a_packet_is_read_again_by_the_topics_of_now() -> None:
     async def scenario() -> None:
         site = Site()
         packet = Packet(topic="panels/ana/said", payload=b"the gate is open", number=1)
-        await site.bury(unusable_packet(packet, "p1", NOT_A_MESSAGE))
+        await site.bury(rejected_packet(packet, "p1", NOT_A_MESSAGE))
         assert await site.replay(Pulled(mqtt("panels/json"))) == ["open"]
         assert site.published == []
         assert await site.replay(Pulled(mqtt("panels/{peer}/said"))) == ["replayed"]
@@ -103,13 +103,13 @@ def test_a_mail_is_read_again_once_its_sender_is_known() -> None:
 
         def adapter() -> ImapInput:
             book = AddressBook(SiteDirectory(peers, {}), site.clock)
-            known = mail_knowledge(SECRET, book)
-            care = mail_care("panels", site.channels, book, site.clock)
+            known = mail_context(SECRET, book)
+            care = MailHandlers("panels", site.channels, book, site.clock)
             return ImapInput(ImapSettings(user="u", password="p"), known, care)
 
         mailbox: Any = SimpleNamespace(fetch=lambda uid: FetchedMail(uid, MAIL, cut=False))
         unusable = adapter()._reader._read(mailbox, 7)
-        assert isinstance(unusable, Unusable)
+        assert isinstance(unusable, RejectedInput)
         assert (unusable.code, unusable.raw) == ("mail.unknown_sender", MAIL)
         await site.bury(unusable)
         peers["ana"] = Peer(name="ana", addresses=("mail:ana@example.org",))
@@ -126,12 +126,12 @@ def test_a_file_is_read_again_by_the_settings_of_now() -> None:
 
         def adapter(sender: str) -> FtpInput:
             server = FtpServer(host="ftp.example.org")
-            settings = FtpInputSettings(server=server, files=FilesTaken(sender=sender))
+            settings = FtpInputSettings(server=server, files=FileInputSettings(sender=sender))
             return FtpInput(settings, site.clock, site.bury)
 
         folder: Any = SimpleNamespace(fetch=lambda _name, _most: b"4 doors", has=lambda _name: True)
-        unusable = adapter("")._read(folder, SeenFile("a.txt", 7, "2026"))
-        assert isinstance(unusable, Unusable)
+        unusable = adapter("")._read(folder, FileEntry("a.txt", 7, "2026"))
+        assert isinstance(unusable, RejectedInput)
         assert (unusable.code, unusable.raw) == ("input.no_sender", b"4 doors")
         await site.bury(unusable)
         again = adapter("peer:ana")
@@ -153,7 +153,7 @@ def test_what_is_too_large_or_shows_a_token_is_not_kept_and_not_replayed(payload
     async def scenario() -> None:
         site = Site()
         packet = Packet(topic="panels/ana/said", payload=payload, number=1)
-        unusable = unusable_packet(packet, "p1", NOT_A_MESSAGE)
+        unusable = rejected_packet(packet, "p1", NOT_A_MESSAGE)
         assert unusable.raw == b""
         await site.bury(unusable)
         assert await site.replay(Pulled(mqtt("panels/{peer}/said"))) == ["open"]
@@ -166,7 +166,7 @@ def test_the_largest_that_is_kept_fits_into_its_dead_letter() -> None:
     async def scenario() -> None:
         site = Site()
         packet = Packet(topic="panels/ana/said", payload=b"\xff" * LARGEST_RAW, number=1)
-        await site.bury(unusable_packet(packet, "p1", NOT_A_MESSAGE))
+        await site.bury(rejected_packet(packet, "p1", NOT_A_MESSAGE))
         (letter,) = await site.channels.channel("dead_letters").read_after(0)
         assert letter.event.payload()["event"] is not None
 

@@ -12,8 +12,7 @@ import pytest
 
 from rapport.channel.push import is_signed
 from rapport.communication.adapters.base import Confirmed, Failed
-from rapport.communication.adapters.settings import WebhookSettings
-from rapport.communication.adapters.web.webhook import WebhookAdapter, webhook_body
+from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings, webhook_body
 from rapport.scenarios.webhook_sink import WebhookSink
 from rapport.testing.suites.adapter import make_delivery
 

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.push import signed_headers, timed_signature
-from rapport.communication.adapters.web.settings import WebhookInputSettings
-from rapport.communication.adapters.web.webhook_in import SeenRequests, WebhookInput
-from rapport.communication.adapters.web.webhook_messages import (
+from rapport.communication.adapters.webhook import (
     FORM_TYPE,
     MOST_MESSAGES,
+    RecentRequests,
+    WebhookInput,
+    WebhookInputSettings,
     messages_of_body,
     messages_of_events,
 )
@@ -231,7 +232,7 @@ def test_a_copy_of_a_signed_request_has_no_effect_under_another_key():
 
 
 def test_requests_that_are_too_old_to_be_taken_are_not_remembered():
-    seen, taken = SeenRequests(), [Arrived(id="m", accepted=True)]
+    seen, taken = RecentRequests(), [Arrived(id="m", accepted=True)]
     for minute in range(60):
         seen.note(f"s{minute}", str(NOW + minute * 60_000), taken)
     assert seen.get("s59") is taken

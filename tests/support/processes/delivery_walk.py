@@ -13,7 +13,7 @@ import msgspec
 
 from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
-from rapport.communication.adapters.outgoing.outputs import Outputs
+from rapport.communication.adapters.outputs import Outputs
 from rapport.communication.delivering.tracking import NextReceiver, Retry
 from rapport.communication.delivering.wishes import NO_WISHES, Wishes, with_wishes
 from rapport.communication.engine import CommunicationEngine

@@ -1,4 +1,4 @@
-"""The node's own channels as a medium: an action's event is appended. [PO-10, CO-4]"""
+"""The node's own channels as a medium: an action's event is appended to one. [PO-10, CO-4]"""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ RAW_PREFIX = "raw."
 SOURCE = "action"
 
 Append = Callable[[str, Sequence[Event]], Awaitable[AppendResult]]
-"""Channel and events; what it takes is durable."""
+"""Channel and events; durable on return."""
 
 
 @adapter("append")
 class AppendAdapter:
-    """Appends an action's event; the same id for every try, so that the channel holds it once."""
+    """Appends an action's event; its id is the same for every attempt, so the channel holds it
+    once.
+    """
 
     name = "append"
     repeatable = True
@@ -30,13 +32,13 @@ class AppendAdapter:
         self._append = append
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Confirmed with its place. A channel that cannot be written now is worth a retry; one that
-        refuses the event is not.
+        """Confirmed with its position. An unavailable channel is worth a retry; one that refuses
+        the event is not.
         """
         return (await self.send_many([delivery]))[0]
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
-        """The same for many: one append per channel; where that is refused, each for itself."""
+        """One append per channel; where that is refused, each event by itself."""
         outcomes: dict[int, Outcome] = {}
         channels: dict[str, dict[int, Event]] = {}
         for number, delivery in enumerate(deliveries):
@@ -46,8 +48,8 @@ class AppendAdapter:
             else:
                 channels.setdefault(entry[0], {})[number] = entry[1]
         for channel, events in channels.items():
-            told = await self._append_all(channel, list(events.values()))
-            outcomes.update(zip(events, told, strict=True))
+            found = await self._append_all(channel, list(events.values()))
+            outcomes.update(zip(events, found, strict=True))
         return [outcomes[number] for number in range(len(deliveries))]
 
     async def _append_all(self, channel: str, events: Sequence[Event]) -> list[Outcome]:
@@ -61,12 +63,11 @@ class AppendAdapter:
             return [(await self._append_all(channel, [event]))[0] for event in events]
         return [Confirmed(f"{channel} {position}") for position in appended.positions]
 
-    async def close(self) -> None:
-        """Nothing to let go of."""
+    async def close(self) -> None: ...
 
 
 def _prepared(delivery: Delivery) -> tuple[str, Event] | Failed:
-    """The channel and the event, or why there is none."""
+    """The channel and the event, or why there is no event."""
     effect = delivery.effect
     if effect is None:
         return Failed("only an action's event can be appended", retry=False)
@@ -82,9 +83,8 @@ def _prepared(delivery: Delivery) -> tuple[str, Event] | Failed:
 
 
 def event_of(effect: Effect, message: str) -> Event:
-    """The event, caused by the action's message; raises InvalidInput when a name is too long.
-
-    In `raw.NAME` it is an event of the source NAME, as if that had sent it.
+    """The event, caused by the action's message; raises InvalidInput when a name is too long. In
+    `raw.NAME` it is an event of the source NAME.
     """
     channel = effect.target
     raw = channel.startswith(RAW_PREFIX)

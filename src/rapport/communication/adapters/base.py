@@ -1,7 +1,7 @@
-"""What an output adapter is: it takes deliveries to addresses and says what became of them. [CO-4]
+"""The contract of output adapters: deliveries go in, outcomes come out. [CO-1, CO-4, CO-16, UX-4]
 
-Adapters know nothing of policies, channels or retries. A new medium is one file with one class
-that fits `OutputAdapter` and says with `@adapter(...)` what it is, registered by
+Adapters know nothing of policies, channels or retries. A new medium is one file with one class that
+implements `OutputAdapter` and is declared with `@adapter(...)`; it is registered by
 `Outputs.register` or as an entry point `rapport.adapters`.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -18,18 +19,19 @@ from rapport.communication.effects import Effect
 from rapport.core.errors import InvalidInput
 from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, check_envelope
 from rapport.core.ids import content_id
+from rapport.core.times import format_time
+from rapport.kernel.config_fields import Fields
+from rapport.kernel.settings import read_secret
 
 DELIVERY = "rapport.output.delivery"
 LONGEST_ID = 240
-_AWAITABLE = ("Awaitable", "Coroutine", "Future", "Task")
-"""Kinds of results that a plain function may say it gives, to be awaited."""
+_AWAITABLE_KINDS = ("Awaitable", "Coroutine", "Future", "Task")
+"""Return annotations of plain functions whose result is awaited."""
 Class = TypeVar("Class", bound=type)
 
 
-class Declared(msgspec.Struct, frozen=True):
-    """What a class says about itself: the name that addresses begin with, and whether every peer
-    has an instance of its own.
-    """
+class AdapterDeclaration(msgspec.Struct, frozen=True):
+    """The name that addresses begin with, and whether every peer has an instance of its own."""
 
     name: str
     stateful: bool = False
@@ -41,26 +43,26 @@ def adapter(name: str, *, stateful: bool = False) -> Callable[[Class], Class]:
 
     >>> @adapter("pager")
     ... class Pager: ...
-    >>> declared(Pager)
-    Declared(name='pager', stateful=False)
+    >>> declaration_of(Pager)
+    AdapterDeclaration(name='pager', stateful=False)
     """
 
     def declare(kind: Class) -> Class:
-        kind.declared = Declared(name, stateful)  # type: ignore[attr-defined]
+        kind.declared = AdapterDeclaration(name, stateful)  # type: ignore[attr-defined]
         kind.name = name  # type: ignore[attr-defined]
         return kind
 
     return declare
 
 
-def declared(kind: object) -> Declared:
-    """What `@adapter` said of a class or of the class of an instance; raises InvalidInput."""
+def declaration_of(kind: object) -> AdapterDeclaration:
+    """The declaration of a class or of an instance's class; raises InvalidInput."""
     found = getattr(kind, "declared", None)
-    if isinstance(found, Declared):
+    if isinstance(found, AdapterDeclaration):
         return found
     shown = kind.__name__ if isinstance(kind, type) else type(kind).__name__
     raise InvalidInput(
-        f"{shown} does not say that it is an adapter",
+        f"{shown} is not declared as an adapter",
         code="adapter.not_declared",
         hint=f'write @adapter("NAME") above class {shown}',
     )
@@ -79,8 +81,8 @@ class Delivery(
         "refers_to": "refers-to",
     },
 ):
-    """One attempt to bring one message to one address. Written with the message's own names, so
-    that the plain lane makes it of the message's bytes (`plain.py`).
+    """One attempt to send one message to one address. Encoded with the message's own field names,
+    so that the fast path makes it of the message's bytes (`plain.py`).
     """
 
     message: str
@@ -92,43 +94,45 @@ class Delivery(
     policy: str = ""
     detection: str = ""
     time: int = 0
-    """When the situation was, ms UTC."""
+    """The time of the situation, ms UTC."""
     sent: int = 0
-    """When the message was sent, ms UTC, where that is another time; 0 = the same."""
+    """When the message was sent, ms UTC; 0 = at `time`."""
     queued: int = 0
     """When this attempt was queued, ms UTC."""
     expires: int = 0
-    """After this nobody needs it any more; 0 = never."""
+    """When it expires, ms UTC; 0 = never."""
     urgent: bool = False
     wants_answer: bool = False
     effect: Effect | None = None
-    """What is to be done, for an action that tells nobody."""
+    """The effect of an action that sends no message."""
     type: str = ""
     subtype: str = ""
     sender: str = ""
-    """Who says it, as `kind:name`; with the next three as in the message."""
+    """As `kind:name`; with the next fields as in the message."""
     rule_sender: str = ""
-    """The sender as privacy policies see it, where that is another."""
+    """The sender that privacy policies see, where it differs."""
     conversation: str = ""
     language: str = ""
     refers_to: str = ""
     plain: bool = False
-    """Nothing else is kept about it: its outcome is reported together with all of this."""
+    """Sent by the fast path: there is no record of it, so its outcome is reported with the whole
+    delivery.
+    """
     acknowledge: bool = False
-    """The sender of a plain one is told when the medium took it."""
+    """The sender of a fast-path delivery is notified when it is sent."""
     repeat: int = 0
     """How often it was repeated because nobody answered; a repetition is meant to be seen, so it
     has an idempotency key of its own."""
     case: str = ""
-    """The engine's record that hears of the outcome; empty = the message's own."""
+    """The engine's record that gets the outcome; empty = the message's own."""
     share: str = ""
-    """Where several engines work: the share that keeps that record."""
+    """Of several engines the share that keeps that record."""
 
     @property
     def id(self) -> str:
-        """Names this attempt; the same also when it is written again after a crash. The address is
-        in it as a mark only, as it may hold secrets. An additional receiver's case has attempts of
-        its own, perhaps to the same address: none may be taken for a repetition of the other.
+        """Identifies this attempt, also when it is written again after a crash. The address is in
+        it as a digest only, as it may hold secrets. An additional receiver's case has attempts of
+        its own, perhaps to the same address; they have other ids.
         """
         mark = _address_mark(self.address)
         name = f"{self.message}.{self.peer}.{mark}.{self.attempt}"
@@ -141,8 +145,8 @@ class Delivery(
 
     @property
     def key(self) -> str:
-        """The idempotency key: the same for every attempt, so a medium can drop what it knows. An
-        action has the detection's id, by which receivers find what they know of it.
+        """The idempotency key: the same for every attempt, so that a medium can drop repetitions.
+        That of an action is the detection's id.
         """
         if self.effect is not None:
             return self.detection
@@ -193,21 +197,21 @@ def _address_mark(address: str) -> str:
 
 
 class Sent(msgspec.Struct, frozen=True, tag="handed"):
-    """The medium took it; whether it arrived is not known."""
+    """The medium accepted it; whether it arrived is not known."""
 
     reference: str = ""
 
 
 class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
-    """The other side said that it has it."""
+    """The receiving side confirmed it."""
 
     reference: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """It did not go; `retry` tells whether trying again can help. `unavailable`: the medium knows
-    that it cannot deliver now (no page is open), so that a peer who allows fallback is tried at
-    the next address at once; with `retry` this address is tried again later all the same.
+    """It was not sent; `retry`: trying again can help. `unavailable`: the medium knows that it
+    cannot deliver now (no page is open), so a peer that allows fallback is tried at the next
+    address at once; with `retry` this address is tried again later all the same.
     """
 
     reason: str
@@ -218,10 +222,10 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 Outcome = Sent | Confirmed | Failed
 
 
-class BrokenOff(Exception):
-    """Raised in place of an outcome where a call had to end and nothing may be said of it: the
-    dispatch then begins anew at its durable place, as after a crash. For who stands between
-    dispatch and medium; an adapter tells a failure.
+class SendInterrupted(Exception):
+    """Raised instead of an outcome when a call had to end and its result must not count: the
+    dispatch restarts at its durable position, as after a crash. Not for adapters, which return
+    `Failed`.
     """
 
 
@@ -235,36 +239,36 @@ class OutputAdapter(Protocol):
     name: str
 
     async def send(self, delivery: Delivery) -> Outcome | None:
-        """Hands the delivery to the medium; None means `Sent()`. Failures are values; an exception,
-        or anything else that is returned, is a fault of the adapter and counts as a failure.
+        """Sends the delivery; None means `Sent()`. Failures are values; an exception, or any other
+        return value, is a fault of the adapter and counts as a failure.
 
         May be cancelled when it takes too long; then nobody knows whether it went.
         """
 
     async def close(self) -> None:
-        """Lets go of connections; a second call is no error."""
+        """Closes connections; a second call is no error."""
 
 
 @runtime_checkable
 class BatchAdapter(Protocol):
-    """An output adapter that takes many deliveries at once, where the medium makes that cheaper."""
+    """An output adapter whose medium takes many deliveries at once."""
 
     keeps_order: bool
-    """Whether deliveries of one call arrive in their order: then several of one peer may be in one
-    call, else at most one is.
+    """Whether deliveries of one call arrive in order: then one call may hold several of one peer,
+    else at most one.
     """
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome | None] | None:
-        """One outcome for each delivery, in their order, or None when all were sent; otherwise as
-        `send`.
+        """One outcome for each delivery, in order, or None when all were sent;
+        otherwise as `send`.
         """
 
 
 def check_method(
     subject: object, owner: str, name: str, example: str, arguments: int, *, code: str
 ) -> None:
-    """Raises InvalidInput unless an adapter, or its class, has an async method that takes so many
-    arguments. `example` is what to write.
+    """Raises InvalidInput unless an adapter, or its class, has an async method that takes this many
+    arguments. `example` is the right signature.
     """
     method = getattr(subject, name, None)
     fault = _method_fault(method, name, arguments + isinstance(subject, type))
@@ -281,9 +285,9 @@ def _method_fault(method: Any, name: str, arguments: int) -> str:
     except TypeError as error:
         return f"{name}{signature} cannot be called: {error}"
     except ValueError:
-        return ""  # not written in Python: nothing can be said before it is called
+        return ""  # not written in Python: cannot be checked before it is called
     function = getattr(method, "__func__", method)
-    may_wait = any(word in str(signature.return_annotation) for word in _AWAITABLE)
+    may_wait = any(word in str(signature.return_annotation) for word in _AWAITABLE_KINDS)
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         return f"{name} is a generator: it yields instead of returning"
     if inspect.isfunction(function) and not inspect.iscoroutinefunction(function) and not may_wait:
@@ -297,6 +301,87 @@ def is_repeatable(output: OutputAdapter) -> bool:
 
 
 def is_stateful(output: object) -> bool:
-    """Whether every peer has an instance of its own; what says nothing is stateless."""
+    """Whether every peer has an instance of its own."""
     found = getattr(output, "declared", None)
-    return isinstance(found, Declared) and found.stateful
+    return isinstance(found, AdapterDeclaration) and found.stateful
+
+
+TokenFor = Callable[[str, str], str]
+"""Message and peer to the token that proves an answer; see `answers.answer_token`."""
+
+
+def no_token(_message: str, _peer: str) -> str:
+    """For a node without answer tokens."""
+    return ""
+
+
+def delivery_json(delivery: Delivery, proof: str = "") -> bytes:
+    """The delivery as JSON of the source's listing 1, for media that machines read, with the
+    idempotency `key` and with `answer`, the token that proves an answer. The bytes are the same for
+    every attempt.
+    """
+    needed = {
+        "id": delivery.message,
+        "type": delivery.type or "NOTIFICATION",
+        "subtype": delivery.subtype or delivery.policy,
+        "sender": delivery.sender or "component:policy",
+        "receiver": f"peer:{delivery.peer}",
+        "content": delivery.text,
+        "urgent": delivery.urgent,
+        "key": delivery.key,
+        "time": format_time(delivery.time),
+        "wants-answer": delivery.wants_answer,
+    }
+    perhaps = {
+        "conversation-id": delivery.conversation,
+        "language": delivery.language,
+        "refers-to": delivery.refers_to,
+        "answer": proof,
+    }
+    return msgspec.json.encode(needed | {key: text for key, text in perhaps.items() if text})
+
+
+class AbsentAdapter:
+    """Stands for an adapter that the site no longer has. Fails every delivery, so that it goes to
+    another address or receiver: for good, or for now where an application may register the adapter
+    after a restart.
+    """
+
+    def __init__(self, name: str, *, may_return: bool = False) -> None:
+        self.name, self._may_return = name, may_return
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        if self._may_return:
+            reason = f"adapter.unknown: the adapter {self.name!r} is not registered yet"
+            return Failed(reason, retry=True, unavailable=True)
+        return Failed(
+            f"adapter.unknown: the site has no adapter {self.name!r} any more", retry=False
+        )
+
+    async def close(self) -> None: ...
+
+
+class OtherEngineAdapter(AbsentAdapter):
+    """Stands for an adapter that only another of several engines was given: deliveries wait for it
+    to be registered here, too, or go to another address.
+    """
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        return Failed(
+            f"adapter.elsewhere: this engine was not given the adapter {self.name!r}; register it "
+            "in every process, or install it as a plug-in (rapport.adapters)",
+            retry=True,
+            unavailable=True,
+        )
+
+
+def read_secret_field(key: str, table: Fields, directory: Path) -> str:
+    """The secret that `key` names (`file:PATH`, `env:NAME`); empty when it is absent or faulty."""
+    text = table.text(key, "")
+    if not text:
+        return ""
+    try:
+        return read_secret(text, directory)
+    except InvalidInput as error:
+        table.report(key, error)
+        return ""

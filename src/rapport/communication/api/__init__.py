@@ -15,11 +15,7 @@ from rapport.communication.adapters.base import (
     Sent,
     adapter,
 )
-from rapport.communication.adapters.incoming.input_base import (
-    InputPullAdapter,
-    InputPushAdapter,
-    Intake,
-)
+from rapport.communication.adapters.input_base import InputPullAdapter, InputPushAdapter, Intake
 from rapport.communication.api.communication import Communication
 from rapport.communication.api.opening import open_communication
 from rapport.communication.api.sync import CommunicationSync
@@ -36,7 +32,7 @@ from rapport.communication.peers import Collective, Peer
 from rapport.communication.services.info import MessageInformation, RelatedMessage
 from rapport.communication.services.query import LoggedMessage, MessagePage, QueryCriteria
 from rapport.communication.services.routing import RoutingRule
-from rapport.communication.sessions.authenticating import Authenticate
+from rapport.communication.sessions.logins import Authenticate
 from rapport.core.errors import RapportError
 from rapport.core.message import Identifier, Message
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from rapport.communication.adapters.incoming.input_base import (
+from rapport.communication.adapters.input_base import (
     InputAdapter,
     InputPullAdapter,
     InputPushAdapter,

@@ -12,9 +12,9 @@ import msgspec
 from rapport.channel.backends.stores import open_channels
 from rapport.channel.config import channels_from_site
 from rapport.channel.log.channels import LoggedChannels
-from rapport.communication.adapters.base import OutputAdapter, declared
-from rapport.communication.adapters.build import adapter_names
-from rapport.communication.adapters.outgoing.outputs import made_by
+from rapport.communication.adapters.adapter_config import adapter_names
+from rapport.communication.adapters.base import OutputAdapter, declaration_of
+from rapport.communication.adapters.outputs import make_output
 from rapport.communication.api.communication import APPLICATION, Communication
 from rapport.communication.aside import run_aside
 from rapport.communication.assembly import Assembly
@@ -28,7 +28,7 @@ from rapport.communication.history.ledger import Ledger
 from rapport.communication.peers import Collective, Peer
 from rapport.communication.services.query_criteria import with_log_index
 from rapport.communication.services.services import services_from_site
-from rapport.communication.sessions.authenticating import Authenticate
+from rapport.communication.sessions.logins import Authenticate
 from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.core.message import Identifier
 from rapport.kernel.clock import Clock, SystemClock
@@ -100,7 +100,10 @@ async def open_communication(
         peer_info=peer_info, collective_info=collective_info, authenticate=authenticate
     )
     place = await run_aside(lambda: _Place.of(Path(directory), site))
-    plugins, own = Plugins(), {declared(kind).name: made_by(kind, clock) for kind in outputs}
+    plugins, own = (
+        Plugins(),
+        {declaration_of(kind).name: make_output(kind, clock) for kind in outputs},
+    )
     for name, made in own.items():
         plugins.add("adapters", name, _already(made))
     people = place.people(plugins, peers, collectives, outputs=tuple(own))

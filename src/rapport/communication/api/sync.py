@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
 
-from rapport.communication.adapters.incoming.input_base import (
+from rapport.communication.adapters.input_base import (
     InputAdapter,
     InputPullAdapter,
     InputPushAdapter,

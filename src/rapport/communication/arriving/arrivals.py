@@ -32,10 +32,10 @@ from rapport.communication.arriving.sorting import (
     asks_for_session,
 )
 from rapport.communication.aside import run_aside
-from rapport.communication.contents.rules import AnyContent, Contents
+from rapport.communication.content_rules import AnyContent, Contents
 from rapport.communication.delivering.telling import ADAPTER
 from rapport.communication.delivering.wishes import NO_WISHES, Wishes, with_wishes
-from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.logins import Authenticator
 from rapport.core.codec import as_trusted
 from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.message import Message
@@ -55,7 +55,7 @@ class Arrivals:
         channels: Channels,
         records: RecordStore,
         clock: Clock,
-        authenticating: Authenticating,
+        authenticating: Authenticator,
         *,
         secret: bytes,
         settings: ArrivalSettings | None = None,

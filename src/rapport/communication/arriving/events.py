@@ -12,7 +12,7 @@ import msgspec
 from rapport.communication.arriving.limits import LARGEST_EVENT
 from rapport.communication.arriving.proving import Proven
 from rapport.communication.delivering.telling import ADAPTER, PROOF, PROVEN_SENDER
-from rapport.communication.sessions.authenticating import COMPONENT
+from rapport.communication.sessions.logins import COMPONENT
 from rapport.core.event import Event, make_event
 from rapport.core.ids import content_id
 from rapport.core.message import AUTH, Message

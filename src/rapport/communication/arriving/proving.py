@@ -14,9 +14,14 @@ import msgspec
 
 from rapport.communication.arriving.answers import is_answer_token
 from rapport.communication.delivering.telling import PROOF as PROOF
-from rapport.communication.sessions.sealing import SEAL_PREFIX, open_message, read_seal
-from rapport.communication.sessions.sessions import Checked, Sessions
-from rapport.communication.sessions.tokens import TOKEN_PREFIX, to_text
+from rapport.communication.sessions.seals import (
+    SEAL_PREFIX,
+    TOKEN_PREFIX,
+    open_message,
+    read_seal,
+    to_text,
+)
+from rapport.communication.sessions.sessions import Sessions, TokenCheck
 from rapport.core.ids import content_id
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
@@ -123,7 +128,7 @@ class Proofs:
         return Proven(opened, "session", unique=unique, session=seal.session)
 
 
-def _by_session(message: Message, checked: Checked) -> Proven:
+def _by_session(message: Message, checked: TokenCheck) -> Proven:
     bare = _bare(message)
     if checked.session is None:
         return Proven(bare, fault=checked.fault or "session.ended")

@@ -29,9 +29,8 @@ from rapport.communication.arriving.limits import (
 )
 from rapport.communication.arriving.proving import EXPIRED, Proof, Proven, Trusted, vouches
 from rapport.communication.arriving.usual import LEAST_LIMIT, usual_events
-from rapport.communication.contents.rules import AnyContent, ContentFault, Contents
-from rapport.communication.sessions.sealing import FRESH_MS
-from rapport.communication.sessions.tokens import INVALID
+from rapport.communication.content_rules import AnyContent, ContentFault, Contents
+from rapport.communication.sessions.seals import FRESH_MS, INVALID
 from rapport.core.encoded_batch import EncodedBatch
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event

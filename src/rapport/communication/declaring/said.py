@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rapport.communication.actions import Action, message_saying
-from rapport.communication.contents.rules import ContentFault, ContentRules
+from rapport.communication.content_rules import ContentFault, ContentRules
 from rapport.communication.templates import constant_text
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.toml import TomlFile

@@ -20,7 +20,7 @@ from rapport.communication.actions import (
     too_old_text,
     why_skipped,
 )
-from rapport.communication.contents.rules import ANY_CONTENT, ContentFault, Contents
+from rapport.communication.content_rules import ANY_CONTENT, ContentFault, Contents
 from rapport.communication.delivering.case_records import Case, Letter
 from rapport.communication.delivering.cases import Cases
 from rapport.communication.delivering.members import Members

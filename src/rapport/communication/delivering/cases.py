@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData
+from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.delivering.case_records import (
     Case,
     CaseRecords,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData
+from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.arriving.answers import AnswerData, is_answer_token
 from rapport.communication.delivering.cases import Cases
 from rapport.communication.delivering.declining import Declines

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rapport.communication.adapters.outgoing.selection import Unserved, select_addresses
+from rapport.communication.adapters.address_selection import UnknownAdapterLog, select_addresses
 from rapport.communication.delivering.steps import Ask
 from rapport.communication.delivering.tracking import Member, PeerDelivery, Try
 from rapport.communication.peers import Peer, PeerDirectory
@@ -23,7 +23,7 @@ class Members:
     def __init__(self, directory: PeerDirectory, adapters: Collection[str]) -> None:
         """`adapters`: the names of those that have a dispatch now; looked at each time."""
         self.directory, self.adapters = directory, adapters
-        self._unserved = Unserved()
+        self._unserved = UnknownAdapterLog()
 
     def ask(self, receiver: Identifier, answer_within: int = 0) -> Ask:
         """How many of a receiver have to be reached."""

@@ -11,11 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.outgoing.outcomes import (
-    HandedOutcomes,
-    OutcomeData,
-    outcome_data,
-)
+from rapport.communication.adapters.outcome_events import OutcomeData, SentOutcomes, outcome_data
 from rapport.communication.carried import CAUSED, NothingTold, are_plain
 from rapport.communication.ledger import (
     DELIVERY_PREFIX,
@@ -54,7 +50,7 @@ def lines_of_plain(
     outcomes: Sequence[OutcomeData], now_ms: int
 ) -> tuple[Sequence[Event], Sequence[OutcomeData]]:
     """The ledger lines of outcomes after which nothing more is to be done, and the others."""
-    if isinstance(outcomes, HandedOutcomes):
+    if isinstance(outcomes, SentOutcomes):
         deliveries = outcomes.deliveries
         silent = [delivery for delivery in deliveries if not delivery.acknowledge]
         if len(silent) == len(deliveries):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData
+from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.delivering.case_records import Case, Letter
 from rapport.communication.delivering.cases import Cases
 from rapport.communication.delivering.plain import PlainLane

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter_event
 from rapport.channel.validation import MAX_DATA_BYTES
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData, outcome_event
+from rapport.communication.adapters.outcome_events import OutcomeData, outcome_event
 from rapport.communication.delivering.telling import tell_sender
 from rapport.communication.delivering.transaction import Transaction
 from rapport.core.errors import InvalidInput, RapportError

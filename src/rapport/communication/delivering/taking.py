@@ -11,11 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rapport.channel.channel import PackedRange
 from rapport.channel.dead_letters import DEAD_LETTERS, REPLAYS, STATES, Replay
-from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
-from rapport.communication.arriving.answers import (
-    ANSWER,
-    answer_secret,
-)
+from rapport.communication.adapters.outcome_events import OUTCOME, OutcomeData
+from rapport.communication.arriving.answers import ANSWER, answer_secret
 from rapport.communication.delivering.acting import Acting
 from rapport.communication.delivering.case_records import CaseRecords, PendingRetry, split_key
 from rapport.communication.delivering.cases import Cases
@@ -28,12 +25,7 @@ from rapport.communication.delivering.packed_taking import PackedTaking
 from rapport.communication.delivering.plain import PlainLane
 from rapport.communication.delivering.plain_outcomes import PlainOutcomes
 from rapport.communication.delivering.plain_taking import PlainTaking
-from rapport.communication.delivering.put_off import (
-    PutOff,
-    PutOffEvent,
-    TakenInPart,
-    is_put_off,
-)
+from rapport.communication.delivering.put_off import PutOff, PutOffEvent, TakenInPart, is_put_off
 from rapport.communication.delivering.receiving import Receiving
 from rapport.communication.delivering.returned import told
 from rapport.communication.delivering.setting_aside import pass_on, set_aside, why

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 
 from rapport.communication.actions import Action, OwnAction, Phrases
-from rapport.communication.contents.rules import ANY_CONTENT, Contents
+from rapport.communication.content_rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.deciding import Decided
 from rapport.communication.delivering.declining import Declines
 from rapport.communication.delivering.handling import Route, always_heard

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rapport.channel.channel import Channels
-from rapport.communication.adapters.build import BUILT_IN
+from rapport.communication.adapters.adapter_config import BUILT_IN
 from rapport.communication.aside import run_aside, surely
 from rapport.communication.directory.records import (
     COLLECTIVES,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rapport.communication.adapters.outgoing.breakers import CircuitStatus
+from rapport.communication.adapters.peer_queues import CircuitStatus
 from rapport.communication.directory.records import (
     DirectoryRecords,
     Kept,

@@ -12,7 +12,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.aside import run_aside
-from rapport.communication.contents.rules import ContentFault, ContentRules
+from rapport.communication.content_rules import ContentFault, ContentRules
 from rapport.communication.services.info import (
     InformationFound,
     Kind,

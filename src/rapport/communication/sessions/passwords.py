@@ -1,14 +1,18 @@
-"""Passwords of peers: argon2id, hashed beside the event loop, kept in the record store. [CO-11]
+"""Passwords of peers, and the limits on attempts to log in. [CO-11]
 
-The parameters are those that RFC 9106 recommends where memory is limited. A password kept under
-other parameters is hashed anew at its next use. The only home of argon2 in this room.
+Passwords are argon2id hashes in the record store, computed beside the event loop, a few at a time.
+Pauses between failed attempts double, per peer and per origin. This file is the only user of
+argon2.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import threading
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 import msgspec
@@ -16,27 +20,182 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from rapport.communication.aside import run_aside
-from rapport.communication.sessions.turns import Turns
-from rapport.core.errors import Corrupt, InvalidInput
+from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier
-from rapport.store.base import Guard, GuardFailed, Put, RecordStore, as_guarded
+from rapport.store.base import Change, Delete, Guard, GuardFailed, Put, RecordStore, as_guarded
 
-_TABLE = "passwords"
+_ATTEMPTS = "login.attempts"
+_PAGE_SIZE = 500
+
+
+class AttemptRule(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast pauses between attempts grow."""
+
+    free: int
+    """Failures without a pause: people mistype."""
+    first_ms: int = 1_000
+    longest_ms: int
+    forget_ms: int = 86_400_000
+    """After so long without a failure the count starts again."""
+
+    def pause_ms(self, failures: int) -> int:
+        """The pause after that many failures.
+
+        >>> [OF_PEER.pause_ms(n) for n in (4, 5, 6, 7, 100)]
+        [0, 1000, 2000, 4000, 60000]
+        """
+        if failures < self.free:
+            return 0
+        return min(self.first_ms << min(failures - self.free, 30), self.longest_ms)
+
+
+OF_PEER = AttemptRule(free=5, longest_ms=60_000)
+"""Short: somebody who fails on purpose can lock the peer out for a minute, not for a day, and still
+has no more than 1,440 guesses a day.
+"""
+OF_ORIGIN = AttemptRule(free=20, longest_ms=300_000)
+"""For one address that tries many peers; people behind one proxy share it."""
+
+
+class FailureCount(msgspec.Struct, frozen=True):
+    """Failures so far, and the time of the last (ms UTC)."""
+
+    failures: int = 0
+    last_ms: int = 0
+
+    def wait_ms(self, rule: AttemptRule, now_ms: int) -> int:
+        """How long until the next attempt is checked; 0 = now. Never longer than the pause, also
+        after the clock was set back.
+        """
+        pause_ms = rule.pause_ms(self.failures)
+        return max(min(self.last_ms + pause_ms - now_ms, pause_ms), 0)
+
+    def not_after(self, now_ms: int) -> FailureCount:
+        """The count with no failure in the future: after the clock was set back the pause counts
+        from now.
+        """
+        return self if self.last_ms <= now_ms else FailureCount(self.failures, now_ms)
+
+    def failed(self, rule: AttemptRule, now_ms: int) -> FailureCount:
+        """One failure more; the first one if the last is long ago."""
+        is_old = now_ms - self.last_ms >= rule.forget_ms
+        return FailureCount(1 if is_old else self.failures + 1, now_ms)
+
+    def forgiven(self) -> FailureCount:
+        """One failure less."""
+        return FailureCount(max(self.failures - 1, 0), self.last_ms)
+
+
+class LoginAttempts:
+    """Failed attempts per peer and per origin in the record store; they outlive a restart. Every
+    attempt is counted before its password is checked and forgiven if it was right, so many attempts
+    at once gain nothing. Blocks.
+    """
+
+    def __init__(self, records: RecordStore) -> None:
+        self._records = records
+        self._guard = threading.Lock()
+
+    def begin(self, peer: str, origin: str, now_ms: int) -> None:
+        """Counts an attempt as failed; raises TooFast within a pause, which it does not lengthen.
+        An empty origin has no limit of its own.
+        """
+        with self._guard:
+            kept = self._tallies(peer, origin)
+            tallies = [(key, rule, tally.not_after(now_ms)) for key, rule, tally in kept]
+            wait_ms = max(tally.wait_ms(rule, now_ms) for _key, rule, tally in tallies)
+            if wait_ms:
+                if tallies != kept:
+                    self._write([(key, tally) for key, _rule, tally in tallies])
+                raise TooFast(
+                    "too many attempts to log in",
+                    code="auth.too_fast",
+                    retry_after_seconds=wait_ms / 1_000,
+                    hint="wait as long as Retry-After says",
+                )
+            self._write([(key, tally.failed(rule, now_ms)) for key, rule, tally in tallies])
+
+    def forgive(self, peer: str, origin: str, *, wholly: bool) -> None:
+        """The attempt was no failure; `wholly`: the password was right, so the peer's failures are
+        over.
+        """
+        with self._guard:
+            tallies = [(key, tally.forgiven()) for key, _rule, tally in self._tallies(peer, origin)]
+            if wholly:
+                tallies[0] = (tallies[0][0], FailureCount())
+            self._write(tallies)
+
+    def forget_old(self, now_ms: int) -> None:
+        """Deletes counts that are over; reads all of them."""
+        with self._guard:
+            longest_ms = max(OF_PEER.forget_ms, OF_ORIGIN.forget_ms)
+            old = [key for key, tally in self._all() if now_ms - tally.last_ms >= longest_ms]
+            if old:
+                self._records.apply([Delete(_ATTEMPTS, key) for key in old])
+
+    def _tallies(self, peer: str, origin: str) -> list[tuple[str, AttemptRule, FailureCount]]:
+        # Digests: names are what strangers wrote, of any length.
+        named = [(f"peer/{content_id(peer)}", OF_PEER)]
+        if origin:
+            named.append((f"origin/{content_id(origin)}", OF_ORIGIN))
+        return [(key, rule, self._read(key)) for key, rule in named]
+
+    def _read(self, key: str) -> FailureCount:
+        kept = self._records.get(_ATTEMPTS, key)
+        return msgspec.msgpack.decode(kept, type=FailureCount) if kept else FailureCount()
+
+    def _write(self, tallies: list[tuple[str, FailureCount]]) -> None:
+        changes: list[Change] = [
+            Put(_ATTEMPTS, key, msgspec.msgpack.encode(tally))
+            if tally.failures
+            else Delete(_ATTEMPTS, key)
+            for key, tally in tallies
+        ]
+        self._records.apply(changes)
+
+    def _all(self) -> Iterator[tuple[str, FailureCount]]:
+        after = ""
+        while page := self._records.find(_ATTEMPTS, after=after, limit=_PAGE_SIZE):
+            for after, value in page:
+                yield after, msgspec.msgpack.decode(value, type=FailureCount)
+
+
+class ConcurrencyLimit:
+    """At most `at_once` run and `most_waiting` wait, in order; more are refused at once."""
+
+    def __init__(self, at_once: int, most_waiting: int) -> None:
+        self._turns, self._most = asyncio.Semaphore(at_once), at_once + most_waiting
+        self._here = 0
+
+    @asynccontextmanager
+    async def take(self) -> AsyncIterator[None]:
+        """A slot for the duration of the block; raises Unavailable when too many wait already."""
+        if self._here >= self._most:
+            raise Unavailable("too many logins are checked at the moment", code="auth.busy")
+        self._here += 1
+        try:
+            async with self._turns:
+                yield
+        finally:
+            self._here -= 1
+
+
+_PASSWORDS = "passwords"
 LEAST_CHARACTERS = 8
 MOST_CHARACTERS = 1_024
 _AT_ONCE = 2
-"""Hashes under way: each holds `memory_kib`, and more would only wait for the processor."""
+"""Hashes at once: each holds `memory_kib`, and more would only wait for the processor."""
 _MOST_WAITING = 64
-"""Beyond them a check is refused at once: a flood of logins must not eat the memory."""
+"""More checks are refused at once: a flood of logins must not exhaust the memory."""
 _PAGE = 500
 
 
 class PasswordSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one hash costs; each field says what it trades."""
+    """The cost of one hash."""
 
     memory_kib: int = 65_536
-    """What a guesser needs per guess at a time, and we per login."""
+    """Memory that a guess needs, and that one login needs here."""
     passes: int = 3
     """Time of one hash, in proportion."""
     lanes: int = 4
@@ -44,7 +203,10 @@ class PasswordSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Passwords:
-    """Who has which password; none can be read from here."""
+    """The passwords of peers as argon2id hashes. The defaults are those that RFC 9106 recommends
+    where memory is limited; a password hashed with other parameters is hashed again at its next
+    use.
+    """
 
     def __init__(self, records: RecordStore, settings: PasswordSettings | None = None) -> None:
         self._records = records
@@ -56,31 +218,30 @@ class Passwords:
             type=Type.ID,
         )
         self._nobody = ""
-        self._turns = Turns(_AT_ONCE, _MOST_WAITING)
+        self._turns = ConcurrencyLimit(_AT_ONCE, _MOST_WAITING)
 
     async def set(self, peer: str, password: str) -> None:
-        """The peer's password from now on; durable when it returns. Raises InvalidInput for one
-        that is too short or too long. Ending the sessions opened with the old one is the caller's.
+        """Sets the peer's password, durably. Raises InvalidInput for a bad length. The caller ends
+        the sessions opened with the old one.
         """
         check_password(peer, password)
         await self._hashing(partial(self._set, peer, _normal(password)))
 
     async def remove(self, peer: str) -> bool:
-        """The peer can log in no more; False when it had no password."""
+        """Removes the peer's password; False when it had none."""
         return await run_aside(partial(self._remove, peer))
 
     async def has(self, peer: str) -> bool:
         """Whether the peer has a password."""
-        return await run_aside(partial(self._records.get, _TABLE, _key(peer))) is not None
+        return await run_aside(partial(self._records.get, _PASSWORDS, _key(peer))) is not None
 
     async def peers(self) -> list[str]:
         """Who has a password, sorted; reads all of them."""
         return await run_aside(lambda: sorted(self._peers()))
 
     async def check(self, peer: Identifier, password: str) -> bool:
-        """Whether this is the peer's password; takes as long for a peer that has none.
-
-        Raises Unavailable when too many are checked already, Corrupt when the record is broken.
+        """Whether this is the peer's password; takes as long for a peer without one. Raises
+        Unavailable when too many checks wait, Corrupt for a broken record.
         """
         if len(password) > MOST_CHARACTERS:
             return False
@@ -93,26 +254,26 @@ class Passwords:
     # --- in a worker thread ---
 
     def _set(self, peer: str, password: str) -> bool:
-        self._records.put(_TABLE, _key(peer), _record(peer, self._hasher.hash(password)))
+        self._records.put(_PASSWORDS, _key(peer), _record(peer, self._hasher.hash(password)))
         return True
 
     def _peers(self) -> Iterator[str]:
         after = ""
-        while page := self._records.find(_TABLE, after=after, limit=_PAGE):
+        while page := self._records.find(_PASSWORDS, after=after, limit=_PAGE):
             yield from (name for _key, kept in page if (name := _read(kept)[1]))
             after = page[-1][0]
 
     def _remove(self, peer: str) -> bool:
-        if self._records.get(_TABLE, _key(peer)) is None:
+        if self._records.get(_PASSWORDS, _key(peer)) is None:
             return False
-        self._records.delete(_TABLE, _key(peer))
+        self._records.delete(_PASSWORDS, _key(peer))
         return True
 
     def _check(self, peer: str, password: str) -> bool:
         if not self._nobody:
-            # Before looking who it is, so that the first stranger waits no longer than others.
+            # Before the record is read, so that the first unknown peer waits no longer than others.
             self._nobody = self._hasher.hash(secrets.token_hex(16))
-        kept = self._records.get(_TABLE, _key(peer))
+        kept = self._records.get(_PASSWORDS, _key(peer))
         if kept is None:
             self._is_it(peer, self._nobody, password)
             return False
@@ -128,9 +289,11 @@ class Passwords:
         return True
 
     def _keep_instead(self, kept: bytes, peer: str, password: str) -> None:
-        """The same password hashed anew; raises GuardFailed when the record is another by then."""
-        made = Put(_TABLE, _key(peer), _record(peer, self._hasher.hash(password)))
-        as_guarded(self._records).apply_guarded([made], [Guard(_TABLE, _key(peer), kept)])
+        """Hashes the same password again; raises GuardFailed when the record has
+        changed meanwhile.
+        """
+        made = Put(_PASSWORDS, _key(peer), _record(peer, self._hasher.hash(password)))
+        as_guarded(self._records).apply_guarded([made], [Guard(_PASSWORDS, _key(peer), kept)])
 
     def _is_it(self, peer: str, hashed: str, password: str) -> bool:
         try:
@@ -146,7 +309,7 @@ class Passwords:
 
 
 def check_password(peer: str, password: str) -> None:
-    """Raises InvalidInput for a password that cannot be taken; never repeats it."""
+    """Raises InvalidInput for an unacceptable password; never repeats it."""
     length = len(_normal(password))
     if not LEAST_CHARACTERS <= length <= MOST_CHARACTERS:
         raise InvalidInput(
@@ -159,7 +322,7 @@ def check_password(peer: str, password: str) -> None:
 
 
 def _normal(password: str) -> str:
-    """The same text whatever keyboard wrote it: accents as one character or as two."""
+    """The text in one Unicode form, whatever keyboard wrote it."""
     try:
         password.encode()
     except UnicodeEncodeError:
@@ -168,16 +331,16 @@ def _normal(password: str) -> str:
 
 
 def _key(peer: str) -> str:
-    # A digest: who tries to log in may write any name, also one that no store can take.
+    # A digest: names come from outside, also ones that no store can hold.
     return content_id("peer", peer)
 
 
 def _record(peer: str, hashed: str) -> bytes:
-    """The hash and whose it is: keys do not tell, and who has left must be found."""
+    """The hash and the peer's name, which the key does not show."""
     return f"{hashed}\n{peer}".encode("utf-8", "surrogatepass")
 
 
 def _read(kept: bytes) -> tuple[str, str]:
-    """The hash, and the name; of a record of former versions that is not known."""
+    """The hash and the name; records of former versions have no name."""
     hashed, _, name = kept.decode("utf-8", "replace").partition("\n")
     return hashed, name

@@ -1,8 +1,9 @@
-"""Sessions of peers: opened after a login, renewed before they are over, ended at any time. [CO-11]
+"""Sessions of peers: opened after a login, renewed before they expire, ended at any time. [CO-11]
 
-A session token says who its bearer is for some hours. Who checks passwords is in
-`authenticating.py`; identities of programs at the doors are another matter
-(`channel/access/rights.py`).
+A session token proves its bearer's identity for some hours. `logins.py` checks passwords; tokens of
+programs at the HTTP API are another matter (`channel/access`). Sessions and the keys that sign
+tokens are in the record store. Several nodes may share it: a key that one creates is found by the
+others by its id.
 """
 
 from __future__ import annotations
@@ -10,83 +11,183 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
 from rapport.communication.aside import run_aside
-from rapport.communication.sessions.records import (
-    Session,
-    SessionKey,
-    SessionRecords,
-    is_over,
-    signing_key,
-)
-from rapport.communication.sessions.sealing import sealing_key
-from rapport.communication.sessions.tokens import (
-    Claims,
+from rapport.communication.sessions.seals import (
+    TokenClaims,
     TokenFault,
     key_of,
     read_token,
+    sealing_key,
     to_text,
     write_token,
 )
+from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
-from rapport.store.base import RecordStore
+from rapport.store.base import Delete, RecordStore
+
+_SESSIONS, _KEYS = "sessions", "secrets"
+_KEY_PREFIX = "sessions/"
+_PAGE = 500
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """One login of one peer. Times are ms UTC."""
+
+    id: str
+    peer: str
+    began_ms: int
+    expires_ms: int
+    """When its newest token expires; renewals move it."""
+    ends_ms: int
+    """When it ends for good, whatever renewals."""
+    key: str
+    """Id of the key that its sealing key is derived from."""
+
+
+class SessionKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret that signs tokens from `made_ms` on."""
+
+    id: str
+    made_ms: int
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"SessionKey(id={self.id!r}, made_ms={self.made_ms})"
+
+
+def signing_key(keys: Sequence[SessionKey], now_ms: int, rotate_ms: int) -> SessionKey | None:
+    """The newest key, which signs; None when a new one is due."""
+    newest = max(keys, key=lambda key: (key.made_ms, key.id), default=None)
+    if newest is None or now_ms - newest.made_ms >= rotate_ms:
+        return None
+    return newest
+
+
+def is_over(key: SessionKey, now_ms: int, rotate_ms: int, longest_ms: int) -> bool:
+    """Whether the last session that the key signed has ended for good."""
+    return now_ms - key.made_ms >= rotate_ms + longest_ms
+
+
+class SessionRecords:
+    """Sessions by peer and id, and keys by id, in the record store. Blocks."""
+
+    def __init__(self, records: RecordStore) -> None:
+        self._records = records
+
+    def get(self, peer: str, session: str) -> Session | None:
+        """The session; None when it has ended or never existed."""
+        kept = self._records.get(_SESSIONS, _key(peer, session))
+        return msgspec.msgpack.decode(kept, type=Session) if kept else None
+
+    def put(self, session: Session) -> None:
+        """Durable when it returns."""
+        key = _key(session.peer, session.id)
+        self._records.put(_SESSIONS, key, msgspec.msgpack.encode(session))
+
+    def delete(self, sessions: Sequence[Session]) -> None:
+        """Ends sessions, all or none; durable on return."""
+        changes = [Delete(_SESSIONS, _key(one.peer, one.id)) for one in sessions]
+        if changes:
+            self._records.apply(changes)
+
+    def of_peer(self, peer: str) -> list[Session]:
+        """All sessions of a peer."""
+        return list(self._find(f"{_of(peer)}/"))
+
+    def peers(self) -> set[str]:
+        """Peers with a session; reads all sessions."""
+        return {one.peer for one in self._find("")}
+
+    def over(self, before_ms: int) -> list[Session]:
+        """Sessions whose newest token expired before that time; reads all of them."""
+        return [one for one in self._find("") if one.expires_ms < before_ms]
+
+    def all_keys(self) -> list[SessionKey]:
+        """All keys."""
+        found = self._records.find(_KEYS, prefix=_KEY_PREFIX)
+        return [msgspec.msgpack.decode(value, type=SessionKey) for _key, value in found]
+
+    def put_key(self, key: SessionKey) -> None:
+        """Durable when it returns."""
+        self._records.put(_KEYS, _KEY_PREFIX + key.id, msgspec.msgpack.encode(key))
+
+    def delete_key(self, key: SessionKey) -> None:
+        """Tokens that the key signed are invalid from now on."""
+        self._records.delete(_KEYS, _KEY_PREFIX + key.id)
+
+    def _find(self, prefix: str) -> Iterator[Session]:
+        after = ""
+        while page := self._records.find(_SESSIONS, prefix=prefix, after=after, limit=_PAGE):
+            yield from (msgspec.msgpack.decode(value, type=Session) for _key, value in page)
+            after = page[-1][0]
+
+
+def _key(peer: str, session: str) -> str:
+    return f"{_of(peer)}/{session}"
+
+
+def _of(peer: str) -> str:
+    # A digest: names may hold the slash that separates the parts.
+    return content_id("peer", peer)
+
 
 _ID_BYTES, _KEY_BYTES = 16, 32
 _MOST_REMEMBERED, _MOST_READ = 100_000, 20_000
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long sessions last; each field says what it trades."""
+    """Lifetimes of sessions."""
 
     lifetime_ms: int = 8 * 3_600_000
-    """Of a token: shorter limits the harm of a stolen one, longer asks for fewer renewals."""
+    """Of a token: shorter limits the harm of a stolen one, longer needs fewer renewals."""
     longest_ms: int = 30 * 86_400_000
     """Of a session with all its renewals: after this the password is needed again."""
     rotate_ms: int = 7 * 86_400_000
-    """How long a key signs; it stays for checking until the last session it served has ended."""
+    """How long a key signs; it is kept for checking until the last session it served has ended."""
     recheck_ms: int = 5_000
-    """How long a session is believed to be open without asking the store: how late a node that
-    shares the store sees that another one ended it. Its own endings count at once.
+    """How long a session counts as open without reading the store: how late a node sees that
+    another one ended it. Its own endings count at once.
     """
     remember_ms: int = 3_600_000
-    """How long an expired session is told from one that was ended, so that its peer can be told to
-    renew and its messages can be held.
+    """How long an expired session is distinguished from an ended one, so that its peer can be asked
+    to renew and its messages can be held.
     """
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """What a peer gets at login; shown to nobody else."""
+class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a login, for the peer only."""
 
     peer: str
     session: str
     token: str
     expires_ms: int
     seal_key: str
-    """For sealing (see sealing.py), base64url; the same through all renewals."""
+    """For sealing (see seals.py), base64url; the same through all renewals."""
 
     def __repr__(self) -> str:
         return f"Opened(peer={self.peer!r}, session={self.session!r})"
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """What a token is worth: the session of its peer, or what is wrong with it."""
+class TokenCheck(msgspec.Struct, frozen=True):
+    """The result of checking a token: the session of its peer, or the fault."""
 
     session: Session | None = None
     fault: TokenFault | None = None
 
     @property
     def is_good(self) -> bool:
-        """Whether the token proves who its bearer is, now."""
+        """Whether the token is valid now."""
         return self.session is not None and self.fault is None
 
 
 class Sessions:
-    """Opens, checks and ends sessions. Checking costs some microseconds and no disk as long as the
-    session was asked for within `recheck_ms`.
+    """Opens, checks and ends sessions. A check costs some microseconds and no disk access if the
+    session was checked within `recheck_ms`.
     """
 
     def __init__(
@@ -96,20 +197,20 @@ class Sessions:
         self.settings = settings or SessionSettings()
         self._keys: dict[str, SessionKey] = {}
         self._keys_read_ms: int | None = None
-        self._read: OrderedDict[str, Claims] = OrderedDict()
+        self._read: OrderedDict[str, TokenClaims] = OrderedDict()
         self._known: OrderedDict[str, tuple[Session | None, int]] = OrderedDict()
         # Records and what is known of them change together: an ended session stays ended.
         self._guard = threading.Lock()
 
     # --- life ---
 
-    async def begin(self, peer: str) -> Opened:
-        """Opens a session for a peer who has shown to be it; durable when it returns."""
+    async def begin(self, peer: str) -> OpenedSession:
+        """Opens a session for a peer whose identity is proven; durable on return."""
         return await run_aside(partial(self._begin, peer))
 
-    async def renew(self, token: str) -> Opened | None:
-        """A new token for the session of a good one, which stays good until it is over; None when
-        the token is not good or the session has had its longest time.
+    async def renew(self, token: str) -> OpenedSession | None:
+        """A new token for the session of a valid one, which stays valid until it expires; None when
+        the token is not valid or the session has had its longest time.
         """
         checked = (await self.check([token]))[0]
         session = checked.session
@@ -118,7 +219,7 @@ class Sessions:
         return await run_aside(partial(self._renew, session.peer, session.id))
 
     async def end(self, token: str) -> bool:
-        """Ends the session of a good token; False when it was not good. In force at once."""
+        """Ends the session of a valid token, at once; False for any other."""
         checked = (await self.check([token]))[0]
         if not checked.is_good or checked.session is None:
             return False
@@ -126,40 +227,39 @@ class Sessions:
         return True
 
     async def end_all(self, peer: str) -> int:
-        """Ends all sessions of a peer, as when its password changed; returns how many."""
+        """Ends all sessions of a peer; returns their number."""
         return await run_aside(partial(self._end_all, peer))
 
     async def forget_over(self) -> int:
-        """Lets go of sessions that are over and of keys nobody needs; returns how many sessions.
-
-        Reads all sessions: called now and then, not per message.
+        """Deletes expired sessions and unneeded keys; returns the number of sessions. Reads all
+        sessions, so it is called now and then.
         """
         return await run_aside(self._forget_over)
 
     # --- asking ---
 
-    async def check(self, tokens: Sequence[str]) -> list[Checked]:
-        """What each token is worth now; one look at the disk for all that it is needed for."""
+    async def check(self, tokens: Sequence[str]) -> list[TokenCheck]:
+        """The result for each token; at most one access to the store."""
         now_ms = self._now()
         if self._misses_keys(tokens, now_ms):
             await run_aside(self._read_keys)
-        read = [self._read.get(token) or self._looked_at(token) for token in tokens]
-        await self._refresh([one for one in read if isinstance(one, Claims)], now_ms)
-        return [self._judged(one, now_ms) for one in read]
+        read = [self._read.get(token) or self._read_claims(token) for token in tokens]
+        await self._refresh([one for one in read if isinstance(one, TokenClaims)], now_ms)
+        return [self._result(one, now_ms) for one in read]
 
     async def peer_of(self, token: str) -> str | None:
-        """Whose good token this is; None for any other."""
+        """The peer of a valid token; None for any other."""
         checked = (await self.check([token]))[0]
         return checked.session.peer if checked.is_good and checked.session else None
 
     async def open_sessions(self, peer: str) -> list[Session]:
-        """The peer's sessions that are not over, the one that lasts longest first."""
+        """The peer's open sessions, the one that lasts longest first."""
         found = await run_aside(partial(self._records.of_peer, peer))
         alive = [one for one in found if one.expires_ms > self._now()]
         return sorted(alive, key=lambda one: (-one.expires_ms, one.id))
 
     async def peers(self) -> list[str]:
-        """Who has a session, sorted; reads all sessions, as `forget_over` does."""
+        """Peers with a session, sorted; reads all sessions."""
         return sorted(await run_aside(self._records.peers))
 
     async def sealing(self, peer: str, session: str) -> tuple[Session, bytes] | None:
@@ -167,7 +267,7 @@ class Sessions:
         now_ms = self._now()
         if self._keys_read_ms is None:
             await run_aside(self._read_keys)
-        await self._refresh([Claims(peer, session, 0, 0)], now_ms)
+        await self._refresh([TokenClaims(peer, session, 0, 0)], now_ms)
         found = self._known.get(session, (None, 0))[0]
         if found is None or found.peer != peer or found.expires_ms <= now_ms:
             return None
@@ -176,31 +276,31 @@ class Sessions:
 
     async def newest_sealing(self, peer: str) -> tuple[Session, bytes] | None:
         """The open session of the peer that lasts longest, and its sealing key; None when it has
-        none. One look at the disk.
+        none.
         """
         found = await self.open_sessions(peer)
         return await self.sealing(peer, found[0].id) if found else None
 
-    def _looked_at(self, token: str) -> Claims | TokenFault:
-        """What a token says; one that we signed is not looked at again at its next message."""
+    def _read_claims(self, token: str) -> TokenClaims | TokenFault:
+        """The claims of a token; those of a valid one are cached."""
         known, read = self._read, read_token(token, self._secret_of)
-        if isinstance(read, Claims):
+        if isinstance(read, TokenClaims):
             known[token] = read
             while len(known) > _MOST_READ:
                 known.popitem(last=False)
         return read
 
-    def _judged(self, read: Claims | TokenFault, now_ms: int) -> Checked:
-        if not isinstance(read, Claims):
-            return Checked(fault=read)
+    def _result(self, read: TokenClaims | TokenFault, now_ms: int) -> TokenCheck:
+        if not isinstance(read, TokenClaims):
+            return TokenCheck(fault=read)
         session = self._known.get(read.session, (None, 0))[0]
         if session is None or session.peer != read.peer:
-            return Checked(fault="session.ended")
+            return TokenCheck(fault="session.ended")
         is_expired = read.expires_ms <= now_ms
-        return Checked(session, "session.expired" if is_expired else None)
+        return TokenCheck(session, "session.expired" if is_expired else None)
 
     def _misses_keys(self, tokens: Iterable[str], now_ms: int) -> bool:
-        """Whether a token names a key that another node may have made since we last looked."""
+        """Whether a token names a key that another node may have created since the last read."""
         if self._keys_read_ms is None:
             return True
         if abs(now_ms - self._keys_read_ms) < self.settings.recheck_ms:
@@ -208,7 +308,7 @@ class Sessions:
         named = {key_of(token) for token in tokens}
         return any(key is not None and key not in self._keys for key in named)
 
-    async def _refresh(self, claims: Sequence[Claims], now_ms: int) -> None:
+    async def _refresh(self, claims: Sequence[TokenClaims], now_ms: int) -> None:
         stale = [one for one in claims if self._is_stale(one.session, now_ms)]
         if stale:
             await run_aside(partial(self._load, stale, now_ms))
@@ -226,11 +326,11 @@ class Sessions:
 
     # --- in a worker thread ---
 
-    def _begin(self, peer: str) -> Opened:
+    def _begin(self, peer: str) -> OpenedSession:
         with self._guard:
-            return self._begun(peer, self._now())
+            return self._new_session(peer, self._now())
 
-    def _begun(self, peer: str, now_ms: int) -> Opened:
+    def _new_session(self, peer: str, now_ms: int) -> OpenedSession:
         key = self._signing_key(now_ms)
         ends_ms = now_ms + max(self.settings.longest_ms, self.settings.lifetime_ms)
         session = Session(
@@ -243,23 +343,23 @@ class Sessions:
         )
         return self._issue(session, key, now_ms)
 
-    def _renew(self, peer: str, session: str) -> Opened | None:
+    def _renew(self, peer: str, session: str) -> OpenedSession | None:
         with self._guard:
             kept = self._records.get(peer, session)
             return None if kept is None else self._renewed(kept, self._now())
 
-    def _renewed(self, session: Session, now_ms: int) -> Opened:
+    def _renewed(self, session: Session, now_ms: int) -> OpenedSession:
         expires_ms = min(now_ms + self.settings.lifetime_ms, session.ends_ms)
         # Never shorter than what a token already out promises.
         moved = msgspec.structs.replace(session, expires_ms=max(expires_ms, session.expires_ms))
         return self._issue(moved, self._signing_key(now_ms), now_ms)
 
-    def _issue(self, session: Session, key: SessionKey, now_ms: int) -> Opened:
+    def _issue(self, session: Session, key: SessionKey, now_ms: int) -> OpenedSession:
         self._records.put(session)
         self._remember(session.id, session, now_ms)
-        claims = Claims(session.peer, session.id, now_ms, session.expires_ms)
+        claims = TokenClaims(session.peer, session.id, now_ms, session.expires_ms)
         seal = sealing_key(self._keys[session.key].secret, session.id, session.peer)
-        return Opened(
+        return OpenedSession(
             peer=session.peer,
             session=session.id,
             token=write_token(claims, key.id, key.secret),
@@ -288,7 +388,7 @@ class Sessions:
         self._read_keys()
         return len(over)
 
-    def _load(self, claims: Sequence[Claims], now_ms: int) -> None:
+    def _load(self, claims: Sequence[TokenClaims], now_ms: int) -> None:
         with self._guard:
             for one in claims:
                 self._remember(one.session, self._records.get(one.peer, one.session), now_ms)

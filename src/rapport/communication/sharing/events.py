@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rapport.communication.adapters.outgoing.outcomes import OUTCOME
+from rapport.communication.adapters.outcome_events import OUTCOME
 from rapport.communication.arriving.answers import ANSWER
 from rapport.communication.delivering.handling import Route, nobody_else, route_proven
 from rapport.communication.sharing.shares import share_of

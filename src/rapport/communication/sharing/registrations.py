@@ -14,8 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from rapport.communication.adapters.absent import ElsewhereAdapter
-from rapport.communication.adapters.base import OutputAdapter
+from rapport.communication.adapters.base import OtherEngineAdapter, OutputAdapter
 from rapport.communication.aside import run_aside
 from rapport.core.errors import RapportError, Unavailable
 from rapport.kernel.clock import Clock
@@ -120,4 +119,4 @@ def made_or_elsewhere(name: str, make: MakeAdapter) -> OutputAdapter:
         return make(name)
     except (RapportError, LookupError) as error:
         _log.warning("medium not known here", adapter=name, error=repr(error))
-        return ElsewhereAdapter(name)
+        return OtherEngineAdapter(name)

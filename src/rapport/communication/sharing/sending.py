@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 from rapport.communication.adapters.base import (
     BatchAdapter,
-    BrokenOff,
     Delivery,
     Outcome,
     OutputAdapter,
+    SendInterrupted,
     is_repeatable,
 )
-from rapport.communication.adapters.contained import Contained, end_contained
+from rapport.communication.adapters.isolation import IsolatedCall, end_isolated
 from rapport.communication.sharing.leases import HeldShare
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import cancel_until_done
@@ -57,25 +57,25 @@ class Sends:
         try:
             while not self._may_begin():
                 if not self._held.valid_for_ms():
-                    raise BrokenOff
+                    raise SendInterrupted
                 await self._clock.sleep(_LOOK_MS)
         except BaseException:
             work.close()
             raise
         self._under_way += 1
-        held = Contained(lambda: work)
+        held = IsolatedCall(lambda: work)
         sending = asyncio.ensure_future(held)
         watching = asyncio.ensure_future(self._until_lost())
         try:
             await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
             if not sending.done():
-                raise BrokenOff
+                raise SendInterrupted
             return sending.result()
         finally:
             self._under_way -= 1
             self._ended_ns = self._clock.steady_ns()
             await cancel_until_done(watching)
-            await end_contained(sending, held)
+            await end_isolated(sending, held)
 
     async def _until_lost(self) -> None:
         while left_ms := self._held.valid_for_ms():

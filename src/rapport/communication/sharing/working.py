@@ -16,13 +16,15 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.actions import Action
-from rapport.communication.adapters.base import BrokenOff, OutputAdapter
-from rapport.communication.adapters.outgoing.dispatch import Dispatch, MayGo, always
-from rapport.communication.adapters.outgoing.dispatch_settings import (
+from rapport.communication.adapters.base import OutputAdapter, SendInterrupted
+from rapport.communication.adapters.dispatch import (
     DEFAULT_SETTINGS,
+    Dispatch,
     DispatchSettings,
+    MaySend,
+    may_always_send,
 )
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData, report_to_control
+from rapport.communication.adapters.outcome_events import OutcomeData, report_to_control
 from rapport.communication.delivering.case_records import CASES, MEMBERS, member_key
 from rapport.communication.delivering.deciding import has_answered, is_closed
 from rapport.communication.delivering.handling import Route, nobody_else
@@ -82,7 +84,7 @@ class Sharing:
         acts: bool = False,
         alone: Work = NO_WORK,
         route: Route = nobody_else,
-        may_go: MayGo = always,
+        may_go: MaySend = may_always_send,
     ) -> None:
         """`instance` names this start of this process and no other. `lease_records`: the same
         records by a connection of their own, so that work does not hold up the leases. `acts`: the
@@ -280,7 +282,7 @@ async def _while_ours(work: Callable[[], Awaitable[None]]) -> None:
     while not is_over:
         try:
             await work()
-        except* (GuardFailed, BrokenOff) as failed:
+        except* (GuardFailed, SendInterrupted) as failed:
             # A group of tasks that failed hides that it was cancelled at the same time.
             is_over = failed.subgroup(_is_of_the_lease) is not None or _is_cancelled()
         else:

@@ -18,9 +18,9 @@ from rapport.communication.adapters.base import (
     Outcome,
     OutputAdapter,
     Sent,
-    declared,
+    declaration_of,
 )
-from rapport.communication.adapters.outgoing.outputs import check_output
+from rapport.communication.adapters.outputs import check_output
 
 
 class Medium:
@@ -106,7 +106,7 @@ class AdapterSuite:
     def test_it_says_what_it_is_and_addresses_begin_with_its_name(self) -> None:
         async def scenario(medium: Medium) -> None:
             name = medium.address.partition(":")[0]
-            assert declared(medium.adapter).name == medium.adapter.name == name
+            assert declaration_of(medium.adapter).name == medium.adapter.name == name
 
         self._play(scenario)
 

@@ -13,14 +13,9 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.adapters.incoming.input_base import (
-    InputAdapter,
-    InputPullAdapter,
-    Trusted,
-    never,
-)
-from rapport.communication.adapters.incoming.inputs import Inputs, InputStatus
-from rapport.communication.contents.rules import ContentFault
+from rapport.communication.adapters.input_base import InputAdapter, InputPullAdapter, Trusted, never
+from rapport.communication.adapters.inputs import Inputs, InputStatus
+from rapport.communication.content_rules import ContentFault
 from rapport.core.errors import Unavailable
 from rapport.core.message import Message
 from rapport.kernel.clock import SystemClock

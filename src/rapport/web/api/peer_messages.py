@@ -15,8 +15,8 @@ from litestar import Request, Response, post
 
 from rapport.communication.arriving.proving import ANSWER_OVER
 from rapport.communication.arriving.sorting import TOO_FAST, Arrived
-from rapport.communication.contents.rules import ContentFault
-from rapport.communication.sessions.tokens import INVALID
+from rapport.communication.content_rules import ContentFault
+from rapport.communication.sessions.seals import INVALID
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated, TooFast, TooLarge
 from rapport.core.message import AUTH, Message
 from rapport.web.api.sessions import origin_of, shown_token

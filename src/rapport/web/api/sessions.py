@@ -13,7 +13,7 @@ import msgspec
 from litestar import Request, Response, delete, post
 from litestar.params import FromPath
 
-from rapport.communication.sessions.sessions import Opened
+from rapport.communication.sessions.sessions import OpenedSession
 from rapport.core.errors import InvalidInput, NotAuthenticated
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.times import format_time
@@ -153,7 +153,7 @@ async def _read(request: Request[Any, Any, Any], decoder: ObjectDecoder[T]) -> T
     return decoder.decode(body)
 
 
-def _shown(opened: Opened) -> SessionOpened:
+def _shown(opened: OpenedSession) -> SessionOpened:
     return SessionOpened(
         peer=opened.peer,
         token=opened.token,

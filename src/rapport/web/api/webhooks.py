@@ -15,8 +15,8 @@ from litestar.params import FromPath
 
 from rapport.channel.access.admission import FailedAttempts
 from rapport.channel.access.rights import NOBODY
-from rapport.communication.adapters.incoming.input_base import Arrival
-from rapport.communication.adapters.web.webhook_in import WebhookInput
+from rapport.communication.adapters.input_base import Arrival
+from rapport.communication.adapters.webhook import WebhookInput
 from rapport.core.errors import (
     InvalidInput,
     NotAllowed,

@@ -25,7 +25,7 @@ from rapport.communication.arriving.inbox_links import (
     is_form_token,
     is_inbox_token,
 )
-from rapport.communication.sessions.sessions import Opened
+from rapport.communication.sessions.sessions import OpenedSession
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.node.node import Node
 from rapport.web.inbox.view import InboxView, is_under_way, look
@@ -88,7 +88,7 @@ class Inboxes:
         opened = await self._sessions.renew(visitor.token)
         return self.cookie(opened) if opened is not None else ""
 
-    def cookie(self, opened: Opened) -> str:
+    def cookie(self, opened: OpenedSession) -> str:
         """The header that gives the browser its session."""
         seconds = (opened.expires_ms - self.node.clock.now_ms()) // 1_000
         return session_cookie(opened.token, seconds=seconds, is_secure=self.is_secure)

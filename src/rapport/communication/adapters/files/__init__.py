@@ -1,1 +1,0 @@
-"""Folders: local and FTP."""

@@ -1,0 +1,665 @@
+"""FTP servers as a medium and as an input: `[adapters.ftp]` and inputs of the kind `ftp`. [CO-5,
+CO-16, UX-2]
+
+```toml
+[adapters.ftp.servers.depot]           # addresses are ftp:depot
+host = "ftp.example.org"
+user = "rapport"
+password = "env:DEPOT_PASSWORD"
+tls = true
+
+[inputs.pictures]
+adapter = "ftp"
+host = "ftp.example.org"
+folder = "pictures"
+content = "notice"
+sender = "peer:ana"
+```
+
+Deliveries are stored as files; an input takes the new files of a folder. `FtpFolder` is the only
+user of ftplib; it blocks and is called from a thread. Errors of the driver become ours there,
+without the password.
+"""
+
+from __future__ import annotations
+
+import ftplib
+import hashlib
+import io
+import socket
+import ssl
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, cast
+
+import msgspec
+
+from rapport.communication.adapters.base import (
+    Delivery,
+    Failed,
+    Outcome,
+    Sent,
+    TokenFor,
+    adapter,
+    delivery_json,
+    no_token,
+    read_secret_field,
+)
+from rapport.communication.adapters.folder import (
+    _FILES_KEYS,
+    FileEntry,
+    FileInputSettings,
+    FileQueue,
+    _check_name,
+    _files,
+    _largest_text,
+    file_name,
+    is_ignored,
+    is_too_long,
+    message_of_file,
+    notice_of_file,
+    too_long,
+)
+from rapport.communication.adapters.input_base import (
+    TOO_FAST,
+    AdapterState,
+    Arrival,
+    DeadLetterInput,
+    RejectedInput,
+    kept_raw,
+    refused_input,
+)
+from rapport.communication.aside import run_aside
+from rapport.communication.templates import clean
+from rapport.core.errors import (
+    InvalidInput,
+    NotAllowed,
+    NotAuthenticated,
+    RapportError,
+    SourceUnavailable,
+)
+from rapport.core.ids import content_id
+from rapport.core.message import Message
+from rapport.kernel.clock import Clock
+from rapport.kernel.config_fields import Fields
+
+# --- settings ---
+
+
+AfterFetching = Literal["keep", "delete", "move"]
+AFTER_FETCHING: tuple[AfterFetching, ...] = ("keep", "delete", "move")
+FTP_PORT = 21
+FTP_KEYS = ("servers", "largest_text")
+FTP_SERVER_KEYS = ("host", "port", "user", "password", "tls", "folder", "timeout")
+FTP_INPUT_KEYS = (*FTP_SERVER_KEYS, *_FILES_KEYS, "after", "move_to")
+
+
+class FtpServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server and a folder on it. The password is read from a file or variable, never shown."""
+
+    host: str
+    port: int = FTP_PORT
+    user: str = "anonymous"
+    password: str = ""
+    tls: bool = False
+    """FTPS: login and files are encrypted (`AUTH TLS`)."""
+    folder: str = ""
+    """The folder for files; empty = the one after the login."""
+    timeout_ms: int = 20_000
+
+    def __repr__(self) -> str:
+        return f"FtpServer(host={self.host!r}, port={self.port}, user={self.user!r})"
+
+
+class FtpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[adapters.ftp]` table: servers that peers' addresses may name."""
+
+    servers: dict[str, FtpServer] = {}
+    largest_text: int = 1_000_000
+
+
+class FtpInputSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """An input of the kind `ftp`."""
+
+    server: FtpServer
+    files: FileInputSettings = FileInputSettings()
+    after: AfterFetching = "keep"
+    """`keep` remembers files; `delete` and `move` need no memory."""
+    move_to: str = "done"
+    """With `after = "move"`: a folder below the watched one; created when it is absent."""
+    most_listed: int = 10_000
+    """Most files in a folder; all of them are remembered."""
+
+
+def read_ftp(table: Fields, directory: Path) -> FtpSettings:
+    """The `[adapters.ftp]` table."""
+    below = table.table("servers", None, '{ depot = { host = "ftp.example.org" } }')
+    found: dict[str, FtpServer] = {}
+    for name in below.section.values if below is not None else ():
+        assert below is not None
+        _check_name(below, name)
+        server = below.table(name, FTP_SERVER_KEYS, '{ host = "ftp.example.org" }')
+        if server is not None:
+            found[name] = _server(server, directory)
+    return FtpSettings(servers=found, largest_text=_largest_text(table))
+
+
+def read_ftp_input(table: Fields, directory: Path) -> FtpInputSettings:
+    """The settings of an input of the kind `ftp`."""
+    default = FtpInputSettings(server=FtpServer(host=""))
+    after = cast(AfterFetching, table.choice("after", AFTER_FETCHING, default.after))
+    move_to = table.filled_text("move_to", default.move_to)
+    if table.has("move_to") and after != "move":
+        message = 'move_to only means something with after = "move"'
+        table.fault("move_to", "input.move_to_without_move", message)
+    if "/" in move_to or move_to in (".", ".."):
+        table.wrong("move_to", "the name of a folder below", 'move_to = "done"')
+    return FtpInputSettings(
+        server=_server(table, directory), files=_files(table), after=after, move_to=move_to
+    )
+
+
+def _server(table: Fields, directory: Path) -> FtpServer:
+    default = FtpServer(host="")
+    return FtpServer(
+        host=table.filled_text("host", example='"ftp.example.org"'),
+        port=table.number("port", default.port, low=1, high=65_535),
+        user=table.filled_text("user", default.user),
+        password=read_secret_field("password", table, directory),
+        tls=table.flag("tls"),
+        folder=table.text("folder", ""),
+        timeout_ms=table.duration_ms("timeout", default.timeout_ms, least=1),
+    )
+
+
+# --- connection ---
+
+
+REFUSED = "ftp.refused"
+_PIECE = 65_536
+_UNKNOWN_COMMAND = ("500", "502", "504")
+
+
+class FtpFolder:
+    """An open folder on a server; a context manager that logs in and out. Raises SourceUnavailable
+    (try again), NotAuthenticated, or NotAllowed for what the server refuses for good.
+    """
+
+    def __init__(self, server: FtpServer) -> None:
+        self._server = server
+        self._ftp: ftplib.FTP | None = None
+
+    def __enter__(self) -> Self:
+        with self._translated():
+            ftp = self._ftp = _Encrypted() if self._server.tls else ftplib.FTP(encoding="latin-1")
+            ftp.encoding = "latin-1"
+            try:
+                ftp.connect(
+                    self._server.host, self._server.port, timeout=self._server.timeout_ms / 1_000
+                )
+                self._log_in(ftp)
+                if self._server.folder:
+                    ftp.cwd(_wire(self._server.folder))
+            except BaseException:
+                ftp.close()
+                raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        ftp, self._ftp = self._ftp, None
+        if ftp is None:
+            return
+        with suppress(OSError, EOFError, ValueError, ftplib.Error):
+            ftp.quit()
+        ftp.close()
+
+    def files(self, most: int) -> list[FileEntry]:
+        """The regular files in the folder; raises InvalidInput when there are more than `most`."""
+        with self._translated() as ftp:
+            try:
+                found = [
+                    _by_facts(name, facts)
+                    for name, facts in ftp.mlsd(facts=["type", "size", "modify"])
+                ]
+            except ftplib.error_perm as error:
+                if str(error)[:3] not in _UNKNOWN_COMMAND:
+                    raise
+                found = [self._asked(ftp, name) for name in ftp.nlst()]
+        files = [file for file in found if file is not None]
+        if len(files) > most:
+            raise InvalidInput(
+                f"the FTP folder holds more than {most} files",
+                code="ftp.too_many_files",
+                hint='use after = "delete" or after = "move", or clear it',
+            )
+        return files
+
+    def fetch(self, name: str, most: int) -> bytes:
+        """At most `most` + 1 bytes of a file."""
+        content = bytearray()
+        for piece in self._pieces(name):
+            content += piece
+            if len(content) > most:
+                break
+        return bytes(content[: most + 1])
+
+    def digest_of(self, name: str) -> str:
+        """The SHA-256 of a file; all of it is transferred."""
+        digest = hashlib.sha256()
+        for piece in self._pieces(name):
+            digest.update(piece)
+        return digest.hexdigest()
+
+    def store(self, name: str, content: bytes) -> None:
+        """Stores a file whole or not at all; replaces one of that name."""
+        hidden = f".{name}.tmp"
+        with self._translated() as ftp:
+            ftp.storbinary(f"STOR {_wire(hidden)}", io.BytesIO(content))
+            try:
+                ftp.rename(_wire(hidden), _wire(name))
+            except ftplib.error_perm:
+                # A server that does not replace: delete the file first, which has the same key.
+                ftp.delete(_wire(name))
+                ftp.rename(_wire(hidden), _wire(name))
+
+    def delete(self, name: str) -> None:
+        """Deletes a file; a missing one is no error."""
+        with self._translated() as ftp, suppress(_Gone):
+            _unless_gone(ftp, name, lambda: ftp.delete(_wire(name)))
+
+    def move(self, name: str, folder: str) -> None:
+        """Moves a file into a folder below, replacing one of its name; a missing one is
+        no error.
+        """
+        target = f"{_wire(folder)}/{_wire(name)}"
+        with self._translated() as ftp, suppress(_Gone):
+            with suppress(ftplib.error_perm):
+                ftp.mkd(_wire(folder))
+            try:
+                _unless_gone(ftp, name, lambda: ftp.rename(_wire(name), target))
+            except ftplib.error_perm:
+                # A server that does not replace: delete the file first.
+                with suppress(ftplib.error_perm):
+                    ftp.delete(target)
+                ftp.rename(_wire(name), target)
+
+    def has(self, name: str) -> bool:
+        """Whether the folder has something of that name."""
+        with self._translated() as ftp:
+            return _wire(name) in ftp.nlst()
+
+    def _pieces(self, name: str) -> Iterator[bytes]:
+        """The parts of a file. Its end is read also when the caller stops early, so that other
+        commands can follow.
+        """
+        with self._translated() as ftp:
+            ftp.voidcmd("TYPE I")
+            with ftp.transfercmd(f"RETR {_wire(name)}") as source:
+                complete = False
+                try:
+                    while piece := source.recv(_PIECE):
+                        yield piece
+                    complete = True
+                finally:
+                    if complete:
+                        _end(source)
+                        ftp.voidresp()
+                    else:
+                        source.close()
+                        with suppress(ftplib.Error, OSError, EOFError):
+                            ftp.voidresp()
+
+    def _asked(self, ftp: ftplib.FTP, wire: str) -> FileEntry | None:
+        """For a server without MLSD: asks about one name; a name without a size is no file."""
+        name = wire.rpartition("/")[2]
+        try:
+            ftp.voidcmd("TYPE I")
+            size = ftp.size(name)
+            changed = ftp.sendcmd(f"MDTM {name}")[4:].strip()
+        except ftplib.error_perm:
+            return None
+        return FileEntry(_shown(name), size or 0, changed)
+
+    def _log_in(self, ftp: ftplib.FTP) -> None:
+        try:
+            ftp.login(_wire(self._server.user), _wire(self._server.password))
+        except ftplib.error_perm:
+            raise NotAuthenticated(
+                f"the FTP server {self._server.host} refused the login of {self._server.user!r}",
+                code="ftp.login_refused",
+                hint="check user and password; some servers need tls = true",
+            ) from None
+        if isinstance(ftp, ftplib.FTP_TLS):
+            ftp.prot_p()
+
+    @contextmanager
+    def _translated(self) -> Iterator[ftplib.FTP]:
+        """Translates the driver's errors."""
+        host = self._server.host
+        try:
+            yield self._ftp  # type: ignore[misc]
+        except RapportError:
+            raise
+        except ftplib.error_perm as error:
+            raise NotAllowed(
+                f"the FTP server {host} refused it: {self._harmless(error)}", code=REFUSED
+            ) from None
+        except (ftplib.Error, OSError, EOFError, ValueError) as error:
+            raise SourceUnavailable(
+                f"the FTP server {host} cannot be used: {self._harmless(error)}",
+                code="ftp.unavailable",
+                hint="it is tried again",
+            ) from None
+
+    def _harmless(self, error: Exception) -> str:
+        text, password = str(error) or type(error).__name__, self._server.password
+        return clean(text.replace(password, "...") if password else text)[:200]
+
+
+class _Gone(Exception):
+    """The file does not exist any more."""
+
+
+class _Encrypted(ftplib.FTP_TLS):
+    """FTPS whose transfers reuse the TLS session of the login, as many servers demand."""
+
+    def __init__(self) -> None:
+        super().__init__(context=ssl.create_default_context(), encoding="latin-1")
+
+    def ntransfercmd(
+        self, cmd: str, rest: int | str | None = None
+    ) -> tuple[socket.socket, int | None]:
+        plain, size = ftplib.FTP.ntransfercmd(self, cmd, rest)
+        if not self._prot_p:  # type: ignore[attr-defined]
+            return plain, size
+        session = self.sock.session if isinstance(self.sock, ssl.SSLSocket) else None
+        return self.context.wrap_socket(plain, server_hostname=self.host, session=session), size
+
+
+def _by_facts(wire: str, facts: dict[str, str]) -> FileEntry | None:
+    size = facts.get("size", "")
+    if facts.get("type", "").lower() != "file" or not size.isdigit():
+        return None
+    return FileEntry(_shown(wire), int(size), facts.get("modify", ""))
+
+
+def _end(source: socket.socket) -> None:
+    """Ends an encrypted transfer; a server that does not wait for it is no fault."""
+    if isinstance(source, ssl.SSLSocket):
+        with suppress(OSError):
+            source.unwrap()
+
+
+def _unless_gone(ftp: ftplib.FTP, name: str, work: object) -> None:
+    assert callable(work)
+    try:
+        work()
+    except ftplib.error_perm:
+        if _wire(name) in ftp.nlst():
+            raise
+        raise _Gone from None
+
+
+def _wire(name: str) -> str:
+    """A name for the driver, which writes Latin-1 while the server reads UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("latin-1")
+
+
+def _shown(wire: str) -> str:
+    return wire.encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+# --- output ---
+
+
+@adapter("ftp")
+class FtpAdapter:
+    """Stores a JSON file at the server that the address names (`ftp:depot`); the same key is the
+    same file.
+    """
+
+    name = "ftp"
+    repeatable = True
+
+    def __init__(self, settings: FtpSettings, token_for: TokenFor = no_token) -> None:
+        """`token_for(message, peer)` is written along, as the proof of an answer."""
+        self._settings, self._token_for = settings, token_for
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Stored at the server = sent; an unavailable server is worth a retry."""
+        server = self._settings.servers.get(delivery.target)
+        if server is None:
+            return Failed("the site declares no such server", retry=False)
+        if is_too_long(delivery.text, self._settings.largest_text):
+            return Failed(too_long(self._settings.largest_text), retry=False)
+        content = delivery_json(delivery, self._token_for(delivery.message, delivery.peer))
+        name = file_name(delivery)
+        try:
+            await run_aside(partial(_store, server, name, content))
+        except RapportError as error:
+            return Failed(error.message, retry=isinstance(error, SourceUnavailable))
+        return Sent(name)
+
+    async def close(self) -> None:
+        """There is one connection per file."""
+
+
+def _store(server: FtpServer, name: str, content: bytes) -> None:
+    with FtpFolder(server) as folder:
+        folder.store(name, content)
+
+
+# --- input ---
+
+
+BAD = "bad"
+_PULL_NS = 60_000_000_000
+"""A pull ends after this time with the files it has: a longer one would be cut off, and begin with
+the same files for ever.
+"""
+_PREFIX = "seen/"
+_PAGE = 1_000
+
+
+class ProcessedFiles:
+    """The durable list of files that an input has taken, as long as they lie there. A changed file
+    is new again.
+    """
+
+    def __init__(self, state: AdapterState) -> None:
+        self._state = state
+        self._marks: dict[str, str] = {}
+
+    async def open(self) -> None:
+        after = ""
+        while page := await self._state.keys(prefix=_PREFIX, after=after, limit=_PAGE):
+            self._marks |= {key: mark.decode() for key, mark in page}
+            after = page[-1][0]
+
+    def has(self, file: FileEntry) -> bool:
+        return self._marks.get(_key(file.name)) == _mark(file)
+
+    async def note(self, files: Iterable[FileEntry]) -> None:
+        """Durable when it returns."""
+        marks = {_key(file.name): _mark(file) for file in files}
+        await self._state.put_many({key: mark.encode() for key, mark in marks.items()})
+        self._marks |= marks
+
+    async def forget_others(self, listed: Sequence[FileEntry]) -> None:
+        """Forgets files that no longer exist."""
+        there = {_key(file.name) for file in listed}
+        gone = [key for key in self._marks if key not in there]
+        if gone:
+            await self._state.forget(*gone)
+            for key in gone:
+                del self._marks[key]
+
+
+def _key(name: str) -> str:
+    return _PREFIX + content_id(name)
+
+
+def _mark(file: FileEntry) -> str:
+    return f"{file.size} {file.changed}"
+
+
+class FtpInput:
+    """A pull adapter for new files of a folder. Each pull lists it twice, `settle_ms` apart: files
+    that did not change in between are complete.
+    """
+
+    name = "ftp"
+
+    def __init__(
+        self, settings: FtpInputSettings, clock: Clock, set_aside: DeadLetterInput
+    ) -> None:
+        self._settings, self._clock, self._set_aside = settings, clock, set_aside
+        self._seen: ProcessedFiles | None = None
+        self._taken: list[FileEntry] = []
+        self._order = FileQueue()
+        self._not_removed: NotAllowed | None = None
+        """Why a file of this pull could not be removed."""
+
+    async def open(self, state: AdapterState) -> None:
+        """Loads the list of taken files."""
+        self._seen = ProcessedFiles(state)
+        await self._seen.open()
+
+    async def pull(self) -> list[Message]:
+        """Messages of new files; raises SourceUnavailable, NotAuthenticated, NotAllowed."""
+        before = await self._new_files()
+        if not before:
+            return []
+        await self._clock.sleep(self._settings.files.settle_ms)
+        now, most = await self._new_files(), self._settings.files.most_files
+        found = await run_aside(partial(self._fetch, self._order.next(before, now, most)))
+        bad = [(file, one) for file, one in found if isinstance(one, RejectedInput)]
+        for _file, unusable in bad:
+            await self._set_aside(unusable)
+        # A file that the server refuses may be fetched later.
+        await self._end([file for file, one in bad if one.code != REFUSED], BAD)
+        good = [(file, one) for file, one in found if isinstance(one, Message)]
+        self._taken = [file for file, _message in good]
+        if not good:
+            self._raise_not_removed()
+        return [message for _file, message in good]
+
+    async def pulled(self, messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
+        """Remembers, deletes or moves the files of durable messages. Raises NotAllowed, after all
+        of them, when the server refuses it for one.
+        """
+        taken, self._taken = self._taken, []
+        good, bad = list[FileEntry](), list[FileEntry]()
+        for file, message, arrival in zip(taken, messages, arrivals, strict=True):
+            if arrival.reason == TOO_FAST:
+                self._order.not_yet(file)
+                continue  # taken with a later pull
+            if not arrival.accepted:
+                await self._set_aside(refused_input(message, arrival.why))
+            (good if arrival.accepted else bad).append(file)
+        await self._end(good, self._settings.move_to)
+        await self._end(bad, BAD)
+        self._raise_not_removed()
+
+    async def read_again(self, found: RejectedInput) -> Message:
+        """See RereadsInput; the letter's id stands for the file's time."""
+        file = FileEntry(found.subject, len(found.raw), found.id)
+        return message_of_file(self._place, file, found.raw, self._settings.files)
+
+    @property
+    def _place(self) -> str:
+        return f"{self.name} {self._settings.server.host}"
+
+    def _raise_not_removed(self) -> None:
+        """Raised once for each file, which is ignored from then on."""
+        refused, self._not_removed = self._not_removed, None
+        if refused is not None:
+            raise refused
+
+    async def _new_files(self) -> list[FileEntry]:
+        listed = await run_aside(self._list)
+        seen = self._seen_files()
+        await seen.forget_others(listed)
+        return [file for file in listed if not is_ignored(file.name) and not seen.has(file)]
+
+    async def _end(self, files: Sequence[FileEntry], folder: str) -> None:
+        """Unusable files are never deleted: they are moved where taken ones would be deleted."""
+        if not files:
+            return
+        if self._settings.after == "keep":
+            await self._seen_files().note(files)
+        else:
+            await run_aside(partial(self._take_away, files, folder))
+
+    # --- in a thread ---
+
+    def _list(self) -> list[FileEntry]:
+        with FtpFolder(self._settings.server) as folder:
+            return folder.files(self._settings.most_listed)
+
+    def _fetch(self, files: Sequence[FileEntry]) -> list[tuple[FileEntry, Message | RejectedInput]]:
+        if not files:
+            return []
+        found: list[tuple[FileEntry, Message | RejectedInput]] = []
+        until_ns = self._clock.steady_ns() + _PULL_NS
+        with FtpFolder(self._settings.server) as folder:
+            for file in files:
+                self._order.tried(file)
+                try:
+                    result = self._read(folder, file)
+                except SourceUnavailable:
+                    if not found:
+                        raise
+                    break  # perhaps because of this file: the next pull begins with others
+                if result is not None:
+                    found.append((file, result))
+                if self._clock.steady_ns() >= until_ns:
+                    break  # the others come with the next pull
+        return found
+
+    def _read(self, folder: FtpFolder, file: FileEntry) -> Message | RejectedInput | None:
+        """The message in a file, why it has none, or None for a file that no longer exists."""
+        taken, place, raw = self._settings.files, self._place, b""
+        try:
+            if taken.content == "notice":
+                return notice_of_file(place, file, folder.digest_of(file.name), taken)
+            most = taken.largest_file
+            raw = folder.fetch(file.name, most) if file.size <= most else b""
+            return message_of_file(place, file, raw, taken)
+        except InvalidInput as error:
+            if error.code == REFUSED and not folder.has(file.name):
+                return None
+            name = file.name.encode("utf-8", "replace").decode()
+            own_id = content_id("file", place, file.name, str(file.size), file.changed)
+            return RejectedInput(
+                id=own_id,
+                code=error.code,
+                reason=error.message,
+                subject=name,
+                raw=kept_raw(raw) if len(raw) == file.size else b"",
+            )
+
+    def _take_away(self, files: Sequence[FileEntry], where: str) -> None:
+        with FtpFolder(self._settings.server) as folder:
+            for file in files:
+                try:
+                    if self._settings.after == "delete" and where != BAD:
+                        folder.delete(file.name)
+                    else:
+                        folder.move(file.name, where)
+                except NotAllowed as error:
+                    self._order.leave([file])
+                    self._not_removed = error  # the others go all the same
+
+    def _seen_files(self) -> ProcessedFiles:
+        if self._seen is None:
+            raise RuntimeError("the FTP input was not opened")
+        return self._seen

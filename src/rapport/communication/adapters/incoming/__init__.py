@@ -1,1 +1,0 @@
-"""Input adapters at work: push, pull, requests."""

@@ -1,1 +1,0 @@
-"""E-mail: SMTP out, IMAP in."""

@@ -1,1 +1,0 @@
-"""MQTT out and in."""

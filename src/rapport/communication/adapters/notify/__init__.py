@@ -1,1 +1,0 @@
-"""Apprise and its services."""

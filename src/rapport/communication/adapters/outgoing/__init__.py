@@ -1,1 +1,0 @@
-"""Output adapters at work: selection, instances, lanes, marks."""

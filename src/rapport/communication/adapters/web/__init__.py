@@ -1,1 +1,0 @@
-"""Webhooks, the inbox, open pages."""
