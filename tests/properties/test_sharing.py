@@ -17,7 +17,7 @@ from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LocalRunner
-from rapport.policy.runners.sharing.groups import Group
+from rapport.policy.runners.sharing.groups import PlanGroup
 from rapport.policy.runners.sharing.sides import sides_of, with_sides
 from rapport.policy.runners.sharing.slots import (
     PropertyConstant,
@@ -153,17 +153,17 @@ class Together:
                 self.kinds["joined"] += group.began > 0
 
 
-def is_read_by_several(group: Group) -> bool:
+def is_read_by_several(group: PlanGroup) -> bool:
     steps = group.operator._window._steps.values()
     return any(len(step._common.readers) > 1 for step in steps)
 
 
-def is_asked_by_several(group: Group) -> bool:
+def is_asked_by_several(group: PlanGroup) -> bool:
     askers = [one for one in group.operator._activations._askers.values() if one is not None]
     return any(len(one.known.askers) > 1 and one.known.searched > 0 for one in askers)
 
 
-def kinds_in_common(group: Group) -> set[str]:
+def kinds_in_common(group: PlanGroup) -> set[str]:
     """What of its positive conditions a group has in common with others."""
     window, plan = group.operator._window, group.operator.plan
     kinds = set()

@@ -13,12 +13,12 @@ from rapport.policy.compiler import normalize as module
 from rapport.policy.compiler.atoms import (
     Atom,
     NormalClause,
-    Pair,
+    SequenceAtom,
     Single,
-    Stated,
+    TextAtom,
     atoms_of_expression,
     ecnf_text,
-    single_of,
+    single_atom,
     terms_of,
 )
 from rapport.policy.compiler.normalize import MAX_CLAUSES, normalize
@@ -27,20 +27,20 @@ from rapport.policy.language.tree import (
     And,
     AttributeOf,
     Comparison,
+    DurationCondition,
     Expression,
     FollowedBy,
-    Lasting,
     Or,
-    Place,
     Quantity,
-    Silent,
+    SilenceCondition,
+    SourceSpan,
     Term,
     Within,
 )
 
 pytestmark = pytest.mark.slow
 
-NOWHERE = Place(0, 0)
+NOWHERE = SourceSpan(0, 0)
 
 
 def term(name: str, negated: bool = False) -> Term:
@@ -59,8 +59,10 @@ def followed(first: Expression, second: Expression, window_ms: int | None = None
 terms = st.builds(term, st.sampled_from("abcde"), st.booleans())
 stated = (
     st.builds(compared, st.sampled_from("ab"), st.booleans())
-    | st.builds(lambda inner: Lasting(inner, 5_000, NOWHERE), terms)
-    | st.builds(lambda name: Silent("", name, 5_000, NOWHERE, NOWHERE), st.sampled_from("ab"))
+    | st.builds(lambda inner: DurationCondition(inner, 5_000, NOWHERE), terms)
+    | st.builds(
+        lambda name: SilenceCondition("", name, 5_000, NOWHERE, NOWHERE), st.sampled_from("ab")
+    )
 )
 windows = st.sampled_from((None, 2_000, 3_000))
 booleans_only = st.recursive(
@@ -92,7 +94,7 @@ class Assignment:
         self.true_singles, self.true_steps = true_singles, true_steps
 
     def holds(self, atom: Atom) -> bool:
-        if isinstance(atom, Pair):
+        if isinstance(atom, SequenceAtom):
             return tuple(atom) in self.true_steps
         return (positive(atom) in self.true_singles) != atom.negated
 
@@ -103,7 +105,7 @@ def positive(single: Single) -> tuple[str, ...]:
 
 
 def assignments(expression: Expression) -> st.SearchStrategy[Assignment]:
-    singles = list({single_of(found) for found in atoms_of_expression(expression)})
+    singles = list({single_atom(found) for found in atoms_of_expression(expression)})
     steps = [
         (one, other, window_ms)
         for one in singles
@@ -123,7 +125,7 @@ def judge(expression: Expression, world: Assignment) -> bool:
     lines = [part.inner if isinstance(part, Within) else part for part in parts]
     return all(
         any(
-            all(world.holds(Pair(*step)) for step in chained)
+            all(world.holds(SequenceAtom(*step)) for step in chained)
             and all(world.holds(single) for single in alone)
             for chained, alone, _firsts, _lasts in ways(line)
         )
@@ -151,7 +153,7 @@ def ways(expression: Expression) -> Iterator[Way]:
         case Within():
             raise AssertionError(expression)
         case _:
-            single = single_of(expression)
+            single = single_atom(expression)
             yield set(), {single}, {single}, {single}
 
 
@@ -193,7 +195,7 @@ def test_without_followed_by_it_is_the_ordinary_normal_form(
                 return (part.first in true_terms) != part.negated
         raise AssertionError(part)
 
-    world = Assignment({positive(single_of(term(name))) for name in true_terms}, set())
+    world = Assignment({positive(single_atom(term(name))) for name in true_terms}, set())
     assert satisfied(normalize(expression), world) == evaluate(expression)
 
 
@@ -211,10 +213,10 @@ def test_no_clause_contains_another_of_the_same_window(expression: Expression) -
 
 @given(conditions)
 def test_normalising_again_changes_nothing(expression: Expression) -> None:
-    trees = {single_of(found): found for found in atoms_of_expression(expression)}
+    trees = {single_atom(found): found for found in atoms_of_expression(expression)}
 
     def as_expression(atom: Atom) -> Expression:
-        if isinstance(atom, Pair):
+        if isinstance(atom, SequenceAtom):
             return followed(trees[atom.first], trees[atom.second], atom.window_ms)
         return trees[atom]
 
@@ -314,15 +316,15 @@ def test_the_same_followed_by_with_two_windows_is_two_atoms() -> None:
 def test_a_comparison_is_stated_by_its_positive_text() -> None:
     text = "v of s is not above 3000 m AND NOT v of s is 'open' AND t of s is not 'open'"
     assert [clause.atoms for clause in normalize(parse_expression(text))] == [
-        (Stated("v of s above 3000 m", True),),
-        (Stated("v of s is 'open'", True),),
-        (Stated("t of s is not 'open'", False),),
+        (TextAtom("v of s above 3000 m", True),),
+        (TextAtom("v of s is 'open'", True),),
+        (TextAtom("t of s is not 'open'", False),),
     ]
 
 
 def test_what_lasts_is_not_taken_apart() -> None:
     found = parse_expression("(a is x r OR b is x r) for 5 s AND c is x r")
-    assert [type(atom) for atom in atoms_of_expression(found)] == [Lasting, Term]
+    assert [type(atom) for atom in atoms_of_expression(found)] == [DurationCondition, Term]
     assert [each.first for each in terms_of(found)] == ["c"]
 
 

@@ -5,16 +5,16 @@ import doctest
 import pytest
 
 from rapport.policy.language import printer, tokens
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.faults import Diagnostics
 from rapport.policy.language.tokens import comment_at, tokenize_line
 
 
 def kinds(text: str) -> list[tuple[str, str]]:
-    return [(token.kind, token.text) for token in tokenize_line(text, 1, Faults("t", text))]
+    return [(token.kind, token.text) for token in tokenize_line(text, 1, Diagnostics("t", text))]
 
 
 def test_a_quantity_is_a_number_with_a_glued_word() -> None:
-    found = tokenize_line("5m 5 m", 1, Faults("t", ""))
+    found = tokenize_line("5m 5 m", 1, Diagnostics("t", ""))
     assert [(token.text, token.glued) for token in found] == [
         ("5", False),
         ("m", True),
@@ -67,7 +67,7 @@ def test_keywords_are_known_in_any_case() -> None:
 
 
 def test_what_follows_the_actions_header_is_left_alone() -> None:
-    faults = Faults("t", "")
+    faults = Diagnostics("t", "")
     assert [t.text for t in tokenize_line("actions send; 'now", 1, faults)] == ["actions"]
     assert faults.problems() == ()
 

@@ -21,9 +21,10 @@ from rapport.core.terms import ABSENT, Arithmetic, Constant, Linear, Listed, Mem
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.compiler.plan_text import predicate_text
-from rapport.policy.language.tree import Place, Property
+from rapport.policy.language.tree import Property, SourceSpan
 from rapport.policy.ontology import PairTable, PushSource, SiteFunction
-from rapport.policy.own_terms.properties import Unsayable, in_root
+from rapport.policy.own_terms.properties import UntranslatableTerm
+from rapport.policy.own_terms.properties import canonical_properties as in_root
 from rapport.policy.own_terms.terms import ConceptTerms, PolicyTerms
 from rapport.policy.plan import Absent, Clause, Constraint, Plan
 from rapport.policy.runners.local import LocalRunner
@@ -359,10 +360,10 @@ def test_a_threshold_divides_instances_as_a_comparison_of_converted_values_does(
     own = np.array([term.apply(value) for value in root.tolist()])
     wanted = data.draw(st.sampled_from(own[:-1].tolist()) | numbers)
     operator = data.draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="]))
-    item = Property("temp", operator, wanted, Place(1, 1))
+    item = Property("temp", operator, wanted, SourceSpan(1, 1))
     try:
         found = in_root(item, term)
-    except Unsayable:
+    except UntranslatableTerm:
         assert operator == "!="
         return
     ids = [str(number) for number in range(len(root))]
@@ -388,8 +389,8 @@ def test_a_look_up_divides_instances_as_a_comparison_of_looked_up_values_does(
 ) -> None:
     term = Listed(("status",), tuple(entries.items()), otherwise)
     try:
-        found = in_root(Property("state", operator, wanted, Place(1, 1)), term)
-    except Unsayable as error:
+        found = in_root(Property("state", operator, wanted, SourceSpan(1, 1)), term)
+    except UntranslatableTerm as error:
         assert error.hint
         return
     root = np.array(["a", "b", "c", "d", "e", None], object)

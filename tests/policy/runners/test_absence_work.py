@@ -23,7 +23,7 @@ from rapport.policy.runners.operators import absence, join, make_operator, near
 from rapport.policy.runners.operators.lookup import Lookup
 from rapport.policy.runners.operators.open_matches import OpenMatches
 from rapport.policy.runners.operators.predicate import Predicate
-from rapport.policy.runners.operators.state import unpack
+from rapport.policy.runners.operators.state import unpack_state
 from rapport.policy.runners.operators.table import concatenate
 from rapport.tables.instances import Instances
 from rapport.testing.varied.worlds import ONTOLOGY, Pull
@@ -136,7 +136,7 @@ def test_while_nothing_is_open_absence_costs_nothing(
     for first in range(0, rows, size):
         some = [f"e{one % 200}" for one in range(first, first + size)]
         operator.process(seen(some, LAB, 100 + first), 100 + first + size)
-    saved = unpack(operator.snapshot())["window"]
+    saved = unpack_state(operator.snapshot())["window"]
     assert +work == {"looked up": 20}  # what the guests' own step asks
     assert saved["correlations"]["sides"] == {}
     assert not any(len(own["end"]) for own in saved["occurrences"].values())

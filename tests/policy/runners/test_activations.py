@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.policy.plan import Absent, Clause, CorrelationTerm, Plan, Positive, QueryTerm, Side
-from rapport.policy.runners.operators.absence import Span, refuted
+from rapport.policy.runners.operators.absence import SearchSpan, refuted
 from rapport.policy.runners.operators.window import Window
 from rapport.tables.instances import Instances
 from rapport.testing.judge.occurrences import Reading
@@ -176,5 +176,5 @@ def _found_in_bulk(window: Window, activations: list[tuple[int, str, str | None]
         if bound:
             others = [other for _, _, other in some if other is not None]
             codes["@B"] = window.identities["person"].encode_list(others)
-        found |= bool(refuted(window, [1], codes, Span(t0, t0 + LIFETIME, t0)).any())
+        found |= bool(refuted(window, [1], codes, SearchSpan(t0, t0 + LIFETIME, t0)).any())
     return found

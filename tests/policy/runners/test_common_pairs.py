@@ -15,15 +15,15 @@ from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LocalRunner
-from rapport.policy.runners.local_state import read_saved
+from rapport.policy.runners.local_state import read_snapshot
 from rapport.policy.runners.operators import make_operator
-from rapport.policy.runners.operators.common_pairs import CommonPairs
+from rapport.policy.runners.operators.common_pairs import SharedPairs
 from rapport.policy.runners.operators.consume import Correlator
-from rapport.policy.runners.operators.finding import Finder
+from rapport.policy.runners.operators.finding import MatchFinder
 from rapport.policy.runners.operators.intake import saved_ordinals
-from rapport.policy.runners.operators.join_paths import Path
-from rapport.policy.runners.operators.shared_steps import SharedSteps
-from rapport.policy.runners.operators.state import pack, unpack
+from rapport.policy.runners.operators.join_paths import JoinPath
+from rapport.policy.runners.operators.shared_steps import SharedCache
+from rapport.policy.runners.operators.state import pack_state, unpack_state
 from rapport.policy.runners.sharing.saved import SavedGroup
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.varied.feeding import fed, of
@@ -80,13 +80,13 @@ def alone(plan: Plan, readings: Sequence[Reading], since: int = 0) -> list[Detec
     return fed(runner, readings[since:]) + runner.finish()
 
 
-def pairs(runner: LocalRunner) -> set[CommonPairs]:
+def pairs(runner: LocalRunner) -> set[SharedPairs]:
     groups = runner._running._groups
     own = [one.operator._window.correlations._pairs for one in groups]
     return {each.common for readers in own for each in readers.values()}
 
 
-def finders(runner: LocalRunner) -> list[Finder]:
+def finders(runner: LocalRunner) -> list[MatchFinder]:
     groups = runner._running._groups
     return [each for one in groups for each in one.operator._under_way._finders]
 
@@ -137,13 +137,13 @@ def test_a_hundred_policies_walk_the_pairs_once_per_batch(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("conditions", [NEAR_INSIDE, THEN], ids=["and", "then"])
 def test_joins_are_made_once_per_batch(conditions: str, monkeypatch: pytest.MonkeyPatch) -> None:
     joined: list[int] = []
-    join = Path._joined
+    join = JoinPath._joined
 
-    def counted(self: Path, *given: object) -> object:
+    def counted(self: JoinPath, *given: object) -> object:
         joined.append(1)
         return join(self, *given)
 
-    monkeypatch.setattr(Path, "_joined", counted)
+    monkeypatch.setattr(JoinPath, "_joined", counted)
     fed(started(*unlike(conditions, 12)), WORLD.readings)
     many = len(joined)
     joined.clear()
@@ -321,7 +321,7 @@ def test_a_snapshot_holds_all_that_each_policy_needs_alone() -> None:
     plans = unlike(THEN)
     runner = started(*plans)
     before = fed(runner, WORLD.readings[:HALF])
-    groups = read_saved(runner.snapshot()).groups
+    groups = read_snapshot(runner.snapshot()).groups
     for each in plans:
         [saved] = [group for group in groups if each.policy in group.plans]
         operator = make_operator(each, WORLD.pull)
@@ -414,7 +414,7 @@ def test_a_state_saved_where_each_plan_counted_for_itself_is_taken_over(conditio
     plans = [*unlike(conditions, 2), plan(f"{conditions}  K is parked Q\n", "cart")]
     runner, readings = started(*plans), WORLD.readings[:HALF]
     found = fed(runner, readings[:50], 1)
-    saved = read_saved(runner.snapshot())
+    saved = read_snapshot(runner.snapshot())
     saved.groups = [counted_alone(group) for group in saved.groups]
     again = started(*plans)
     again.restore(msgspec.msgpack.encode(saved))
@@ -424,7 +424,7 @@ def test_a_state_saved_where_each_plan_counted_for_itself_is_taken_over(conditio
 
 
 def counted_alone(group: SavedGroup) -> SavedGroup:
-    state = unpack(group.state)
+    state = unpack_state(group.state)
     window = state["window"]
     ordinals = saved_ordinals(window["events"])
     del window["events"]["ordinals"]
@@ -443,11 +443,11 @@ def counted_alone(group: SavedGroup) -> SavedGroup:
                 for event, value in pair[2].items()
                 if event < 0 or event in own
             }
-    return msgspec.structs.replace(group, state=pack(state))
+    return msgspec.structs.replace(group, state=pack_state(state))
 
 
 def test_a_state_grows_into_a_later_numbering() -> None:
-    shared = SharedSteps()
+    shared = SharedCache()
     assert shared.count_past(5) == 0
     assert shared.turn_to(readings_batch(WORLD.readings[:3])) == 5
     assert shared.count_past(2) == 6

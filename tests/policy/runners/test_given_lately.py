@@ -12,7 +12,7 @@ from rapport.core.detection import Detection, Undecided
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.runners.local import LocalRunner
-from rapport.policy.runners.sharing.given_lately import GivenLately
+from rapport.policy.runners.sharing.given_lately import OutputDedupe
 from rapport.tables.instances import Instances
 from rapport.testing.judge.holding import Reading
 from rapport.testing.varied.worlds import Pull, readings_batch
@@ -61,7 +61,7 @@ def hot(time: int, id: str) -> pa.RecordBatch:
 
 
 def test_what_was_given_out_is_no_news_until_it_cannot_come_again() -> None:
-    lately = GivenLately()
+    lately = OutputDedupe()
     assert lately.news([found(1), found(2)], 10) == [found(1), found(2)]
     assert lately.news([found(2), found(3)], 10) == [found(3)]
     lately.forget_before(["p"], 12)
@@ -71,14 +71,14 @@ def test_what_was_given_out_is_no_news_until_it_cannot_come_again() -> None:
 
 
 def test_a_doubt_is_not_the_detection_it_would_have_been() -> None:
-    lately = GivenLately()
+    lately = OutputDedupe()
     doubt = Undecided.of(found(1), ("gate",))
     assert lately.news([found(1)], 10) == [found(1)]
     assert lately.news([doubt, doubt], 10) == [doubt]
 
 
 def test_policies_do_not_hide_what_others_found() -> None:
-    lately = GivenLately()
+    lately = OutputDedupe()
     assert lately.news([found(1, "p"), found(1, "q")], 5) == [found(1, "p"), found(1, "q")]
     lately.forget("p")
     assert lately.news([found(1, "p"), found(1, "q")], 5) == [found(1, "p")]
@@ -87,13 +87,13 @@ def test_policies_do_not_hide_what_others_found() -> None:
 @given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=20), st.integers(0, 50))
 def test_nothing_that_can_come_again_is_given_out_twice(steps: list[list[int]], reach: int) -> None:
     """Each step finds things at most `reach` older than the time before it, saved in between."""
-    lately, given_out, watermark = GivenLately(), list[str](), 0
+    lately, given_out, watermark = OutputDedupe(), list[str](), 0
     for ages in steps:
         things = [found(max(0, watermark - min(age, reach))) for age in ages]
         given_out += [item.id() for item in lately.news(things, reach)]
         watermark += 3
         lately.forget_before(["p"], watermark)
-        saved, lately = lately.state(watermark), GivenLately()
+        saved, lately = lately.state(watermark), OutputDedupe()
         assert all(until >= watermark for own in saved.values() for until in list(own.values())[:1])
         lately.take_over(saved)
     assert len(given_out) == len(set(given_out))

@@ -13,7 +13,7 @@ from rapport.policy import plan
 from rapport.policy.ontology import PushSource
 from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.operators.identities import Identities
-from rapport.policy.runners.operators.state import pack, unpack
+from rapport.policy.runners.operators.state import pack_state, unpack_state
 from rapport.policy.runners.operators.step import OccurrenceStep
 from rapport.policy.runners.operators.steps import make_step
 from rapport.tables.instances import Instances
@@ -229,7 +229,7 @@ def test_a_restored_step_goes_on_with_what_was_true() -> None:
     run, other = Run(HOT), Run(HOT)
     run.take(readings((0, TEMPERATURE, "z", 31), (5, TEMPERATURE, "a", 31)), 6)
     other.identities["station"].restore(list(run.identities["station"].ids))
-    other.step.restore(unpack(pack(run.step.state())))
+    other.step.restore(unpack_state(pack_state(run.step.state())))
     assert other.step.pending_until() == 100
     assert other.take(readings((50, TEMPERATURE, "z", 32)), 102) == [("z", "z", 100, "e0")]
     assert other.take(readings((103, TEMPERATURE, "a", 1)), 106) == []
@@ -242,7 +242,7 @@ def restored(run: Run, monkeypatch: pytest.MonkeyPatch, **tables: Instances) -> 
     other = Run(run.term)
     for name, identities in run.identities.items():
         other.identities[name].restore(list(identities.ids))
-    other.step.restore(unpack(pack(run.step.state())))
+    other.step.restore(unpack_state(pack_state(run.step.state())))
     return other
 
 
@@ -276,5 +276,5 @@ def test_flickering_states_leave_nothing_behind() -> None:
             for place in range(3_000)
         ]
         run.take(readings(*rows), first + 3_000)
-    assert len(pack(run.step.state())) < 3_000
+    assert len(pack_state(run.step.state())) < 3_000
     assert run.step._common.step._stretches._due._size < 20_100  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.policy.runners.operators.intake import StreamRows
-from rapport.policy.runners.operators.later_rows import LaterRows
+from rapport.policy.runners.operators.later_rows import DeferredRows
 
 KNOWN = 6
 
@@ -36,7 +36,7 @@ def test_rows_are_found_as_they_came_as_long_as_a_reader_may_ask(
     steps: list[list[tuple[int, int]]], floors: list[int], data: st.DataObject
 ) -> None:
     """Two readers, of which the second comes with the third batch."""
-    kept, model, now, ordinal = LaterRows(), [], 0, 0
+    kept, model, now, ordinal = DeferredRows(), [], 0, 0
     readers = [kept.readers.add()]
     for number, step in enumerate(steps):
         if number == 2:
@@ -68,7 +68,7 @@ def test_rows_are_found_as_they_came_as_long_as_a_reader_may_ask(
     assert len(kept) <= len(model)
 
 
-def triples(kept: LaterRows, places: Any) -> list[tuple[int, int, int]]:
+def triples(kept: DeferredRows, places: Any) -> list[tuple[int, int, int]]:
     if (places.start == places.stop) if isinstance(places, slice) else not len(places):
         return []
     rows = kept.take(places)
@@ -77,7 +77,7 @@ def triples(kept: LaterRows, places: Any) -> list[tuple[int, int, int]]:
 
 
 def test_what_every_reader_has_done_with_is_let_go_and_mostly_never_copied() -> None:
-    kept = LaterRows()
+    kept = DeferredRows()
     readers = [kept.readers.add(), kept.readers.add()]
     for number in range(1_000):
         kept.add(rows_of([(0, number), (1, number)], 2 * number), 2 * number, number)
@@ -95,7 +95,7 @@ def test_what_every_reader_has_done_with_is_let_go_and_mostly_never_copied() -> 
 
 
 def test_room_for_rows_follows_how_many_there_are_not_how_many_there_were() -> None:
-    kept = LaterRows()
+    kept = DeferredRows()
     reader = kept.readers.add()
     for number in range(3_000):
         size = 5_000 if number == 10 else 10
@@ -106,7 +106,7 @@ def test_room_for_rows_follows_how_many_there_are_not_how_many_there_were() -> N
 
 
 def test_values_of_another_kind_find_room_too() -> None:
-    kept = LaterRows()
+    kept = DeferredRows()
     _reader = kept.readers.add()
     numbers, texts = np.array([[1.5], [2.5]]), np.array([["a"], [None]], object)
     kept.add(rows_of([(0, 1), (1, 1)], 0, numbers), 0, 0)
@@ -119,7 +119,7 @@ def test_values_of_another_kind_find_room_too() -> None:
 def test_points_on_the_edge_of_a_box_lie_in_it_and_missing_ones_in_none(
     point: tuple[float, float],
 ) -> None:
-    kept = LaterRows()
+    kept = DeferredRows()
     _reader = kept.readers.add()
     values = np.array([point, (np.nan, 2.0), (3.5, 2.0), (2.0, 0.5)])
     kept.add(rows_of([(0, 1)] * 4, 0, values), 0, 0)

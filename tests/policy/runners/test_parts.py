@@ -26,8 +26,8 @@ from rapport.policy.runners.operators.identities import Identities
 from rapport.policy.runners.operators.lookup import Lookup
 from rapport.policy.runners.operators.near import cells_of, near_rows
 from rapport.policy.runners.operators.predicate import Predicate
-from rapport.policy.runners.operators.shapes import NotFollowed, Occurs, Ordered, shape_of
-from rapport.policy.runners.operators.state import pack, unpack
+from rapport.policy.runners.operators.shapes import NotFollowed, Occurs, Ordered, plan_shape
+from rapport.policy.runners.operators.state import pack_state, unpack_state
 from rapport.policy.runners.operators.support import check_supported
 from rapport.policy.runners.operators.table import Table, spread
 from rapport.tables.instances import Instances
@@ -166,14 +166,14 @@ def plan(*clauses: tuple[object, ...], terms: tuple[object, ...] = (INSIDE, NEAR
 
 
 def test_a_combination_is_a_minimal_set_of_parts() -> None:
-    shape = shape_of(plan((Positive(0), Positive(1)), (Positive(0), Positive(2))))
+    shape = plan_shape(plan((Positive(0), Positive(1)), (Positive(0), Positive(2))))
     assert [item.terms for item in shape.combinations] == [(0,), (1, 2)]
     assert shape.combinations[0].choices == ((Occurs(0),),)
 
 
 def test_what_must_not_follow_the_same_thing_is_decided_together() -> None:
     clause = (Sequence(0, 1, False, True), Sequence(0, 0, False, True), Sequence(0, 1))
-    shape = shape_of(plan(clause))
+    shape = plan_shape(plan(clause))
     assert {part for item in shape.combinations for part in item.parts()} == {
         NotFollowed(0, (1, 0), 100),
         Ordered(0, 1, 100),
@@ -181,14 +181,14 @@ def test_what_must_not_follow_the_same_thing_is_decided_together() -> None:
 
 
 def test_absence_of_both_is_refuted_by_one_of_them() -> None:
-    shape = shape_of(plan((Positive(0),), (Absent(1), Sequence(0, 1, True, True))))
+    shape = plan_shape(plan((Positive(0),), (Absent(1), Sequence(0, 1, True, True))))
     assert shape.absent[0].counterexamples == ((1, 0), (1, 1))
 
 
 def test_nothing_opens_absence_that_stands_alone() -> None:
     with pytest.raises(InvalidInput):
-        shape_of(plan((Absent(0),)))
-    assert not shape_of(plan((Positive(0), Absent(1)))).mixed
+        plan_shape(plan((Absent(0),)))
+    assert not plan_shape(plan((Positive(0), Absent(1)))).mixed
 
 
 def test_a_condition_with_too_many_ways_is_refused() -> None:
@@ -198,7 +198,7 @@ def test_a_condition_with_too_many_ways_is_refused() -> None:
     )
     pairs = [(Positive(number), Positive(number + 1)) for number in range(0, 30, 2)]
     with pytest.raises(Unsupported):
-        shape_of(plan(*pairs, terms=terms))
+        plan_shape(plan(*pairs, terms=terms))
     assert "ways to be true" in check_supported(plan(*pairs, terms=terms))[0]
 
 
@@ -213,10 +213,10 @@ def test_snapshots_keep_arrays_of_every_kind() -> None:
     odd = np.empty((2, 1), object)
     odd[:] = [["é"], [None]]
     state = {"a": np.arange(6).reshape(2, 3), "b": [1, "x", None, {"c": np.array([0.5])}], "d": odd}
-    back = unpack(pack(state))
+    back = unpack_state(pack_state(state))
     assert back["a"].tolist() == state["a"].tolist()
     assert back["a"].dtype == state["a"].dtype
     assert back["b"][3]["c"].tolist() == [0.5]
     assert back["d"].tolist() == [["é"], [None]]
     with pytest.raises(Corrupt):
-        unpack(b"\xc1")
+        unpack_state(b"\xc1")

@@ -13,10 +13,10 @@ from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LocalRunner
-from rapport.policy.runners.local_state import read_saved
+from rapport.policy.runners.local_state import read_snapshot
 from rapport.policy.runners.operators import activations, make_operator
-from rapport.policy.runners.operators.activations import KnownActivations
-from rapport.policy.runners.operators.common_steps import CommonStep
+from rapport.policy.runners.operators.activations import ActivationCache
+from rapport.policy.runners.operators.common_steps import SharedStep
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.varied.feeding import fed, of
 from rapport.testing.varied.worlds import ONTOLOGY, Pull, random_world, readings_batch
@@ -53,12 +53,12 @@ def alone(plan: Plan, readings: list[Reading]) -> list[Detection]:
     return fed(runner, readings) + runner.finish()
 
 
-def commons(runner: LocalRunner) -> set[CommonStep]:
+def commons(runner: LocalRunner) -> set[SharedStep]:
     groups = runner._running._groups
     return {step._common for one in groups for step in one.operator._window._steps.values()}
 
 
-def known(runner: LocalRunner) -> set[KnownActivations]:
+def known(runner: LocalRunner) -> set[ActivationCache]:
     groups = runner._running._groups
     askers = [ask for one in groups for ask in one.operator._activations._askers.values()]
     return {ask.known for ask in askers if ask is not None}
@@ -134,7 +134,7 @@ def test_a_snapshot_holds_all_that_each_policy_needs_alone() -> None:
     plans = unlike(STAYS)
     runner = started(*plans)
     before = fed(runner, WORLD.readings[:HALF])
-    groups = read_saved(runner.snapshot()).groups
+    groups = read_snapshot(runner.snapshot()).groups
     for each in plans:
         [saved] = [group for group in groups if each.policy in group.plans]
         operator = make_operator(each, WORLD.pull)
@@ -208,7 +208,7 @@ def test_pairs_that_must_be_closer_than_the_window_are_asked_about_elsewhere() -
     assert len(known_after(runner)) == 2
 
 
-def known_after(runner: LocalRunner) -> set[KnownActivations]:
+def known_after(runner: LocalRunner) -> set[ActivationCache]:
     fed(runner, WORLD.readings)
     return known(runner)
 

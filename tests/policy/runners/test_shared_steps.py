@@ -21,7 +21,7 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators.identities import Identities
 from rapport.policy.runners.operators.output_order import in_output_order
-from rapport.policy.runners.operators.shared_steps import SharedSteps, StepCounts
+from rapport.policy.runners.operators.shared_steps import SharedCache, StepCounts
 from rapport.tables.instances import Instances
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.varied.feeding import fed
@@ -115,13 +115,13 @@ def test_functions_of_the_site_are_asked_by_each_policy() -> None:
     plans = [
         compile_policy(text, name=f"p{ms}", ontology=ONTOLOGY, window_ms=ms).plan for ms in (10, 20)
     ]
-    shared = SharedSteps()
+    shared = SharedCache()
     assert not any(_is_shared(made, shared) for made in plans)
     inside = [plan(INSIDE, f"p{ms}", window_ms=ms) for ms in (10, 20)]
     assert [_is_shared(made, shared) for made in inside] == [False, True]
 
 
-def _is_shared(made: Plan, shared: SharedSteps, _held: list[object] = []) -> bool:  # noqa: B006
+def _is_shared(made: Plan, shared: SharedCache, _held: list[object] = []) -> bool:  # noqa: B006
     """Whether an operator of the plan finds all its look-ups made."""
     from rapport.policy.runners.operators.window import Window
 
@@ -201,7 +201,7 @@ def test_what_another_runner_knows_is_told_by_its_own_numbers() -> None:
 
 
 def test_identities_keep_the_codes_that_a_state_speaks_of() -> None:
-    shared, rooms = SharedSteps(), Instances("room", ["1", "2"], {})
+    shared, rooms = SharedCache(), Instances("room", ["1", "2"], {})
     first = shared.identities("room", rooms)
     assert shared.identities("room", rooms, ["1", "2"]) is first
     second = shared.identities("room", rooms, ["9", "2"])

@@ -19,10 +19,10 @@ from rapport.policy.relations import WITHIN, relation
 from rapport.policy.replaying.replay import Recording, replay
 from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators.identities import Identities
-from rapport.policy.runners.operators.members import Member, Members
+from rapport.policy.runners.operators.members import FamilyMember, FamilyMembers
 from rapport.policy.runners.operators.predicate import Predicate
-from rapport.policy.runners.operators.varying import Choice, VaryingTerm
-from rapport.policy.runners.sharing.groups import converges, gather
+from rapport.policy.runners.operators.varying import ValueChoice, VaryingTerm
+from rapport.policy.runners.sharing.groups import converges, gather_families
 from rapport.policy.runners.sharing.slots import (
     PropertyConstant,
     TermConstant,
@@ -66,7 +66,7 @@ def groups(runner: LocalRunner) -> list[list[str]]:
 
 def test_plans_that_differ_in_a_distance_in_a_value_or_in_nothing_are_families() -> None:
     others = [plan(ALONE.format(2), "other", status="employee"), plan(ALONE.format(2), "copy")]
-    [(slot, together), *rest] = gather([*distances(1, 2, 3), *others])
+    [(slot, together), *rest] = gather_families([*distances(1, 2, 3), *others])
     assert isinstance(slot, TermConstant)
     assert [one.policy for one in together] == ["p0", "p1", "p2", "copy"]
     assert [[one.policy for one in own] for _, own in rest] == [["other"]]
@@ -100,9 +100,9 @@ def test_plans_that_differ_in_two_places_have_no_key_in_common() -> None:
 def test_a_match_counts_for_the_constants_on_one_side_of_its_need(
     strict: bool, absent: bool
 ) -> None:
-    members = Members(VaryingTerm(0, absent=absent, sign=1), strict=strict)
+    members = FamilyMembers(VaryingTerm(0, absent=absent, sign=1), strict=strict)
     constants = [3.0, 1.0, 2.0, 2.0]
-    members.add(*(Member(f"p{place}", "", one) for place, one in enumerate(constants)))
+    members.add(*(FamilyMember(f"p{place}", "", one) for place, one in enumerate(constants)))
     needs = np.array([0.0, 1.0, 2.0, 2.5, 9.0])
     rows, who = members.pairs({"need": needs, "end": needs})
     found = {
@@ -137,7 +137,7 @@ def test_values_are_told_apart_as_the_tables_hold_them(
     column: np.ndarray, constants: list, expected: list[int]
 ) -> None:
     instances = Instances("thing", [str(place) for place in range(len(column))], {"kind": column})
-    assert Choice(instances, "kind", constants).of(column).tolist() == expected
+    assert ValueChoice(instances, "kind", constants).of(column).tolist() == expected
 
 
 # --- running ---

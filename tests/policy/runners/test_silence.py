@@ -7,7 +7,7 @@ import pytest
 
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import PushSource
-from rapport.policy.runners.silence import Silence, watched_sources
+from rapport.policy.runners.silence import SourceSilence, watched_sources
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.varied.worlds import ONTOLOGY, readings_batch
 
@@ -23,7 +23,7 @@ def sources(**periods: int) -> dict[str, PushSource]:
     }
 
 
-def heard(silence: Silence, *events: tuple[int, str]) -> Silence:
+def heard(silence: SourceSilence, *events: tuple[int, str]) -> SourceSilence:
     readings = [
         Reading(time, f"{time}{source}", STREAM, "2", (0.0, 0.0), source) for time, source in events
     ]
@@ -32,7 +32,7 @@ def heard(silence: Silence, *events: tuple[int, str]) -> Silence:
 
 
 def test_a_gap_as_long_as_the_period_is_none_and_a_longer_one_is() -> None:
-    silence = heard(Silence(sources(gate=PERIOD)), (0, "gate"), (10, "gate"), (21, "gate"))
+    silence = heard(SourceSilence(sources(gate=PERIOD)), (0, "gate"), (10, "gate"), (21, "gate"))
     assert silence.silent([STREAM], 0, 10) == ()
     assert silence.silent([STREAM], 0, 21) == ("gate",)
 
@@ -52,22 +52,22 @@ def test_a_gap_counts_where_it_meets_the_interval_and_as_far_as_it_is_past(
     start: int, end: int, silent: bool
 ) -> None:
     times = [(time, "gate") for time in (0, 10, 20, 40)]
-    silence = heard(Silence(sources(gate=PERIOD)), *times)
+    silence = heard(SourceSilence(sources(gate=PERIOD)), *times)
     assert silence.silent([STREAM], start, end) == (("gate",) if silent else ())
 
 
 def test_before_its_first_event_a_source_is_silent_since_the_first_of_any() -> None:
-    silence = heard(Silence(sources(gate=PERIOD)), (0, "other"), (11, "gate"), (12, "gate"))
+    silence = heard(SourceSilence(sources(gate=PERIOD)), (0, "other"), (11, "gate"), (12, "gate"))
     assert silence.silent([STREAM], 5, 11) == ("gate",)
     assert silence.silent([STREAM], 11, 20) == ()
 
 
 def test_nothing_is_silent_before_anything_was_heard() -> None:
-    assert Silence(sources(gate=PERIOD)).silent([STREAM], 0, 1_000) == ()
+    assert SourceSilence(sources(gate=PERIOD)).silent([STREAM], 0, 1_000) == ()
 
 
 def test_only_sources_with_a_period_and_of_the_streams_count() -> None:
-    silence = heard(Silence(sources(b=PERIOD, a=PERIOD, calm=0)), (0, "calm"))
+    silence = heard(SourceSilence(sources(b=PERIOD, a=PERIOD, calm=0)), (0, "calm"))
     assert silence.silent([STREAM], 0, 100) == ("a", "b")
     assert silence.silent(["cart.place"], 0, 100) == ()
     assert silence.watches([STREAM, "x"])
@@ -76,8 +76,8 @@ def test_only_sources_with_a_period_and_of_the_streams_count() -> None:
 
 def test_cutting_the_readings_changes_nothing() -> None:
     times = [(time, "gate") for time in (0, 3, 20, 25, 60)]
-    whole = heard(Silence(sources(gate=PERIOD)), *times)
-    single = Silence(sources(gate=PERIOD))
+    whole = heard(SourceSilence(sources(gate=PERIOD)), *times)
+    single = SourceSilence(sources(gate=PERIOD))
     single.reach_back(1_000)
     for item in times:
         heard(single, item)
@@ -87,7 +87,7 @@ def test_cutting_the_readings_changes_nothing() -> None:
 
 @pytest.mark.slow
 def test_old_gaps_are_forgotten() -> None:
-    silence = Silence(sources(gate=PERIOD))
+    silence = SourceSilence(sources(gate=PERIOD))
     silence.reach_back(20)
     for time in range(0, 100_000, 11):
         heard(silence, (time, "gate"))
@@ -96,8 +96,8 @@ def test_old_gaps_are_forgotten() -> None:
 
 
 def test_a_source_whose_period_changed_is_heard_from_the_watermark_on() -> None:
-    before = heard(Silence(sources(gate=PERIOD, door=PERIOD)), (0, "gate"), (50, "gate"))
-    after = Silence(sources(gate=5, door=PERIOD, fresh=PERIOD))
+    before = heard(SourceSilence(sources(gate=PERIOD, door=PERIOD)), (0, "gate"), (50, "gate"))
+    after = SourceSilence(sources(gate=5, door=PERIOD, fresh=PERIOD))
     after.restore(before.state(), 50)
     assert after.silent([STREAM], 0, 54) == ("door",)
     assert after.silent([STREAM], 0, 56) == ("door", "gate")

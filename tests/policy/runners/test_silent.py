@@ -12,8 +12,8 @@ import pytest
 from rapport.policy import plan
 from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.operators.identities import Identities
-from rapport.policy.runners.operators.silent import SilentStep
-from rapport.policy.runners.operators.state import pack, unpack
+from rapport.policy.runners.operators.silent import SilenceStep
+from rapport.policy.runners.operators.state import pack_state, unpack_state
 from rapport.tables.instances import Instances
 
 STATIONS = Instances("station", ["a", "b"], {"zone": np.array(["north", "south"], object)})
@@ -44,7 +44,7 @@ class Run:
         began: int | None = None,
     ) -> None:
         self.identities = Identities(instances)
-        self.step = SilentStep(term, self.identities, {}, began)
+        self.step = SilenceStep(term, self.identities, {}, began)
 
     def take(self, batch: pa.RecordBatch, watermark: int = END_OF_TIME) -> list[tuple[Any, ...]]:
         got = self.step.take(batch, watermark)
@@ -102,7 +102,7 @@ def test_a_restored_step_counts_on_from_the_last_readings() -> None:
     run, other = Run(), Run()
     run.take(readings((0, "x"), (10, "y")), 105)
     other.identities.restore(list(run.identities.ids))
-    other.step.restore(unpack(pack(run.step.state())))
+    other.step.restore(unpack_state(pack_state(run.step.state())))
     assert other.step.pending_until() == 110
     assert other.take(readings()) == [("y", 110, 10, "e10")]
 
@@ -111,7 +111,7 @@ def test_instances_that_are_new_in_the_tables_count_from_where_time_stood() -> N
     run, other = Run(), Run(STATIONS)
     run.take(readings((0, "a")), 500)
     other.identities.restore(list(run.identities.ids))
-    other.step.restore(unpack(pack(run.step.state())))
+    other.step.restore(unpack_state(pack_state(run.step.state())))
     assert other.take(readings()) == [("b", 600, 600, "")]
 
 
@@ -119,7 +119,7 @@ def restored(run: Run, instances: Instances, term: plan.SilentTerm = TERM) -> Ru
     """Goes on with other tables."""
     other = Run(instances, term=term)
     other.identities.restore(list(run.identities.ids))
-    other.step.restore(unpack(pack(run.step.state())))
+    other.step.restore(unpack_state(pack_state(run.step.state())))
     return other
 
 

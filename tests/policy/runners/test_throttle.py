@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rapport.core.detection import Detection
-from rapport.policy.runners.operators.state import pack, unpack
+from rapport.policy.runners.operators.state import pack_state, unpack_state
 from rapport.policy.runners.operators.throttle import Throttle
 
 
@@ -64,9 +64,9 @@ def test_it_goes_on_from_a_snapshot_and_forgets_what_no_longer_matters() -> None
         throttle.take([found(time, str(time))])
         throttle.release(time + 1)
     throttle.take([found(991, "990"), found(995, "x")])
-    saved = pack(throttle.state())
+    saved = pack_state(throttle.state())
     assert len(saved) < 200
     other = Throttle(10)
-    other.restore(unpack(saved), "p", "v")
+    other.restore(unpack_state(saved), "p", "v")
     assert other.release(2_000) == throttle.release(2_000) == [found(995, "x")]
     assert other.suppressed == throttle.suppressed == 1

@@ -8,7 +8,7 @@ from rapport.cli.policies.policy import Stage
 from rapport.core.errors import InvalidInput
 from rapport.policy.compiler.atoms import ecnf_text
 from rapport.policy.compiler.compile import compile_draft
-from rapport.policy.compiler.draft import Draft
+from rapport.policy.compiler.draft import CompilerDraft
 from rapport.policy.compiler.plan_drawing import draw_plan
 from rapport.policy.compiler.plan_text import plan_text
 from rapport.policy.compiler.tree_drawing import draw_logic_tree
@@ -57,7 +57,7 @@ def stage_drawing(site: Site, name: str, stage: Stage) -> str:
     )
 
 
-def _draft(site: Site, name: str) -> Draft:
+def _draft(site: Site, name: str) -> CompilerDraft:
     """What every stage made of the policy, written in root."""
     written = print_policy(site.policies[name].tree)
     draft, _ = compile_draft(written, name=name, ontology=site.ontology, window_ms=site.window_ms)

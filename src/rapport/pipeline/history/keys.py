@@ -30,8 +30,8 @@ from rapport.policy.plan import (
     state_atoms,
 )
 from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import Identities, Leaf
-from rapport.policy.runners.operators.shapes import shape_of
+from rapport.policy.runners.operators.identities import Identities, IdentityFilter
+from rapport.policy.runners.operators.shapes import plan_shape
 from rapport.policy.runners.silence import watched_sources
 
 EVERY, NOBODY = -1, -2
@@ -215,7 +215,7 @@ def _suits(
     codes = identities.encode_list(names)
     for role in roles:
         side = Side("", role.concept, "", role.constraints, role.stream)
-        found |= Leaf(side, identities).allowed()[codes]
+        found |= IdentityFilter(side, identities).allowed()[codes]
     return found
 
 
@@ -233,7 +233,7 @@ def _always_bound(plan: Plan) -> set[str]:
     """The aliases that every match binds."""
     ways = [
         {side.alias for term in way.terms for side in _sides(plan.terms[term])}
-        for way in shape_of(plan).combinations
+        for way in plan_shape(plan).combinations
     ]
     return set.intersection(*ways) if ways else set()
 

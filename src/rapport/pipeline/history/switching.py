@@ -21,11 +21,11 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, Switch, always
 from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.throttle import Counts
-from rapport.policy.runners.sharing.family import Surroundings
-from rapport.policy.runners.sharing.running import RunningPlans
-from rapport.policy.runners.sharing.saved import Failed
-from rapport.policy.runners.silence import Silence
+from rapport.policy.runners.operators.throttle import SuppressionFilter
+from rapport.policy.runners.sharing.family import OperatorContext
+from rapport.policy.runners.sharing.running import DeployedPlans
+from rapport.policy.runners.sharing.saved import FailedPlan
+from rapport.policy.runners.silence import SourceSilence
 from rapport.tables.instances import Instances
 
 Found = Detection | Undecided
@@ -85,9 +85,9 @@ class SwitchingPlans:
         self,
         plans: Sequence[Plan],
         pull: Pull,
-        silence: Silence,
+        silence: SourceSilence,
         sources: Mapping[str, PushSource],
-        counts: Counts,
+        counts: SuppressionFilter,
         *,
         began: int | None,
         read_from: int,
@@ -128,7 +128,7 @@ class SwitchingPlans:
         return self._watermark <= BEGIN_OF_TIME
 
     @property
-    def failed(self) -> Mapping[str, Failed]:
+    def failed(self) -> Mapping[str, FailedPlan]:
         """Plans that were set aside."""
         return self._running.failed
 
@@ -136,9 +136,9 @@ class SwitchingPlans:
         """By policy what `at most once per` left out."""
         return self._running.suppressed()
 
-    def _made(self, plans: Sequence[Plan], pull: PullData) -> RunningPlans:
-        around = Surroundings(pull, self._silence, self._sources, self._counts)
-        running = RunningPlans(around, self._began, _no_clock)
+    def _made(self, plans: Sequence[Plan], pull: PullData) -> DeployedPlans:
+        around = OperatorContext(pull, self._silence, self._sources, self._counts)
+        running = DeployedPlans(around, self._began, _no_clock)
         for plan in plans:
             running.deploy(plan, BEGIN_OF_TIME)
         return running

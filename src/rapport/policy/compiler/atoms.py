@@ -23,7 +23,7 @@ from rapport.policy.language.tree import (
 )
 
 
-class Literal(NamedTuple):
+class TermAtom(NamedTuple):
     """A term without its place, so that the same term is equal wherever it stands."""
 
     first: str
@@ -33,7 +33,7 @@ class Literal(NamedTuple):
     negated: bool
 
 
-class Stated(NamedTuple):
+class TextAtom(NamedTuple):
     """A comparison, a duration or a silence by its canonical text, without NOT; the draft's
     `stated` has the tree of each text."""
 
@@ -41,10 +41,10 @@ class Stated(NamedTuple):
     negated: bool
 
 
-Single = Literal | Stated
+Single = TermAtom | TextAtom
 
 
-class Pair(NamedTuple):
+class SequenceAtom(NamedTuple):
     """`first FOLLOWED-BY second`, treated as one atom."""
 
     first: Single
@@ -53,7 +53,7 @@ class Pair(NamedTuple):
     """Its own; None: that of its clause."""
 
 
-Atom = Literal | Stated | Pair
+Atom = TermAtom | TextAtom | SequenceAtom
 
 
 class NormalClause(NamedTuple):
@@ -77,16 +77,16 @@ def clause_text(clause: NormalClause) -> str:
     text = " OR ".join(atom_text(atom) for atom in clause.atoms)
     if clause.window_ms is None:
         return text
-    whole = f"({text})" if len(clause.atoms) > 1 or isinstance(clause.atoms[0], Pair) else text
+    whole = f"({text})" if len(clause.atoms) > 1 or isinstance(clause.atoms[0], SequenceAtom) else text
     return whole + _within(clause.window_ms)
 
 
 def atom_text(atom: Atom) -> str:
     """The atom as a policy would say it."""
-    if isinstance(atom, Pair):
+    if isinstance(atom, SequenceAtom):
         both = f"{atom_text(atom.first)} FOLLOWED-BY {atom_text(atom.second)}"
         return both + _within(atom.window_ms)
-    if isinstance(atom, Stated):
+    if isinstance(atom, TextAtom):
         return f"{'NOT ' * atom.negated}{atom.text}"
     negation = "not " if atom.negated else ""
     parameter = f" {atom.parameter} of" if atom.parameter else ""
@@ -97,19 +97,19 @@ def _within(window_ms: int | None) -> str:
     return "" if window_ms is None else f" within {format_duration(window_ms)}"
 
 
-def literal_of(term: Term) -> Literal:
+def term_atom(term: Term) -> TermAtom:
     """The term without its places."""
-    return Literal(term.first, term.function, term.second, term.parameter, term.negated)
+    return TermAtom(term.first, term.function, term.second, term.parameter, term.negated)
 
 
-def single_of(atomic: Atomic) -> Single:
+def single_atom(atomic: Atomic) -> Single:
     """What stands for the condition in the normal form, equal wherever the same is said."""
     if isinstance(atomic, Term):
-        return literal_of(atomic)
+        return term_atom(atomic)
     if isinstance(atomic, Comparison):
         positive = msgspec.structs.replace(atomic, negated=False)
-        return Stated(print_expression(positive), atomic.negated)
-    return Stated(print_expression(atomic), False)
+        return TextAtom(print_expression(positive), atomic.negated)
+    return TextAtom(print_expression(atomic), False)
 
 
 def atoms_of_expression(expression: Expression) -> Iterator[Atomic]:

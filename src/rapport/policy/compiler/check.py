@@ -6,23 +6,23 @@ from __future__ import annotations
 import msgspec
 
 from rapport.policy.compiler.check_comparison import ComparisonCheck
-from rapport.policy.compiler.check_state import check_lasting, check_silent
+from rapport.policy.compiler.check_state import check_duration, check_silence
 from rapport.policy.compiler.check_term import TermCheck
-from rapport.policy.compiler.draft import Draft
+from rapport.policy.compiler.draft import CompilerDraft
 from rapport.policy.compiler.properties import check_property
 from rapport.policy.compiler.scope import Scope
-from rapport.policy.language.faults import Faults, did_you_mean
+from rapport.policy.language.faults import Diagnostics, did_you_mean
 from rapport.policy.language.printer import print_expression
 from rapport.policy.language.tree import (
     And,
     Atomic,
     Comparison,
     ConceptDef,
+    DurationCondition,
     Expression,
     FollowedBy,
-    Lasting,
     Or,
-    Silent,
+    SilenceCondition,
     Term,
     Within,
 )
@@ -30,7 +30,7 @@ from rapport.policy.ontology import known_kinds, resolve_kind, why_no_kind
 from rapport.policy.plan import Constraint
 
 
-def check(draft: Draft, faults: Faults) -> Draft:
+def check_policy(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
     """The draft with names as declared, constants in root's units and constraints typed; faults
     are noted.
     """
@@ -52,7 +52,7 @@ def positive_text(atomic: Atomic) -> str:
     return print_expression(atomic)
 
 
-def _definition(concept: ConceptDef, scope: Scope, faults: Faults) -> tuple[Constraint, ...]:
+def _definition(concept: ConceptDef, scope: Scope, faults: Diagnostics) -> tuple[Constraint, ...]:
     """The constraints of an alias, typed; those of its kind come first."""
     ontology = scope.ontology
     kind = resolve_kind(ontology, concept.concept)
@@ -70,7 +70,7 @@ def _definition(concept: ConceptDef, scope: Scope, faults: Faults) -> tuple[Cons
 class _Checker:
     """Walks the condition of one policy."""
 
-    def __init__(self, draft: Draft, faults: Faults) -> None:
+    def __init__(self, draft: CompilerDraft, faults: Diagnostics) -> None:
         self.scope = Scope(draft.tree.concepts, draft.ontology)
         self.faults = faults
         self.terms = TermCheck(self.scope, draft.tree.concepts, faults)
@@ -82,7 +82,7 @@ class _Checker:
         match expression:
             case Term():
                 return self.terms.checked(expression)
-            case Comparison() | Lasting() | Silent():
+            case Comparison() | DurationCondition() | SilenceCondition():
                 return self._stated(expression)
             case And(parts):
                 return And(tuple(self.expression(part) for part in parts))
@@ -94,28 +94,32 @@ class _Checker:
             case Within(inner):
                 return msgspec.structs.replace(expression, inner=self.expression(inner))
 
-    def _stated(self, atomic: Comparison | Lasting | Silent) -> Comparison | Lasting | Silent:
+    def _stated(
+        self, atomic: Comparison | DurationCondition | SilenceCondition
+    ) -> Comparison | DurationCondition | SilenceCondition:
         """The part as declared, kept under its text."""
         match atomic:
             case Comparison():
-                found: Comparison | Lasting | Silent = self.comparisons.checked(atomic)
-            case Lasting():
+                found: Comparison | DurationCondition | SilenceCondition = self.comparisons.checked(
+                    atomic
+                )
+            case DurationCondition():
                 found = self._lasting(atomic)
-            case Silent():
+            case SilenceCondition():
                 self.comparisons.alias(atomic.alias, atomic.alias_place)
-                found = check_silent(atomic, self.scope, self.faults)
+                found = check_silence(atomic, self.scope, self.faults)
         kept = found
         if isinstance(kept, Comparison):
             kept = msgspec.structs.replace(kept, negated=False)
         self.stated.setdefault(positive_text(found), kept)
         return found
 
-    def _lasting(self, lasting: Lasting) -> Lasting:
+    def _lasting(self, lasting: DurationCondition) -> DurationCondition:
         before = self.faults.count
         inner = self._state(lasting.inner)
         lasting = msgspec.structs.replace(lasting, inner=inner)
         if self.faults.count == before:
-            check_lasting(lasting, self.scope, self.faults)
+            check_duration(lasting, self.scope, self.faults)
         return lasting
 
     def _state(self, expression: Expression) -> Expression:

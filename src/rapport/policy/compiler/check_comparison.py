@@ -10,17 +10,22 @@ from collections.abc import Sequence
 import msgspec
 
 from rapport.policy.compiler.check_term import check_alias
-from rapport.policy.compiler.operands import Sort, Wrong, as_root, sort_of
-from rapport.policy.compiler.scope import IDENTITY, End, Scope
-from rapport.policy.language.faults import Faults, did_you_mean
+from rapport.policy.compiler.operands import (
+    ComparisonFault,
+    OperandType,
+    canonical_constant,
+    operand_type,
+)
+from rapport.policy.compiler.scope import IDENTITY, AttributeRef, Scope
+from rapport.policy.language.faults import Diagnostics, did_you_mean
 from rapport.policy.language.tree import (
     AttributeOf,
     Call,
     Comparison,
     ConceptDef,
     Measured,
-    Place,
     Quantity,
+    SourceSpan,
 )
 from rapport.policy.ontology import SiteFunction
 from rapport.units.quantities import unit_named
@@ -32,7 +37,9 @@ _MOST_EVENTS = 2
 class ComparisonCheck:
     """The checks of comparisons in one policy."""
 
-    def __init__(self, scope: Scope, definitions: Sequence[ConceptDef], faults: Faults) -> None:
+    def __init__(
+        self, scope: Scope, definitions: Sequence[ConceptDef], faults: Diagnostics
+    ) -> None:
         self.scope, self.faults = scope, faults
         self.aliases = frozenset(definition.alias for definition in definitions)
 
@@ -49,14 +56,14 @@ class ComparisonCheck:
             return comparison
         try:
             comparison = self._in_root(comparison)
-        except Wrong as fault:
+        except ComparisonFault as fault:
             place = fault.place or comparison.place
             self.faults.add(fault.code, str(fault), place, hint=fault.hint)
             return comparison
         self._check_ends(comparison)
         return comparison
 
-    def alias(self, alias: str, place: Place) -> bool:
+    def alias(self, alias: str, place: SourceSpan) -> bool:
         """True when the alias is defined, and of a concept that is there."""
         defined = check_alias(alias, place, self.aliases, self.faults)
         return defined and alias in self.scope.concepts
@@ -126,7 +133,9 @@ class ComparisonCheck:
 
     def _in_root(self, comparison: Comparison) -> Comparison:
         """With both sides of one type and unit; raises Wrong."""
-        left, right = (sort_of(each, self.scope) for each in (comparison.left, comparison.right))
+        left, right = (
+            operand_type(each, self.scope) for each in (comparison.left, comparison.right)
+        )
         measured = left if right is None or left is not None else right
         assert measured is not None, "not two constants"
         if left is not None and right is not None:
@@ -134,9 +143,9 @@ class ComparisonCheck:
         if measured.type != "number" and comparison.operator not in ("=", "!="):
             what = "text" if measured.type == "text" else "true or false"
             message = f"{measured.shown} is {what} and has no order"
-            raise Wrong("policy.bad_operator", message, "use 'is' or 'is not'")
+            raise ComparisonFault("policy.bad_operator", message, "use 'is' or 'is not'")
         changed = {
-            side: as_root(operand, measured)
+            side: canonical_constant(operand, measured)
             for side, operand in (("left", comparison.left), ("right", comparison.right))
             if isinstance(operand, Quantity)
         }
@@ -162,16 +171,18 @@ class ComparisonCheck:
         self.faults.add("policy.too_many_ends", message, comparison.place, hint=hint)
 
 
-def _check_alike(left: Sort, right: Sort) -> None:
+def _check_alike(left: OperandType, right: OperandType) -> None:
     """Raises Wrong when two measured things cannot be compared."""
     if left.type != right.type:
         message = f"{left.shown} is {_a(left)}, but {right.shown} is {_a(right)}"
-        raise Wrong("policy.wrong_type", message, "compare a number with a number, text with text")
+        raise ComparisonFault(
+            "policy.wrong_type", message, "compare a number with a number, text with text"
+        )
     if left.unit != right.unit:
         units = [each.unit or "without a unit" for each in (left, right)]
         message = f"{left.shown} is in {units[0]}, but {right.shown} is in {units[1]}"
         message = message.replace("in without", "without")
-        raise Wrong("policy.wrong_units", message, _why_not_alike(left.unit, right.unit))
+        raise ComparisonFault("policy.wrong_units", message, _why_not_alike(left.unit, right.unit))
 
 
 def _why_not_alike(first: str, second: str) -> str:
@@ -183,7 +194,7 @@ def _why_not_alike(first: str, second: str) -> str:
     return "the site must give both in one unit: [concepts.*.units] and [functions.*] in site.toml"
 
 
-def _a(sort: Sort) -> str:
+def _a(sort: OperandType) -> str:
     return {"number": "a number", "text": "text", "boolean": "true or false"}[sort.type]
 
 
@@ -191,5 +202,5 @@ def _words(concepts: Sequence[str]) -> str:
     return " and ".join(repr(concept) for concept in concepts)
 
 
-def _ends(ends: Sequence[End]) -> str:
+def _ends(ends: Sequence[AttributeRef]) -> str:
     return ", ".join(f"{end.attribute} of {end.alias}" for end in ends)

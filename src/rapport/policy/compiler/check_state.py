@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rapport.core.times import format_duration
 from rapport.policy.compiler.scope import IDENTITY, Scope, aliases_of, event_names
-from rapport.policy.language.faults import Faults, did_you_mean
-from rapport.policy.language.tree import Lasting, Silent
+from rapport.policy.language.faults import Diagnostics, did_you_mean
+from rapport.policy.language.tree import DurationCondition, SilenceCondition
 
 _MOST_ALIASES = 2
 
 
-def check_lasting(lasting: Lasting, scope: Scope, faults: Faults) -> None:
+def check_duration(lasting: DurationCondition, scope: Scope, faults: Diagnostics) -> None:
     """Notes a state of too many aliases, and one that no event ever begins; its parts are sound."""
     aliases = aliases_of(lasting.inner)
     if len(aliases) > _MOST_ALIASES:
@@ -34,7 +34,7 @@ def check_lasting(lasting: Lasting, scope: Scope, faults: Faults) -> None:
         )
 
 
-def check_silent(silent: Silent, scope: Scope, faults: Faults) -> Silent:
+def check_silence(silent: SilenceCondition, scope: Scope, faults: Diagnostics) -> SilenceCondition:
     """Notes an attribute that is not there or that no source gives; the node stays as it is."""
     if silent.alias not in scope.concepts:
         return silent  # faulted already

@@ -10,13 +10,13 @@ import msgspec
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.policy import relations
 from rapport.policy.compiler.scope import Scope
-from rapport.policy.language.faults import Faults, did_you_mean
+from rapport.policy.language.faults import Diagnostics, did_you_mean
 from rapport.policy.language.printer import print_term
-from rapport.policy.language.tree import ConceptDef, Place, Term
+from rapport.policy.language.tree import ConceptDef, SourceSpan, Term
 from rapport.policy.ontology import Relationship, relationships_named
 
 
-def check_alias(alias: str, place: Place, known: Collection[str], faults: Faults) -> bool:
+def check_alias(alias: str, place: SourceSpan, known: Collection[str], faults: Diagnostics) -> bool:
     """True when the policy defines the alias; else the fault is noted with the nearest one."""
     if alias not in known:
         message = f"there is no alias {alias!r}"
@@ -27,7 +27,9 @@ def check_alias(alias: str, place: Place, known: Collection[str], faults: Faults
 class TermCheck:
     """The checks of relationships in one policy."""
 
-    def __init__(self, scope: Scope, definitions: Sequence[ConceptDef], faults: Faults) -> None:
+    def __init__(
+        self, scope: Scope, definitions: Sequence[ConceptDef], faults: Diagnostics
+    ) -> None:
         self.scope, self.faults = scope, faults
         self.aliases = frozenset(definition.alias for definition in definitions)
 

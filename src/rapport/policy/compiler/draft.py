@@ -8,20 +8,20 @@ import msgspec
 from rapport.policy.compiler.atoms import Ecnf
 from rapport.policy.compiler.logic_tree import LogicTree
 from rapport.policy.compiler.scope import Scope
-from rapport.policy.language.tree import Atomic, Expression, Place, PolicyTree
+from rapport.policy.language.tree import Atomic, Expression, PolicyTree, SourceSpan
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Constraint, Plan
 
 
-class Rewritten(msgspec.Struct, frozen=True):
+class TermRewrite(msgspec.Struct, frozen=True):
     """Something a policy says in an interpretation's terms and what it is in root, for people."""
 
     written: str
     root: str
-    place: Place
+    place: SourceSpan
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class CompilerDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A policy on its way to a plan."""
 
     tree: PolicyTree
@@ -37,7 +37,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     ecnf: Ecnf = ()
     logic_tree: LogicTree | None = None
     plan: Plan | None = None
-    rewritten: tuple[Rewritten, ...] = ()
+    rewritten: tuple[TermRewrite, ...] = ()
     """What was said in an interpretation's own terms."""
 
     @property

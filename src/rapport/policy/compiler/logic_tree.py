@@ -9,8 +9,8 @@ from typing import Literal as Choice
 import msgspec
 
 from rapport.core.times import format_duration
-from rapport.policy.compiler.atoms import Atom, Ecnf, Literal, NormalClause, Pair, Stated
-from rapport.policy.compiler.scope import IDENTITY, End, Scope
+from rapport.policy.compiler.atoms import Atom, Ecnf, NormalClause, SequenceAtom, TermAtom, TextAtom
+from rapport.policy.compiler.scope import IDENTITY, AttributeRef, Scope
 from rapport.policy.language.printer import print_value
 from rapport.policy.language.tree import Atomic
 from rapport.policy.plan import Constraint
@@ -18,7 +18,7 @@ from rapport.policy.plan import Constraint
 Provision = Choice["event-based", "query"]
 
 
-class Leaf(msgspec.Struct, frozen=True):
+class AliasLeaf(msgspec.Struct, frozen=True):
     """An alias with its constraints; one per alias."""
 
     alias: str
@@ -38,7 +38,7 @@ class Edge(msgspec.Struct, frozen=True):
 
     attribute: str
     provision: Provision
-    leaf: Leaf
+    leaf: AliasLeaf
 
     def text(self) -> str:
         """`position (event-based) of person A`."""
@@ -48,7 +48,7 @@ class Edge(msgspec.Struct, frozen=True):
 class RelationshipBranch(msgspec.Struct, frozen=True):
     """A relationship between two leaves, perhaps negated."""
 
-    atom: Literal
+    atom: TermAtom
     function: str
     edges: tuple[Edge, ...]
 
@@ -60,12 +60,12 @@ class RelationshipBranch(msgspec.Struct, frozen=True):
         return " ".join(words)
 
 
-class StatedBranch(msgspec.Struct, frozen=True):
+class TextBranch(msgspec.Struct, frozen=True):
     """A comparison, a duration or a silence, with the leaves it reads; stands where relationships
     do.
     """
 
-    atom: Stated
+    atom: TextAtom
     edges: tuple[Edge, ...]
 
     def text(self) -> str:
@@ -73,7 +73,7 @@ class StatedBranch(msgspec.Struct, frozen=True):
         return f"{'not ' * self.atom.negated}{self.atom.text}"
 
 
-TermBranch = RelationshipBranch | StatedBranch
+TermBranch = RelationshipBranch | TextBranch
 
 
 class FollowedByBranch(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class LogicTree(msgspec.Struct, frozen=True):
         lines = ["and"]
         for child, window_ms in zip(self.children, self.windows, strict=True):
             first, *more = _lines(child, 1)
-            lines += [first + within(window_ms), *more]
+            lines += [first + within_text(window_ms), *more]
         return "\n".join(lines)
 
 
@@ -123,11 +123,11 @@ def build_logic_tree(
 ) -> LogicTree:
     """Leaves first, then relationships, then what joins them, as the paper does."""
     leaves = {
-        alias: Leaf(alias, concept, constraints.get(alias, ()))
+        alias: AliasLeaf(alias, concept, constraints.get(alias, ()))
         for alias, concept in scope.concepts.items()
     }
 
-    def edges(ends: tuple[End, ...]) -> tuple[Edge, ...]:
+    def edges(ends: tuple[AttributeRef, ...]) -> tuple[Edge, ...]:
         return tuple(
             Edge(end.attribute, "event-based" if end.from_events else "query", leaves[end.alias])
             for end in ends
@@ -135,14 +135,14 @@ def build_logic_tree(
             if end.attribute != IDENTITY or not _reads_more(end, ends)
         )
 
-    def term(found: Literal | Stated) -> TermBranch:
-        if isinstance(found, Stated):
-            return StatedBranch(found, edges(scope.ends(stated[found.text])))
+    def term(found: TermAtom | TextAtom) -> TermBranch:
+        if isinstance(found, TextAtom):
+            return TextBranch(found, edges(scope.ends(stated[found.text])))
         function = scope.relationship(found).function
         return RelationshipBranch(found, function, edges(scope.ends_of_term(found)))
 
     def atom(found: Atom) -> AtomBranch:
-        if isinstance(found, Pair):
+        if isinstance(found, SequenceAtom):
             return FollowedByBranch(term(found.first), term(found.second), found.window_ms)
         return term(found)
 
@@ -154,12 +154,12 @@ def build_logic_tree(
     return LogicTree(tuple(clause(each) for each in ecnf), windows)
 
 
-def within(window_ms: int | None) -> str:
+def within_text(window_ms: int | None) -> str:
     """` within 10s`, or nothing."""
     return "" if window_ms is None else f" within {format_duration(window_ms)}"
 
 
-def _reads_more(end: End, ends: tuple[End, ...]) -> bool:
+def _reads_more(end: AttributeRef, ends: tuple[AttributeRef, ...]) -> bool:
     return any(other.alias == end.alias and other != end for other in ends)
 
 
@@ -181,7 +181,7 @@ def _lines(branch: Branch, depth: int) -> Iterator[str]:
             for child in children:
                 yield from _lines(child, depth + 1)
         case FollowedByBranch(first, second, window_ms):
-            yield f"{indent}followed-by{within(window_ms)}"
+            yield f"{indent}followed-by{within_text(window_ms)}"
             yield from _lines(first, depth + 1)
             yield from _lines(second, depth + 1)
         case _:

@@ -11,7 +11,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rapport.core.errors import InvalidInput
-from rapport.policy.compiler.atoms import Atom, Ecnf, NormalClause, Pair, Single, single_of
+from rapport.policy.compiler.atoms import (
+    Atom,
+    Ecnf,
+    NormalClause,
+    SequenceAtom,
+    Single,
+    single_atom,
+)
 from rapport.policy.language.tree import And, Expression, FollowedBy, Or, Within
 
 MAX_CLAUSES = 1_000
@@ -128,7 +135,7 @@ class _Clauses:
             case Within():
                 raise _misplaced_window()
             case _:
-                return [self._bit(single_of(expression))]
+                return [self._bit(single_atom(expression))]
 
     def _bit(self, atom: Atom) -> int:
         return 1 << self.numbers.setdefault(atom, len(self.numbers))
@@ -136,7 +143,7 @@ class _Clauses:
     def _links(self, chain: _Chain) -> list[int]:
         """A chain a, b, c is the two followed-bys a, b and b, c (last row of table 5.1)."""
         links = zip(pairwise(chain.steps), chain.windows, strict=True)
-        return [self._bit(Pair(*link, window_ms)) for link, window_ms in links]
+        return [self._bit(SequenceAtom(*link, window_ms)) for link, window_ms in links]
 
     def _all(self, parts: list[list[int]]) -> list[int]:
         return self._absorbed([clause for part in parts for clause in part])
@@ -188,7 +195,7 @@ def _choices(expression: Expression) -> list[_Choice]:
         case Within():
             raise _misplaced_window()
         case _:
-            return [(_Chain((single_of(expression),)),)]
+            return [(_Chain((single_atom(expression),)),)]
 
 
 def _joined(before: _Chain, after: _Chain, window_ms: int | None) -> _Chain:

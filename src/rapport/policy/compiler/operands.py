@@ -13,7 +13,7 @@ from rapport.core.schema import AttributeType
 from rapport.policy import measures
 from rapport.policy.compiler.scope import Scope
 from rapport.policy.language.printer import print_value
-from rapport.policy.language.tree import AttributeOf, Call, Measured, Place, Quantity
+from rapport.policy.language.tree import AttributeOf, Call, Measured, Quantity, SourceSpan
 from rapport.policy.ontology import SiteFunction
 from rapport.units.quantities import converter, unit_named
 
@@ -23,24 +23,24 @@ TRUTHS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _NO_UNIT = ("", "1")
 
 
-class Sort(NamedTuple):
+class OperandType(NamedTuple):
     """What a measured operand gives, and how messages name it."""
 
     type: ComparedType
     unit: str
     shown: str
-    place: Place
+    place: SourceSpan
 
 
-class Wrong(Exception):
+class ComparisonFault(Exception):
     """A comparison that cannot be made; `place` is None for that of the whole."""
 
-    def __init__(self, code: str, message: str, hint: str, place: Place | None = None) -> None:
+    def __init__(self, code: str, message: str, hint: str, place: SourceSpan | None = None) -> None:
         super().__init__(message)
         self.code, self.hint, self.place = code, hint, place
 
 
-def sort_of(operand: Measured, scope: Scope) -> Sort | None:
+def operand_type(operand: Measured, scope: Scope) -> OperandType | None:
     """Type and unit of what is measured, None for a constant; raises Wrong."""
     match operand:
         case Quantity():
@@ -50,24 +50,24 @@ def sort_of(operand: Measured, scope: Scope) -> Sort | None:
             concept = scope.concepts[alias]
             kind = scope.attributes_of(alias).get(attribute, "text")
             unit = scope.ontology.units.get(concept, {}).get(attribute, "")
-            return Sort(comparable(kind, shown, operand.place), unit, shown, operand.place)
+            return OperandType(comparable(kind, shown, operand.place), unit, shown, operand.place)
         case Call(function):
             shown = f"{function}({', '.join(operand.aliases)})"
             unit = function_unit(scope.ontology.functions[function], operand.place)
-            return Sort("number", unit, shown, operand.place)
+            return OperandType("number", unit, shown, operand.place)
 
 
-def function_unit(function: SiteFunction, place: Place | None = None) -> str:
+def function_unit(function: SiteFunction, place: SourceSpan | None = None) -> str:
     """The unit of what a function of the site gives; raises Wrong when its measure is not there."""
     if function.unit or not function.measure:
         return function.unit
     try:
         return measures.get(function.measure).unit
     except RapportError as error:
-        raise Wrong(error.code, error.message, error.hint, place) from error
+        raise ComparisonFault(error.code, error.message, error.hint, place) from error
 
 
-def as_root(constant: Quantity, measured: Sort) -> Quantity:
+def canonical_constant(constant: Quantity, measured: OperandType) -> Quantity:
     """The constant as root says it beside what is measured; raises Wrong."""
     match measured.type:
         case "text":
@@ -83,52 +83,54 @@ def plan_value(constant: Quantity, kind: ComparedType) -> str | float:
     return TRUTHS[str(constant.value)] if kind == "boolean" else constant.value
 
 
-def comparable(kind: AttributeType, shown: str, place: Place) -> ComparedType:
+def comparable(kind: AttributeType, shown: str, place: SourceSpan) -> ComparedType:
     """The type when its values can be compared with constants; raises Wrong for all others."""
     if kind in ("number", "text", "boolean"):
         return kind
     message = f"{shown} is a {kind}, not a number or a text"
     hint = "use a relationship, or a function of the site such as distance(A, B)"
-    raise Wrong("policy.wrong_type", message, hint, place)
+    raise ComparisonFault("policy.wrong_type", message, hint, place)
 
 
-def _text(constant: Quantity, measured: Sort) -> Quantity:
+def _text(constant: Quantity, measured: OperandType) -> Quantity:
     if isinstance(constant.value, str):
         return constant
     number = print_value(constant.value)
     message = f"{measured.shown} is text, but {number} is a number"
-    raise Wrong("policy.wrong_type", message, f"put it in quotes: '{number}'", constant.place)
+    raise ComparisonFault(
+        "policy.wrong_type", message, f"put it in quotes: '{number}'", constant.place
+    )
 
 
-def _truth(constant: Quantity, measured: Sort) -> Quantity:
+def _truth(constant: Quantity, measured: OperandType) -> Quantity:
     truth = TRUTHS.get(constant.value.lower()) if isinstance(constant.value, str) else None
     if truth is None:
         message = f"{measured.shown} is either true or false"
         hint = "write true or false, without quotes"
-        raise Wrong("policy.wrong_type", message, hint, constant.place)
+        raise ComparisonFault("policy.wrong_type", message, hint, constant.place)
     return msgspec.structs.replace(constant, value="true" if truth else "false")
 
 
-def _number(constant: Quantity, measured: Sort) -> Quantity:
+def _number(constant: Quantity, measured: OperandType) -> Quantity:
     if isinstance(constant.value, str):
         message = f"{measured.shown} is a number, but {constant.value!r} is text"
         hint = "write a number without quotes" + (f", in {measured.unit}" if measured.unit else "")
-        raise Wrong("policy.wrong_type", message, hint, constant.place)
+        raise ComparisonFault("policy.wrong_type", message, hint, constant.place)
     written = f"{print_value(constant.value)} {constant.unit}".rstrip()
     if not constant.unit and measured.unit not in _NO_UNIT:
         message = f"{measured.shown} is in {measured.unit}, but {written} has no unit"
         hint = f"write: {written} {measured.unit}"
-        raise Wrong("policy.missing_unit", message, hint, constant.place)
+        raise ComparisonFault("policy.missing_unit", message, hint, constant.place)
     if constant.unit and not measured.unit:
         message = f"{measured.shown} has no unit in this site, but {written} has one"
         hint = f"write {print_value(constant.value)}, or declare its unit under [concepts.*.units]"
-        raise Wrong("policy.needless_unit", message, hint, constant.place)
+        raise ComparisonFault("policy.needless_unit", message, hint, constant.place)
     if not constant.unit:
         return constant
     return _converted(constant, measured, written)
 
 
-def _converted(constant: Quantity, measured: Sort, written: str) -> Quantity:
+def _converted(constant: Quantity, measured: OperandType, written: str) -> Quantity:
     assert not isinstance(constant.value, str)
     try:
         value = converter(constant.unit, measured.unit).apply(float(constant.value))
@@ -138,8 +140,8 @@ def _converted(constant: Quantity, measured: Sort, written: str) -> Quantity:
         if code == "policy.wrong_units":
             dimension = unit_named(constant.unit).dimension
             message = f"{measured.shown} is in {measured.unit}, but {written} is a {dimension}"
-        raise Wrong(code, message, error.hint, constant.place) from error
+        raise ComparisonFault(code, message, error.hint, constant.place) from error
     if not math.isfinite(value):
         message = f"{written} is too large a number in {measured.unit}"
-        raise Wrong("policy.bad_number", message, "write a smaller one", constant.place)
+        raise ComparisonFault("policy.bad_number", message, "write a smaller one", constant.place)
     return msgspec.structs.replace(constant, value=value, unit=measured.unit)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rapport.policy.compiler.drawing import Box, Join, Style, box, place_columns, stack_columns, svg
-from rapport.policy.compiler.logic_tree import within
+from rapport.policy.compiler.logic_tree import within_text
 from rapport.policy.compiler.plan_text import (
     clause_text,
     kind_of,
@@ -68,7 +68,7 @@ class _PlanDrawing:
 
     def term(self, number: int, term: TermStep) -> int:
         """A term with lines from all it reads."""
-        window = within(term.window_ms) if isinstance(term, CorrelationTerm) else ""
+        window = within_text(term.window_ms) if isinstance(term, CorrelationTerm) else ""
         own = self.add(f"{number} {kind_of(term)}{window}", "term", _TERMS, predicate_text(term))
         for side in _read(term):
             if side not in self._sides:

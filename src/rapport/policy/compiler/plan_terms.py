@@ -6,21 +6,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rapport.policy import relations
-from rapport.policy.compiler.atoms import Literal, Stated, literal_of
-from rapport.policy.compiler.operands import plan_value, sort_of
-from rapport.policy.compiler.scope import End, Scope
+from rapport.policy.compiler.atoms import TermAtom, TextAtom, term_atom
+from rapport.policy.compiler.operands import operand_type, plan_value
+from rapport.policy.compiler.scope import AttributeRef, Scope
 from rapport.policy.language.tree import (
     And,
     Atomic,
     AttributeOf,
     Call,
     Comparison,
+    DurationCondition,
     Expression,
-    Lasting,
     Measured,
     Or,
     Quantity,
-    Silent,
+    SilenceCondition,
     Term,
 )
 from rapport.policy.plan import (
@@ -50,7 +50,7 @@ _KINDS = (ConstraintTerm, QueryTerm, CorrelationTerm)
 """By the number of sides that come as events."""
 
 
-class TermMaker:
+class TermPlanner:
     """Makes the terms of one checked policy."""
 
     def __init__(
@@ -61,23 +61,23 @@ class TermMaker:
     ) -> None:
         self.scope, self.constraints, self.stated = scope, constraints, stated
 
-    def make(self, atom: Literal | Stated) -> TermStep:
+    def make(self, atom: TermAtom | TextAtom) -> TermStep:
         """The term of an atom of the normal form, in its positive form and with the policy's
         window.
         """
-        if isinstance(atom, Literal):
+        if isinstance(atom, TermAtom):
             return self._relationship(atom)
         match self.stated[atom.text]:
-            case Lasting() as lasting:
+            case DurationCondition() as lasting:
                 return self._lasting(lasting)
-            case Silent() as silent:
+            case SilenceCondition() as silent:
                 return self._silent(silent)
             case Comparison() as comparison:
                 return self._comparison(comparison)
             case Term() as term:
-                return self._relationship(literal_of(term))
+                return self._relationship(term_atom(term))
 
-    def _relationship(self, literal: Literal) -> StateTerm:
+    def _relationship(self, literal: TermAtom) -> StateTerm:
         declared = self.scope.relationship(literal)
         kind = relations.get(declared.function).parameter_kind
         text = literal.parameter
@@ -98,9 +98,9 @@ class TermMaker:
             return ReadingTerm(first, compared)
         return _KINDS[given](first, second, "", compared=compared)
 
-    def _compared(self, comparison: Comparison, sides: Sequence[End]) -> Compared:
+    def _compared(self, comparison: Comparison, sides: Sequence[AttributeRef]) -> Compared:
         operands = (comparison.left, comparison.right)
-        sorts = [sort_of(each, self.scope) for each in operands]
+        sorts = [operand_type(each, self.scope) for each in operands]
         kind = next(sort.type for sort in sorts if sort is not None)
 
         def operand(measured: Measured) -> Operand:
@@ -119,7 +119,7 @@ class TermMaker:
         left, right = map(operand, operands)
         return Compared(left, comparison.operator, right)
 
-    def _lasting(self, lasting: Lasting) -> LastingTerm:
+    def _lasting(self, lasting: DurationCondition) -> LastingTerm:
         chosen = _one_per_alias(self.scope.ends(lasting.inner))
         sides = [self._side(end) for end in chosen]
         return LastingTerm(sides[0], sides[-1], self._state(lasting.inner), lasting.duration_ms)
@@ -133,21 +133,21 @@ class TermMaker:
             case Comparison():
                 return StateAtom(self._comparison(expression), expression.negated)
             case Term():
-                return StateAtom(self._relationship(literal_of(expression)), expression.negated)
+                return StateAtom(self._relationship(term_atom(expression)), expression.negated)
             case _:
                 raise AssertionError("the parser lets nothing else stand inside a 'for'")
 
-    def _silent(self, silent: Silent) -> SilentTerm:
+    def _silent(self, silent: SilenceCondition) -> SilentTerm:
         ends = self.scope.ends(silent)
         streams = tuple(end.stream for end in ends if end.stream is not None)
         return SilentTerm(self._side(ends[0]), streams, silent.duration_ms)
 
-    def _side(self, end: End) -> Side:
+    def _side(self, end: AttributeRef) -> Side:
         constraints = self.constraints.get(end.alias, ())
         return Side(end.alias, end.concept, end.attribute, constraints, end.stream)
 
 
-def _chosen(ends: Sequence[End]) -> tuple[End, ...]:
+def _chosen(ends: Sequence[AttributeRef]) -> tuple[AttributeRef, ...]:
     """The one or two ends that stand for a comparison's sides: both event-based ones of an alias,
     or else one per alias.
     """
@@ -157,9 +157,9 @@ def _chosen(ends: Sequence[End]) -> tuple[End, ...]:
     return _one_per_alias(ends)
 
 
-def _one_per_alias(ends: Sequence[End]) -> tuple[End, ...]:
+def _one_per_alias(ends: Sequence[AttributeRef]) -> tuple[AttributeRef, ...]:
     """For each alias, in the order written, its first event-based end, or else its first one."""
-    chosen: dict[str, End] = {}
+    chosen: dict[str, AttributeRef] = {}
     for end in ends:
         known = chosen.setdefault(end.alias, end)
         if end.from_events and not known.from_events:
@@ -167,7 +167,7 @@ def _one_per_alias(ends: Sequence[End]) -> tuple[End, ...]:
     return tuple(chosen.values())
 
 
-def _value(end: End, sides: Sequence[End]) -> SideValue:
+def _value(end: AttributeRef, sides: Sequence[AttributeRef]) -> SideValue:
     """Which side gives the value of an end: its own, or that of the same alias by its identity."""
     if end in sides:
         return SideValue(sides.index(end), end.attribute)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rapport.core.times import format_duration
-from rapport.policy.compiler.logic_tree import within
+from rapport.policy.compiler.logic_tree import within_text
 from rapport.policy.language.printer import print_value
 from rapport.policy.plan import (
     Absent,
@@ -103,7 +103,7 @@ def side_text(side: Side) -> str:
 
 def clause_text(clause: Clause) -> str:
     """`0 or not 1 within 10s`, by the numbers of the terms."""
-    return " or ".join(map(_child, clause.children)) + within(clause.window_ms)
+    return " or ".join(map(_child, clause.children)) + within_text(clause.window_ms)
 
 
 def _term(term: TermStep) -> str:
@@ -115,7 +115,7 @@ def _term(term: TermStep) -> str:
 
 
 def _window(term: TermStep) -> str:
-    return within(term.window_ms) if isinstance(term, CorrelationTerm) else ""
+    return within_text(term.window_ms) if isinstance(term, CorrelationTerm) else ""
 
 
 def _holds(term: StateTerm) -> str:
@@ -162,4 +162,4 @@ def _child(child: Child) -> str:
         case Sequence():
             first = f"{'not ' * child.first_negated}{child.first}"
             second = f"{'not ' * child.second_negated}{child.second}"
-            return f"({first} then {second}{within(child.window_ms)})"
+            return f"({first} then {second}{within_text(child.window_ms)})"

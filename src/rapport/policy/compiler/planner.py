@@ -5,14 +5,9 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.policy.compiler.atoms import (
-    Literal,
-    Stated,
-    atoms_of_expression,
-    literal_of,
-)
+from rapport.policy.compiler.atoms import TermAtom, TextAtom, atoms_of_expression, term_atom
 from rapport.policy.compiler.check import positive_text
-from rapport.policy.compiler.draft import Draft
+from rapport.policy.compiler.draft import CompilerDraft
 from rapport.policy.compiler.logic_tree import (
     AtomBranch,
     FollowedByBranch,
@@ -20,10 +15,10 @@ from rapport.policy.compiler.logic_tree import (
     OrBranch,
     TermBranch,
 )
-from rapport.policy.compiler.plan_terms import TermMaker
+from rapport.policy.compiler.plan_terms import TermPlanner
 from rapport.policy.compiler.scope import event_names
-from rapport.policy.language.faults import Faults
-from rapport.policy.language.tree import Atomic, Place, Term
+from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.tree import Atomic, SourceSpan, Term
 from rapport.policy.plan import (
     Absent,
     Child,
@@ -37,7 +32,7 @@ from rapport.policy.plan import (
 )
 
 
-def make_plan(draft: Draft, faults: Faults) -> Draft:
+def make_plan(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
     """The draft with its plan; notes conditions that can never come true."""
     assert draft.logic_tree is not None
     steps = _Steps(draft)
@@ -58,7 +53,7 @@ def make_plan(draft: Draft, faults: Faults) -> Draft:
     return msgspec.structs.replace(draft, plan=_without_unused(plan))
 
 
-def _deliveries(draft: Draft) -> tuple[tuple[str, ...], ...]:
+def _deliveries(draft: CompilerDraft) -> tuple[tuple[str, ...], ...]:
     lines = tuple(tuple(line.text for line in action.delivery) for action in draft.tree.actions)
     return lines if any(lines) else ()
 
@@ -66,14 +61,14 @@ def _deliveries(draft: Draft) -> tuple[tuple[str, ...], ...]:
 class _Steps:
     """Gives each term, in its positive form, one number; a correlation one per window."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: CompilerDraft) -> None:
         self.terms: list[TermStep] = []
-        self.atoms: list[Literal | Stated] = []
+        self.atoms: list[TermAtom | TextAtom] = []
         """Of each term, without its NOT."""
-        self._maker = TermMaker(draft.scope, draft.constraints, draft.stated)
+        self._maker = TermPlanner(draft.scope, draft.constraints, draft.stated)
         self._policy_window_ms = draft.own_window_ms
-        self._made: dict[Literal | Stated, TermStep] = {}
-        self._numbers: dict[tuple[Literal | Stated, int | None], int] = {}
+        self._made: dict[TermAtom | TextAtom, TermStep] = {}
+        self._numbers: dict[tuple[TermAtom | TextAtom, int | None], int] = {}
 
     def clauses(self, tree: LogicTree) -> list[Clause]:
         """The clauses of the tree, in its order."""
@@ -132,7 +127,7 @@ def is_positive(child: Child) -> bool:
 
 
 def _openable(
-    draft: Draft, clauses: list[Clause], steps: _Steps, faults: Faults
+    draft: CompilerDraft, clauses: list[Clause], steps: _Steps, faults: Diagnostics
 ) -> tuple[Clause, ...]:
     """The clauses without NOT children that no match ever opens (rule 4).
 
@@ -168,7 +163,7 @@ def _openable(
 
 
 def _report_unopenable(
-    draft: Draft, child: Child, steps: _Steps, faults: Faults, *, alone: bool
+    draft: CompilerDraft, child: Child, steps: _Steps, faults: Diagnostics, *, alone: bool
 ) -> None:
     number = child.first if isinstance(child, Sequence) else child.term
     place = _place(draft, steps.atoms[number], negated=True)
@@ -186,7 +181,7 @@ def _report_unopenable(
         )
 
 
-def _check_sequences(draft: Draft, plan: Plan, steps: _Steps, faults: Faults) -> None:
+def _check_sequences(draft: CompilerDraft, plan: Plan, steps: _Steps, faults: Diagnostics) -> None:
     for clause in plan.clauses:
         for child in clause.children:
             if not isinstance(child, Sequence):
@@ -202,17 +197,17 @@ def _check_sequences(draft: Draft, plan: Plan, steps: _Steps, faults: Faults) ->
                     )
 
 
-def _place(draft: Draft, atom: Literal | Stated, *, negated: bool) -> Place | None:
+def _place(draft: CompilerDraft, atom: TermAtom | TextAtom, *, negated: bool) -> SourceSpan | None:
     for atomic in atoms_of_expression(draft.condition):
         if _atom_of(atomic) == atom._replace(negated=negated):
             return atomic.place
     return None
 
 
-def _atom_of(atomic: Atomic) -> Literal | Stated:
+def _atom_of(atomic: Atomic) -> TermAtom | TextAtom:
     if isinstance(atomic, Term):
-        return literal_of(atomic)
-    return Stated(positive_text(atomic), getattr(atomic, "negated", False))
+        return term_atom(atomic)
+    return TextAtom(positive_text(atomic), getattr(atomic, "negated", False))
 
 
 def _without_unused(plan: Plan) -> Plan:

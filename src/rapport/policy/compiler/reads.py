@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 from rapport.policy.compiler.atoms import atoms_of_expression
 from rapport.policy.compiler.scope import IDENTITY
-from rapport.policy.language.tree import AttributeOf, Comparison, Expression, Lasting, Place
+from rapport.policy.language.tree import (
+    AttributeOf,
+    Comparison,
+    DurationCondition,
+    Expression,
+    SourceSpan,
+)
 from rapport.policy.plan import (
     Compared,
     Constant,
@@ -40,12 +46,12 @@ def table_attributes(term: TermStep) -> Iterator[tuple[Side, str]]:
                     yield side, side.attribute
 
 
-def named_at(expression: Expression) -> dict[tuple[str, str], Place]:
+def first_mentions(expression: Expression) -> dict[tuple[str, str], SourceSpan]:
     """Where a condition first names `attribute of alias`, by alias and attribute."""
-    places: dict[tuple[str, str], Place] = {}
+    places: dict[tuple[str, str], SourceSpan] = {}
     for atomic in atoms_of_expression(expression):
-        if isinstance(atomic, Lasting):
-            places = named_at(atomic.inner) | places
+        if isinstance(atomic, DurationCondition):
+            places = first_mentions(atomic.inner) | places
         if isinstance(atomic, Comparison):
             for operand in (atomic.left, atomic.right):
                 if isinstance(operand, AttributeOf):

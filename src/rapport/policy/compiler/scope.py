@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from rapport.core.schema import AttributeType
-from rapport.policy.compiler.atoms import Literal
+from rapport.policy.compiler.atoms import TermAtom
 from rapport.policy.language.tree import (
     AttributeOf,
     Call,
     Comparison,
     ConceptDef,
+    DurationCondition,
     Expression,
     FollowedBy,
-    Lasting,
     Measured,
     Quantity,
-    Silent,
+    SilenceCondition,
     Term,
     Within,
 )
@@ -29,7 +29,7 @@ IDENTITY = "id"
 _MOST_NAMES = 4
 
 
-class End(NamedTuple):
+class AttributeRef(NamedTuple):
     """An attribute of an alias that a condition reads."""
 
     alias: str
@@ -67,25 +67,25 @@ class Scope:
         names = self.attributes_of(alias)
         return tuple(sorted(name for name in names if f"{concept}.{name}" in self.streams))
 
-    def end(self, alias: str, attribute: str) -> End:
+    def end(self, alias: str, attribute: str) -> AttributeRef:
         """The attribute of the alias, told where it comes from."""
         concept = self.concepts[alias]
-        return End(alias, concept, attribute, f"{concept}.{attribute}" in self.streams)
+        return AttributeRef(alias, concept, attribute, f"{concept}.{attribute}" in self.streams)
 
-    def relationship(self, term: Term | Literal) -> Relationship:
+    def relationship(self, term: Term | TermAtom) -> Relationship:
         """The declared relationship of a checked term."""
         first, second = self.concepts[term.first], self.concepts[term.second]
         found = relationship_between(self.ontology, term.function, first, second)
         assert found is not None, "the check has found it"
         return found
 
-    def ends_of_term(self, term: Term | Literal) -> tuple[End, End]:
+    def ends_of_term(self, term: Term | TermAtom) -> tuple[AttributeRef, AttributeRef]:
         """First and second end of a relationship between two aliases."""
         declared = self.relationship(term)
         first = self.end(term.first, declared.first[1])
         return first, self.end(term.second, declared.second[1])
 
-    def ends_of_operand(self, operand: Measured) -> tuple[End, ...]:
+    def ends_of_operand(self, operand: Measured) -> tuple[AttributeRef, ...]:
         """What one side of a comparison reads, in the order written."""
         match operand:
             case Quantity():
@@ -97,22 +97,22 @@ class Scope:
                 pairs = zip(aliases, of, strict=True)
                 return tuple(self.end(alias, attribute) for alias, (_, attribute) in pairs)
 
-    def ends_of_comparison(self, comparison: Comparison) -> tuple[End, ...]:
+    def ends_of_comparison(self, comparison: Comparison) -> tuple[AttributeRef, ...]:
         """What a comparison reads, each end once, in the order written."""
         left = self.ends_of_operand(comparison.left)
         return tuple(dict.fromkeys((*left, *self.ends_of_operand(comparison.right))))
 
-    def ends(self, expression: Expression) -> tuple[End, ...]:
+    def ends(self, expression: Expression) -> tuple[AttributeRef, ...]:
         """What an expression reads, each end once, in the order written."""
         match expression:
             case Term():
                 return tuple(dict.fromkeys(self.ends_of_term(expression)))
             case Comparison():
                 return self.ends_of_comparison(expression)
-            case Silent(attribute, alias):
+            case SilenceCondition(attribute, alias):
                 names = (attribute,) if attribute else self.event_attributes(alias)
                 return tuple(self.end(alias, name) for name in names)
-            case Lasting(inner) | Within(inner):
+            case DurationCondition(inner) | Within(inner):
                 return self.ends(inner)
             case FollowedBy(first, second):
                 return tuple(dict.fromkeys((*self.ends(first), *self.ends(second))))
@@ -139,9 +139,9 @@ def _aliases(expression: Expression) -> Iterable[str]:
             return (first, second)
         case Comparison(left, _, right):
             return (*_named_by(left), *_named_by(right))
-        case Silent(_, alias):
+        case SilenceCondition(_, alias):
             return (alias,)
-        case Lasting(inner) | Within(inner):
+        case DurationCondition(inner) | Within(inner):
             return _aliases(inner)
         case FollowedBy(first_part, second_part):
             return (*_aliases(first_part), *_aliases(second_part))

@@ -9,7 +9,7 @@ from rapport.policy.compiler.logic_tree import (
     LogicTree,
     OrBranch,
     TermBranch,
-    within,
+    within_text,
 )
 
 _LEAVES = 4
@@ -22,7 +22,7 @@ def draw_logic_tree(tree: LogicTree, *, title: str) -> str:
     """
     drawing = _TreeDrawing()
     for child, window_ms in zip(tree.children, tree.windows, strict=True):
-        drawing.branch(child, 0, 1, within(window_ms))
+        drawing.branch(child, 0, 1, within_text(window_ms))
     place_columns(drawing.boxes)
     place_tree(drawing.boxes, drawing.children)
     return svg(title, drawing.boxes, drawing.joins)
@@ -44,7 +44,7 @@ class _TreeDrawing:
                 for child in children:
                     self.branch(child, own, column + 1, "")
             case FollowedByBranch(first, second, window_ms):
-                text = f"followed-by{within(window_ms)}{window}"
+                text = f"followed-by{within_text(window_ms)}{window}"
                 own = self._add(parent, text, "join", column)
                 self._term(first, own, "")
                 self._term(second, own, "")

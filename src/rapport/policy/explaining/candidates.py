@@ -18,7 +18,7 @@ from rapport.policy.explaining.verdict import Candidate, Node, Truth
 from rapport.policy.explaining.wording import at, duration, who
 from rapport.policy.plan import Clause, LastingTerm, SilentTerm
 from rapport.policy.runners.operators.shapes import (
-    Alternatives,
+    ClauseShape,
     NotFollowed,
     NotPreceded,
     Occurs,
@@ -106,7 +106,7 @@ class Candidates:
     # Clauses.
 
     def _taken(
-        self, clause: Clause, alternatives: Alternatives, assignment: Mapping[int, Occurrence]
+        self, clause: Clause, alternatives: ClauseShape, assignment: Mapping[int, Occurrence]
     ) -> Node:
         bindings = bindings_of(assignment.values())
         for part in alternatives.parts:

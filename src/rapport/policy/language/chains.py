@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 from rapport.core.times import format_duration
 from rapport.policy.language.cursor import SyntaxFault
-from rapport.policy.language.tree import Expression, FollowedBy, Place
+from rapport.policy.language.tree import Expression, FollowedBy, SourceSpan
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """What follows in a chain, where its FOLLOWED-BY stands, and its window."""
 
     second: Expression
-    place: Place
+    place: SourceSpan
     window_ms: int | None
 
 
-def chain_of(first: Expression, links: list[Link]) -> Expression:
+def make_chain(first: Expression, links: list[ChainLink]) -> Expression:
     """The links one after the other, leaning to the left; `first` alone when there is none."""
     expression = first
     for second, place, window_ms in links:
@@ -29,24 +29,24 @@ def chain_of(first: Expression, links: list[Link]) -> Expression:
     return expression
 
 
-def with_window(chain: FollowedBy, window_ms: int, place: Place) -> Expression:
+def set_chain_window(chain: FollowedBy, window_ms: int, place: SourceSpan) -> Expression:
     """The chain with this window in its last link and those before it that have none; raises
     SyntaxFault when the last has one."""
     if chain.window_ms is not None:
         message = f"its window is already {format_duration(chain.window_ms)}"
         raise SyntaxFault("policy.repeated_window", message, place, "leave one of them out")
-    links: list[Link] = []
+    links: list[ChainLink] = []
     first: Expression = chain
     while isinstance(first, FollowedBy) and first.window_ms is None:
-        links.append(Link(first.second, first.place, window_ms))
+        links.append(ChainLink(first.second, first.place, window_ms))
         first = first.first
-    return chain_of(first, links[::-1])
+    return make_chain(first, links[::-1])
 
 
-def spread(links: list[Link]) -> list[Link]:
+def inherit_windows(links: list[ChainLink]) -> list[ChainLink]:
     """The links, each without a window with that of the next one that has one."""
     window_ms = None
-    found: list[Link] = []
+    found: list[ChainLink] = []
     for link in reversed(links):
         window_ms = link.window_ms if link.window_ms is not None else window_ms
         found.append(link._replace(window_ms=window_ms))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rapport.policy.language.cursor import Cursor, SyntaxFault
+from rapport.policy.language.cursor import SyntaxFault, TokenCursor
 from rapport.policy.language.faults import nearest_word
 from rapport.policy.language.tree import Operator
 
@@ -25,7 +25,7 @@ CONTRARY: dict[Operator, Operator] = {
     ">=": "<",
 }
 MISWRITTEN = {"==": "=", "<>": "!=", "=<": "<=", "=>": ">="}
-COMPARING_WORDS: dict[str, Operator] = {
+COMPARATOR_WORDS: dict[str, Operator] = {
     "above": ">",
     "over": ">",
     "below": "<",
@@ -45,7 +45,7 @@ _MEANT = {
 }
 
 
-class Said(NamedTuple):
+class Comparator(NamedTuple):
     """How two things are compared, and the words that said so."""
 
     operator: Operator
@@ -53,7 +53,7 @@ class Said(NamedTuple):
     words: str
 
 
-def begins_comparing(cursor: Cursor, *, ahead: int = 0) -> bool:
+def begins_comparator(cursor: TokenCursor, *, ahead: int = 0) -> bool:
     """True when a sign or `is` stands there, or other words that compare with a constant behind
     them: they are no reserved words, so alone they may be names."""
     if cursor.sees("operator", ahead=ahead) or cursor.sees("keyword", "is", "not", ahead=ahead):
@@ -61,10 +61,12 @@ def begins_comparing(cursor: Cursor, *, ahead: int = 0) -> bool:
     first, second = cursor.word(ahead), cursor.word(ahead + 1)
     if first == "at" and second in _AT:
         return _is_constant(cursor, ahead + 2)
-    return first in COMPARING_WORDS and _is_constant(cursor, ahead + 1)
+    return first in COMPARATOR_WORDS and _is_constant(cursor, ahead + 1)
 
 
-def read_comparing(cursor: Cursor, shown: str, example: str, between: str) -> Said | None:
+def read_comparator(
+    cursor: TokenCursor, shown: str, example: str, between: str
+) -> Comparator | None:
     """How `shown` is compared; None when nothing of the kind comes next. Raises SyntaxFault for a
     word that means something like it; `example` is a constant and `between` what to write instead
     of that word, for the hints."""
@@ -72,22 +74,22 @@ def read_comparing(cursor: Cursor, shown: str, example: str, between: str) -> Sa
     has_not = cursor.take_if("keyword", "not") is not None
     token = cursor.peek()
     if token is not None and token.kind == "operator":
-        return Said(read_operator(cursor), has_not, token.text)
+        return Comparator(read_operator(cursor), has_not, token.text)
     word = cursor.word()
-    if word in COMPARING_WORDS:
+    if word in COMPARATOR_WORDS:
         cursor.take()
-        return Said(COMPARING_WORDS[word], has_not, word)
+        return Comparator(COMPARATOR_WORDS[word], has_not, word)
     if word == "at":
         return _at(cursor, shown, has_not, example)
     fault = _other_word(cursor, shown, between)
     if fault is not None:
         raise fault
     if has_is:
-        return Said("!=" if has_not else "=", False, "is not" if has_not else "is")
+        return Comparator("!=" if has_not else "=", False, "is not" if has_not else "is")
     return None
 
 
-def read_operator(cursor: Cursor) -> Operator:
+def read_operator(cursor: TokenCursor) -> Operator:
     """The operator that comes next; raises SyntaxFault when it is miswritten."""
     token = cursor.take()
     if token.text in MISWRITTEN:
@@ -97,7 +99,7 @@ def read_operator(cursor: Cursor) -> Operator:
     return OPERATORS[token.text]
 
 
-def _at(cursor: Cursor, shown: str, negated: bool, example: str) -> Said:
+def _at(cursor: TokenCursor, shown: str, negated: bool, example: str) -> Comparator:
     at = cursor.take()
     word = cursor.word()
     if word not in _AT:
@@ -108,10 +110,10 @@ def _at(cursor: Cursor, shown: str, negated: bool, example: str) -> Said:
         place = cursor.place() if meant else at.place
         raise SyntaxFault("policy.expected_comparison", message, place, hint)
     cursor.take()
-    return Said(_AT[word], negated, f"at {word}")
+    return Comparator(_AT[word], negated, f"at {word}")
 
 
-def _other_word(cursor: Cursor, shown: str, between: str) -> SyntaxFault | None:
+def _other_word(cursor: TokenCursor, shown: str, between: str) -> SyntaxFault | None:
     """A word that others use for comparing, or that is misspelt."""
     word = cursor.word()
     message = f"{word!r} is no word for comparing"
@@ -120,12 +122,12 @@ def _other_word(cursor: Cursor, shown: str, between: str) -> SyntaxFault | None:
     elif word in _MEANT:
         hint = f"did you mean: {shown} {_MEANT[word]} ...?"
     else:
-        meant = nearest_word(word, COMPARING_WORDS) if _is_constant(cursor, 1) else ""
+        meant = nearest_word(word, COMPARATOR_WORDS) if _is_constant(cursor, 1) else ""
         hint = f"did you mean {meant!r}?"
         if not meant:
             return None
     return cursor.fault("policy.expected_comparison", message, hint=hint)
 
 
-def _is_constant(cursor: Cursor, ahead: int) -> bool:
+def _is_constant(cursor: TokenCursor, ahead: int) -> bool:
     return cursor.sees("number", ahead=ahead) or cursor.sees("text", ahead=ahead)

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from rapport.policy.language.comparing import ALL_WORDS, COMPARING_WORDS, read_comparing
-from rapport.policy.language.cursor import Cursor, SyntaxFault, span
+from rapport.policy.language.comparing import ALL_WORDS, COMPARATOR_WORDS, read_comparator
+from rapport.policy.language.cursor import SyntaxFault, TokenCursor, span
 from rapport.policy.language.durations import TIMING_WORDS
 from rapport.policy.language.printer import print_measured
 from rapport.policy.language.quantities import read_constant
@@ -15,12 +15,12 @@ from rapport.policy.language.tree import (
     Comparison,
     Measured,
     Operator,
-    Place,
     Quantity,
+    SourceSpan,
 )
 
 
-def begins_comparison(cursor: Cursor, aliases: frozenset[str]) -> bool:
+def begins_comparison(cursor: TokenCursor, aliases: frozenset[str]) -> bool:
     """True when what comes next can only be an operand of a comparison."""
     token = cursor.peek()
     if token is None or token.kind in ("number", "text"):
@@ -31,14 +31,14 @@ def begins_comparison(cursor: Cursor, aliases: frozenset[str]) -> bool:
     return called or cursor.sees("keyword", "of", ahead=1)
 
 
-def read_comparison(cursor: Cursor, aliases: frozenset[str]) -> Comparison:
+def read_comparison(cursor: TokenCursor, aliases: frozenset[str]) -> Comparison:
     """The comparison that comes next; raises SyntaxFault."""
     start = cursor.place()
     left = _operand(cursor, aliases)
     shown = print_measured(left)
     # Without `for` one reading above and another one below would do.
     between = f"({shown} at least ... AND {shown} at most ...) for 1 s"
-    said = read_comparing(cursor, shown, _example(left), between)
+    said = read_comparator(cursor, shown, _example(left), between)
     if said is None:
         raise _expected_comparison(cursor, left, aliases)
     right = _operand(cursor, aliases, f"{shown} {said.words}", said.operator)
@@ -51,7 +51,9 @@ def read_comparison(cursor: Cursor, aliases: frozenset[str]) -> Comparison:
     return Comparison(left, said.operator, right, said.negated, place)
 
 
-def _expected_comparison(cursor: Cursor, left: Measured, aliases: frozenset[str]) -> SyntaxFault:
+def _expected_comparison(
+    cursor: TokenCursor, left: Measured, aliases: frozenset[str]
+) -> SyntaxFault:
     shown = print_measured(left)
     if isinstance(left, AttributeOf) and left.attribute in aliases:
         message = f"expected a relationship between {left.attribute!r} and {left.alias!r}"
@@ -68,11 +70,11 @@ def _example(left: Measured) -> str:
     return "5 m" if isinstance(left, Call) else "30 degC"
 
 
-def _refuse_third(cursor: Cursor, before: str, right: Measured) -> None:
+def _refuse_third(cursor: TokenCursor, before: str, right: Measured) -> None:
     token = cursor.peek()
     if token is None:
         return
-    again = token.kind == "operator" or token.text.lower() in (*COMPARING_WORDS, "is", "at")
+    again = token.kind == "operator" or token.text.lower() in (*COMPARATOR_WORDS, "is", "at")
     if again and token.kind in ("operator", "word", "keyword"):
         middle = print_measured(right)
         message = "a comparison has two sides"
@@ -81,7 +83,7 @@ def _refuse_third(cursor: Cursor, before: str, right: Measured) -> None:
 
 
 def _operand(
-    cursor: Cursor, aliases: frozenset[str], before: str = "", operator: Operator = "="
+    cursor: TokenCursor, aliases: frozenset[str], before: str = "", operator: Operator = "="
 ) -> Measured:
     """The next operand; `before` and `operator` are what stands left of it, for the fault."""
     token = cursor.peek()
@@ -103,7 +105,7 @@ def _operand(
     raise cursor.fault("policy.expected_value", message, hint=hint)
 
 
-def _refuse_second_word(cursor: Cursor, constant: Quantity) -> None:
+def _refuse_second_word(cursor: TokenCursor, constant: Quantity) -> None:
     """`30 degrees celsius` has one word too many."""
     if constant.unit and cursor.sees("word") and _is_unit(cursor):
         message = f"a unit is one word, but {cursor.word()!r} follows {constant.unit!r}"
@@ -111,14 +113,14 @@ def _refuse_second_word(cursor: Cursor, constant: Quantity) -> None:
         raise cursor.fault("policy.bad_unit", message, hint=hint)
 
 
-def _is_unit(cursor: Cursor) -> bool:
-    return cursor.word() not in (*TIMING_WORDS, *COMPARING_WORDS, "at")
+def _is_unit(cursor: TokenCursor) -> bool:
+    return cursor.word() not in (*TIMING_WORDS, *COMPARATOR_WORDS, "at")
 
 
-def _attribute(cursor: Cursor) -> AttributeOf:
+def _attribute(cursor: TokenCursor) -> AttributeOf:
     attribute = cursor.take()
     cursor.take()
-    misread = cursor.sees("word", *COMPARING_WORDS) and cursor.sees("number", ahead=1)
+    misread = cursor.sees("word", *COMPARATOR_WORDS) and cursor.sees("number", ahead=1)
     alias = None if misread else cursor.take_if("word")
     if alias is None:
         message = f"expected an alias after '{attribute.text} of'"
@@ -128,7 +130,7 @@ def _attribute(cursor: Cursor) -> AttributeOf:
     return AttributeOf(attribute.text, alias.text, place, alias.place)
 
 
-def _call(cursor: Cursor) -> Call:
+def _call(cursor: TokenCursor) -> Call:
     function = cursor.take()
     opening = cursor.take()
     aliases = [_argument(cursor, function)]
@@ -141,7 +143,7 @@ def _call(cursor: Cursor) -> Call:
     return Call(function.text, names, place, tuple(alias.place for alias in aliases))
 
 
-def _argument(cursor: Cursor, function: Token) -> Token:
+def _argument(cursor: TokenCursor, function: Token) -> Token:
     alias = cursor.peek()
     if alias is None or alias.kind != "word" or cursor.sees("keyword", "of", ahead=1):
         message = f"expected an alias in {function.text}(...)"
@@ -150,7 +152,7 @@ def _argument(cursor: Cursor, function: Token) -> Token:
     return cursor.take()
 
 
-def _unclosed(cursor: Cursor, function: Token, opening: Place) -> SyntaxFault:
+def _unclosed(cursor: TokenCursor, function: Token, opening: SourceSpan) -> SyntaxFault:
     if cursor.sees("word"):
         message = "expected a comma between two aliases"
         hint = f"such as: {function.text}(A, B)"

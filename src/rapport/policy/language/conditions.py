@@ -11,32 +11,32 @@ from typing import NamedTuple
 import msgspec
 
 from rapport.core.times import format_duration
-from rapport.policy.language.chains import Link, chain_of, spread, with_window
+from rapport.policy.language.chains import ChainLink, inherit_windows, make_chain, set_chain_window
 from rapport.policy.language.comparisons import begins_comparison, read_comparison
-from rapport.policy.language.cursor import Cursor, SyntaxFault, span
+from rapport.policy.language.cursor import SyntaxFault, TokenCursor, span
 from rapport.policy.language.durations import WINDOW, read_duration
-from rapport.policy.language.misspelt import joining_meant, misspelt_condition
+from rapport.policy.language.misspelt import misspelt_condition, suggest_connective
 from rapport.policy.language.printer import print_expression
 from rapport.policy.language.relationships import read_term
 from rapport.policy.language.rewrite import negate
 from rapport.policy.language.states import (
     LONGEST_HINT,
-    begins_silence,
-    read_lasting,
-    read_silence,
-    refuse_not,
+    begins_silence_condition,
+    not_before_state_fault,
+    read_duration_condition,
+    read_silence_condition,
 )
 from rapport.policy.language.tokens import Token
 from rapport.policy.language.tree import (
     And,
     Atomic,
     Comparison,
+    DurationCondition,
     Expression,
     FollowedBy,
-    Lasting,
     Or,
-    Place,
-    Silent,
+    SilenceCondition,
+    SourceSpan,
     Term,
     Within,
 )
@@ -57,7 +57,7 @@ def parse_condition(tokens: list[Token], aliases: frozenset[str]) -> Expression:
 
     `aliases` are those the policy defines: they tell where a relationship's name ends.
     """
-    parser = _ConditionParser(Cursor(tokens), aliases)
+    parser = _ConditionParser(TokenCursor(tokens), aliases)
     parsed = parser.any_of(0)
     parser.expect_end()
     return parsed.expression
@@ -85,7 +85,7 @@ def _short(hint: str) -> str:
 class _ConditionParser:
     """Recursive descent over one line."""
 
-    def __init__(self, cursor: Cursor, aliases: frozenset[str]) -> None:
+    def __init__(self, cursor: TokenCursor, aliases: frozenset[str]) -> None:
         self.cursor = cursor
         self.aliases = aliases
 
@@ -101,7 +101,7 @@ class _ConditionParser:
                 hint="leave it out, or open one before",
             )
         hint = "put the next condition on a line of its own, or join it with AND or OR"
-        meant = joining_meant(self.cursor)
+        meant = suggest_connective(self.cursor)
         raise self.cursor.fault(
             "policy.expected_operator",
             f"expected AND, OR, FOLLOWED-BY or the end of the line, found {token.text!r}",
@@ -143,14 +143,14 @@ class _ConditionParser:
         first = self._operand(level)
         if self.cursor.reads("within"):
             first = self._window_of_operand(first, alone)
-        links: list[Link] = []
+        links: list[ChainLink] = []
         depth = first.depth
         while (link := self._link(first.expression, level)) is not None:
             depth = self._deeper(max(depth, link[1]))
             links.append(link[0])
-        return _Part(chain_of(first.expression, spread(links)), depth)
+        return _Part(make_chain(first.expression, inherit_windows(links)), depth)
 
-    def _link(self, first: Expression, level: int) -> tuple[Link, int] | None:
+    def _link(self, first: Expression, level: int) -> tuple[ChainLink, int] | None:
         """The next FOLLOWED-BY with what follows, and how deep that is."""
         negated = self._not_before_followed_by()
         operator = self.cursor.take_if("keyword", "followed-by")
@@ -163,14 +163,14 @@ class _ConditionParser:
         if self.cursor.reads("within"):
             self.cursor.take()
             window_ms = read_duration(self.cursor, WINDOW)
-        return Link(second.expression, operator.place, window_ms), second.depth
+        return ChainLink(second.expression, operator.place, window_ms), second.depth
 
     def _window_of_operand(self, part: _Part, alone: bool) -> _Part:
         """`within 10 s` after a parenthesis around a chain, or after all of a line."""
         word = self.cursor.take()
         window_ms = read_duration(self.cursor, WINDOW)
         if isinstance(part.expression, FollowedBy):
-            return _Part(with_window(part.expression, window_ms, word.place), part.depth)
+            return _Part(set_chain_window(part.expression, window_ms, word.place), part.depth)
         if alone and self.cursor.peek() is None:
             place = span(word.place, self.cursor.last_place())
             return _Part(Within(part.expression, window_ms, place), part.depth + 1)
@@ -183,10 +183,10 @@ class _ConditionParser:
         )
 
     def _not_following(
-        self, first: Expression, second: _Part, operator: Token, negation: Place
+        self, first: Expression, second: _Part, operator: Token, negation: SourceSpan
     ) -> _Part:
         """`X NOT FOLLOWED-BY Y` is `X FOLLOWED-BY NOT Y`."""
-        if isinstance(second.expression, Term | Comparison | Lasting | Silent):
+        if isinstance(second.expression, Term | Comparison | DurationCondition | SilenceCondition):
             return _Part(self._negated(second.expression, negation), second.depth)
         contrary = negate(second.expression)
         message = "NOT FOLLOWED-BY cannot stand before several conditions"
@@ -196,7 +196,7 @@ class _ConditionParser:
             hint = _short(f"write {print_expression(meant)}")
         raise SyntaxFault("policy.not_before_parenthesis", message, negation, hint)
 
-    def _not_before_followed_by(self) -> Place | None:
+    def _not_before_followed_by(self) -> SourceSpan | None:
         if self.cursor.sees("keyword", "not") and self.cursor.sees(
             "keyword", "followed-by", ahead=1
         ):
@@ -214,15 +214,17 @@ class _ConditionParser:
         else:
             part = _Part(self._single(), 1)
         if self.cursor.reads("for"):
-            part = _Part(read_lasting(self.cursor, part.expression, start), part.depth + 1)
+            part = _Part(
+                read_duration_condition(self.cursor, part.expression, start), part.depth + 1
+            )
         if negation is None:
             return part
-        assert isinstance(part.expression, Term | Comparison | Lasting | Silent)
+        assert isinstance(part.expression, Term | Comparison | DurationCondition | SilenceCondition)
         return _Part(self._negated(part.expression, negation.place), part.depth)
 
-    def _single(self) -> Term | Comparison | Silent:
-        if begins_silence(self.cursor, self.aliases):
-            return read_silence(self.cursor, self.aliases)
+    def _single(self) -> Term | Comparison | SilenceCondition:
+        if begins_silence_condition(self.cursor, self.aliases):
+            return read_silence_condition(self.cursor, self.aliases)
         fault = misspelt_condition(self.cursor, self.aliases)
         if fault is not None:
             raise fault
@@ -259,9 +261,9 @@ class _ConditionParser:
             )
         return depth + 1
 
-    def _negated(self, expression: Atomic, place: Place) -> Expression:
-        if isinstance(expression, Lasting | Silent):
-            raise refuse_not(expression, place)
+    def _negated(self, expression: Atomic, place: SourceSpan) -> Expression:
+        if isinstance(expression, DurationCondition | SilenceCondition):
+            raise not_before_state_fault(expression, place)
         contrary = msgspec.structs.replace(expression, negated=not expression.negated)
         if expression.negated:
             raise SyntaxFault(
@@ -272,7 +274,7 @@ class _ConditionParser:
             )
         return contrary
 
-    def _not_before_parenthesis(self, expression: Expression, place: Place) -> SyntaxFault:
+    def _not_before_parenthesis(self, expression: Expression, place: SourceSpan) -> SyntaxFault:
         hint = _contrary(expression)
         if isinstance(expression, FollowedBy):
             second = negate(expression.second)

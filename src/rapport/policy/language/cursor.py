@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from rapport.policy.language.tokens import Kind, Token
-from rapport.policy.language.tree import Place
+from rapport.policy.language.tree import SourceSpan
 
 
 class SyntaxFault(Exception):
     """A line that cannot be understood; the parser notes it and goes on with the next line."""
 
-    def __init__(self, code: str, message: str, place: Place, hint: str = "") -> None:
+    def __init__(self, code: str, message: str, place: SourceSpan, hint: str = "") -> None:
         super().__init__(message)
         self.code, self.message, self.place, self.hint = code, message, place, hint
 
 
-def span(first: Place, last: Place) -> Place:
+def span(first: SourceSpan, last: SourceSpan) -> SourceSpan:
     """From the beginning of `first` to the end of `last`; one character when that is in another
     line."""
     if first.line != last.line:
-        return Place(first.line, first.column)
-    return Place(first.line, first.column, last.column + last.length - first.column)
+        return SourceSpan(first.line, first.column)
+    return SourceSpan(first.line, first.column, last.column + last.length - first.column)
 
 
-class Cursor:
+class TokenCursor:
     """A position in a sequence of at least one token."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
@@ -81,17 +81,17 @@ class Cursor:
             raise self.fault("policy.reserved_name", message, hint="choose another name")
         raise self.fault(code, f"expected {what}", hint=hint)
 
-    def last_place(self) -> Place:
+    def last_place(self) -> SourceSpan:
         """Where the token stands that was taken last; the first one's before any."""
         return self._tokens[max(self._next - 1, 0)].place
 
-    def place(self) -> Place:
+    def place(self) -> SourceSpan:
         """Where the next token stands; just past the last one at the end."""
         token = self.peek()
         if token is not None:
             return token.place
         last = self._tokens[-1].place
-        return Place(last.line, last.column + last.length)
+        return SourceSpan(last.line, last.column + last.length)
 
     def fault(self, code: str, message: str, *, hint: str = "") -> SyntaxFault:
         """A fault at the next token."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.policy.language.comparing import begins_comparing
-from rapport.policy.language.cursor import Cursor, SyntaxFault
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.comparing import begins_comparator
+from rapport.policy.language.cursor import SyntaxFault, TokenCursor
+from rapport.policy.language.faults import Diagnostics
 from rapport.policy.language.printer import print_definition
 from rapport.policy.language.properties import read_properties, read_property
 from rapport.policy.language.tokens import Token
 from rapport.policy.language.tree import ConceptDef, Property
 
 
-def parse_definitions(lines: list[list[Token]], faults: Faults) -> tuple[ConceptDef, ...]:
+def parse_definitions(lines: list[list[Token]], faults: Diagnostics) -> tuple[ConceptDef, ...]:
     """All definitions that could be read; each alias once."""
     found: dict[str, ConceptDef] = {}
     for line in lines:
-        cursor = Cursor(line)
+        cursor = TokenCursor(line)
         try:
             while cursor.peek() is not None:
                 _keep(_definition(cursor), found, faults)
@@ -27,7 +27,7 @@ def parse_definitions(lines: list[list[Token]], faults: Faults) -> tuple[Concept
     return tuple(found.values())
 
 
-def _keep(definition: ConceptDef, found: dict[str, ConceptDef], faults: Faults) -> None:
+def _keep(definition: ConceptDef, found: dict[str, ConceptDef], faults: Diagnostics) -> None:
     if definition.alias in found:
         first = found[definition.alias].alias_place
         faults.add(
@@ -40,7 +40,7 @@ def _keep(definition: ConceptDef, found: dict[str, ConceptDef], faults: Faults) 
     found[definition.alias] = definition
 
 
-def _definition(cursor: Cursor) -> ConceptDef:
+def _definition(cursor: TokenCursor) -> ConceptDef:
     concept = cursor.name("policy.expected_concept", "a concept", "write it as: person A")
     hint = f"write a concept and an alias, such as: {concept.text} A"
     alias = cursor.name("policy.missing_alias", f"an alias for {concept.text!r}", hint)
@@ -48,7 +48,7 @@ def _definition(cursor: Cursor) -> ConceptDef:
     return msgspec.structs.replace(definition, properties=_properties(cursor, definition))
 
 
-def _properties(cursor: Cursor, definition: ConceptDef) -> tuple[Property, ...]:
+def _properties(cursor: TokenCursor, definition: ConceptDef) -> tuple[Property, ...]:
     """Those of the definition whose alias was just read; raises SyntaxFault."""
     if cursor.take_if("mark", "("):
         properties = read_properties(cursor, enclosed=True)
@@ -64,7 +64,7 @@ def _properties(cursor: Cursor, definition: ConceptDef) -> tuple[Property, ...]:
     if cursor.sees("word", "property", "properties", ahead=1):
         hint = f"did you mean: {named} with property ...?"
         raise cursor.fault("policy.bare_property", "expected 'with' before a property", hint=hint)
-    if cursor.sees("word") and begins_comparing(cursor, ahead=1):
+    if cursor.sees("word") and begins_comparator(cursor, ahead=1):
         fault = cursor.fault("policy.bare_property", "properties stand in parentheses")
         meant = msgspec.structs.replace(definition, properties=(read_property(cursor),))
         fault.hint = f"write: {print_definition(meant)}"
@@ -72,7 +72,7 @@ def _properties(cursor: Cursor, definition: ConceptDef) -> tuple[Property, ...]:
     return ()
 
 
-def _unclosed(cursor: Cursor) -> SyntaxFault:
+def _unclosed(cursor: TokenCursor) -> SyntaxFault:
     token = cursor.peek()
     if token is not None and token.kind == "keyword" and token.text == "or":
         message = "all properties of an alias must hold, so OR cannot join them"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_duration, parse_duration
-from rapport.policy.language.cursor import Cursor, SyntaxFault, span
+from rapport.policy.language.cursor import SyntaxFault, TokenCursor, span
 from rapport.policy.language.tokens import Token
 
 TIMING_WORDS = ("for", "within")
@@ -23,11 +23,11 @@ class Timing(NamedTuple):
 
 
 WINDOW = Timing("a window", "policy.bad_window", "within 5 s")
-LASTING = Timing("a duration", "policy.bad_duration", "for 10 min")
+DURATION = Timing("a duration", "policy.bad_duration", "for 10 min")
 THROTTLE = Timing("a duration", "policy.bad_duration", "at most once per 10 min")
 
 
-def read_duration(cursor: Cursor, timing: Timing) -> int:
+def read_duration(cursor: TokenCursor, timing: Timing) -> int:
     """Milliseconds of the number and unit that come next; raises SyntaxFault at what is wrong."""
     hint = f"write a number and its unit, such as: {timing.example}"
     number = cursor.take_if("number")
@@ -44,7 +44,7 @@ def read_duration(cursor: Cursor, timing: Timing) -> int:
     return duration_ms
 
 
-def _unit(cursor: Cursor) -> Token | None:
+def _unit(cursor: TokenCursor) -> Token | None:
     token = cursor.peek()
     if token is None or (token.kind == "word" and token.text.lower() in TIMING_WORDS):
         return None
@@ -72,7 +72,7 @@ def _milliseconds(number: Token, unit: Token, timing: Timing, hint: str) -> int:
     return duration_ms
 
 
-def _refuse_second_part(cursor: Cursor, duration_ms: int, timing: Timing) -> None:
+def _refuse_second_part(cursor: TokenCursor, duration_ms: int, timing: Timing) -> None:
     """`1 h 30 min` is one time too many; what was meant is named."""
     number, unit = cursor.peek(), cursor.peek(1)
     if number is None or number.kind != "number":

@@ -6,20 +6,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rapport.core.errors import Problem, Severity, excerpt_with_caret, nearest_names
-from rapport.policy.language.tree import Place
+from rapport.policy.language.tree import SourceSpan
 
 _MAX_FAULTS = 50
 _EXCERPT_WIDTH = 120
 
 
-class Faults:
+class Diagnostics:
     """The problems found so far in one policy text; after 50 the rest are only counted."""
 
     def __init__(self, name: str, text: str) -> None:
         self.file = f"{name}.dpl"
         self._text = text
         self._problems: list[Problem] = []
-        self._noted: set[tuple[str, str, Place]] = set()
+        self._noted: set[tuple[str, str, SourceSpan]] = set()
         self._left_out = 0
 
     @property
@@ -31,7 +31,7 @@ class Faults:
         self,
         code: str,
         message: str,
-        place: Place | None = None,
+        place: SourceSpan | None = None,
         *,
         hint: str = "",
         severity: Severity = "error",
@@ -39,7 +39,7 @@ class Faults:
         """Notes a fault at `place`, or of the whole text; the same one once, though normal form
         may repeat what it stands in.
         """
-        where = place or Place(0, 0)
+        where = place or SourceSpan(0, 0)
         if (code, message, where) in self._noted:
             return
         self._noted.add((code, message, where))
@@ -100,7 +100,7 @@ def _same_but_for_case(name: str, names: list[str]) -> tuple[str, ...]:
     return tuple(known for known in names if known.casefold() == name.casefold())
 
 
-def _excerpt(text: str, place: Place) -> str:
+def _excerpt(text: str, place: SourceSpan) -> str:
     shown = excerpt_with_caret(text, place.line, place.column)
     source, _, _caret = shown.partition("\n")
     if len(source) <= _EXCERPT_WIDTH:

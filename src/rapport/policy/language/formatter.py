@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 from rapport.policy.language.conditions import parse_condition
 from rapport.policy.language.definitions import parse_definitions
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.faults import Diagnostics
 from rapport.policy.language.options import Options
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.printer import print_definition, print_expression
 from rapport.policy.language.sections import Sections, split_sections
 from rapport.policy.language.tokens import HEADERS, Token, comment_at, phrase_comment_at
-from rapport.policy.language.tree import Place
+from rapport.policy.language.tree import SourceSpan
 
 _INDENT = "  "
 
 
-class _Line(NamedTuple):
+class _OutputLine(NamedTuple):
     """One line to write, and the lines of the text that it comes from."""
 
     text: str
@@ -51,25 +51,25 @@ def format_policy(text: str, *, name: str) -> str:
     Raises PolicyError with every fault of a text that does not parse. Takes time linear in it.
     """
     parse_policy(text, name=name)
-    sections = split_sections(text, Faults(name, text))
+    sections = split_sections(text, Diagnostics(name, text))
     lines = list(_lines(sections))
     comments = list(_comments(text, sections.headers["actions"].line))
     return "\n".join(_written(lines, comments)) + "\n"
 
 
-def _lines(sections: Sections) -> Iterator[_Line]:
+def _lines(sections: Sections) -> Iterator[_OutputLine]:
     """Headers and content in the order of the text."""
     yield _header("concepts", sections)
     for tokens in sections.concepts:
-        for concept in parse_definitions([tokens], Faults("", "")):
+        for concept in parse_definitions([tokens], Diagnostics("", "")):
             yield _line(print_definition(concept), concept.place)
     yield _header("conditions", sections)
     aliases = frozenset(
-        concept.alias for concept in parse_definitions(sections.concepts, Faults("", ""))
+        concept.alias for concept in parse_definitions(sections.concepts, Diagnostics("", ""))
     )
     for tokens in sections.conditions:
         first, last = tokens[0].place.line, tokens[-1].place.line
-        yield _Line(_condition(tokens, aliases), first, last, 1)
+        yield _OutputLine(_condition(tokens, aliases), first, last, 1)
     yield _header("actions", sections)
     for action in sections.actions:
         yield _line(action.phrase, action.place)
@@ -77,12 +77,12 @@ def _lines(sections: Sections) -> Iterator[_Line]:
             yield _line(delivery.text, delivery.place, depth=2)
 
 
-def _header(name: str, sections: Sections) -> _Line:
+def _header(name: str, sections: Sections) -> _OutputLine:
     return _line(name, sections.headers[name], depth=0)
 
 
-def _line(text: str, place: Place, *, depth: int = 1) -> _Line:
-    return _Line(text, place.line, place.line, depth)
+def _line(text: str, place: SourceSpan, *, depth: int = 1) -> _OutputLine:
+    return _OutputLine(text, place.line, place.line, depth)
 
 
 def _condition(tokens: list[Token], aliases: frozenset[str]) -> str:
@@ -101,7 +101,7 @@ def _comments(text: str, actions_line: int) -> Iterator[_Comment]:
             yield _Comment(comment, number, trailing, line[:1].isspace())
 
 
-def _written(lines: list[_Line], comments: list[_Comment]) -> list[str]:
+def _written(lines: list[_OutputLine], comments: list[_Comment]) -> list[str]:
     above, behind, below = _placed(lines, comments)
     written: list[str] = []
     for number, line in enumerate(lines):
@@ -116,7 +116,7 @@ def _written(lines: list[_Line], comments: list[_Comment]) -> list[str]:
     return written
 
 
-def _indent(comment: _Comment, line: _Line) -> str:
+def _indent(comment: _Comment, line: _OutputLine) -> str:
     """That of the line below; before a header as it was, as it may belong to the section above."""
     if line.text in HEADERS and line.depth == 0:
         return _INDENT if comment.indented and line.text != "concepts" else ""
@@ -131,7 +131,7 @@ def _add(written: list[str], comment: _Comment, indent: str) -> None:
 
 
 def _placed(
-    lines: list[_Line], comments: list[_Comment]
+    lines: list[_OutputLine], comments: list[_Comment]
 ) -> tuple[list[list[_Comment]], dict[int, str], list[_Comment]]:
     """What goes above each line, behind it, and below all."""
     above: list[list[_Comment]] = [[] for _line in lines]
@@ -152,7 +152,7 @@ def _placed(
     return above, behind, below
 
 
-def _last_ending(lines: list[_Line], number: int, at: int) -> int | None:
+def _last_ending(lines: list[_OutputLine], number: int, at: int) -> int | None:
     """The last of the lines from `number` on that end in line `at` of the text."""
     found = None
     while number < len(lines) and lines[number].last == at:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rapport.policy.language.cursor import Cursor, SyntaxFault
+from rapport.policy.language.cursor import SyntaxFault, TokenCursor
 from rapport.policy.language.faults import nearest_word
 from rapport.policy.language.tokens import Token
 
-JOINING = ("and", "or", "followed-by")
-OFTEN_MEANT = {
+CONNECTIVES = ("and", "or", "followed-by")
+SYNONYMS = {
     **dict.fromkeys(("then", "before"), "FOLLOWED-BY"),
     **dict.fromkeys(("but", "while", ",", "also"), "AND"),
     **dict.fromkeys(("during", "lasting", "since"), "for"),
@@ -24,7 +24,7 @@ _IN_WORDS = ("newest", "oldest")
 _ONCE_PER = ("at", "most", "once", "per")
 
 
-def misspelt_option(cursor: Cursor, aliases: frozenset[str]) -> SyntaxFault | None:
+def misspelt_option(cursor: TokenCursor, aliases: frozenset[str]) -> SyntaxFault | None:
     """The fault of a line that is an option but for its spelling; None for any other line."""
     if not aliases or cursor.word() == "" or cursor.names(aliases):
         return None
@@ -37,24 +37,24 @@ def misspelt_option(cursor: Cursor, aliases: frozenset[str]) -> SyntaxFault | No
         if cursor.word(ahead) != wanted:
             token = cursor.peek(ahead)
             assert token is not None, "it was found near a word"
-            return misspelt("policy.expected_condition", token, wanted)
+            return misspelling("policy.expected_condition", token, wanted)
     return None
 
 
-def misspelt_condition(cursor: Cursor, aliases: frozenset[str]) -> SyntaxFault | None:
+def misspelt_condition(cursor: TokenCursor, aliases: frozenset[str]) -> SyntaxFault | None:
     """The same of a condition before which NOT or `no` is misspelt."""
     first = cursor.peek()
     if first is None or not aliases or cursor.word() == "" or first.text in aliases:
         return None
     if cursor.names(aliases, ahead=1) and _near(cursor.word(), "not"):
-        return misspelt("policy.expected_condition", first, "NOT")
+        return misspelling("policy.expected_condition", first, "NOT")
     is_silence = cursor.sees("keyword", "of", ahead=2) and _near(cursor.word(4), "for")
     if is_silence and cursor.word(1) and _near(cursor.word(), "no"):
-        return misspelt("policy.expected_condition", first, "no")
+        return misspelling("policy.expected_condition", first, "no")
     return None
 
 
-def misspelt(code: str, token: Token, meant: str) -> SyntaxFault:
+def misspelling(code: str, token: Token, meant: str) -> SyntaxFault:
     """The fault of one word."""
     message = f"{token.text!r} is no word of the language here"
     return SyntaxFault(code, message, token.place, f"did you mean {meant!r}?")
@@ -68,7 +68,7 @@ def first_misspelt(said: Sequence[Token], wanted: Sequence[str]) -> tuple[Token,
     return None
 
 
-def joining_meant(cursor: Cursor) -> str:
+def suggest_connective(cursor: TokenCursor) -> str:
     """The word that probably was meant between two conditions, or before a time, as a hint shows
     it; empty when none is near."""
     token = cursor.peek()
@@ -77,12 +77,12 @@ def joining_meant(cursor: Cursor) -> str:
     if word == "not":
         return "NOT FOLLOWED-BY" if _near(cursor.word(1), "followed-by") else ""
     timing = ("for", "within") if cursor.sees("number", ahead=1) else ()
-    meant = nearest_word(word, timing) or nearest_word(word, JOINING)
-    meant = OFTEN_MEANT.get(word) or (meant if meant in timing else meant.upper())
+    meant = nearest_word(word, timing) or nearest_word(word, CONNECTIVES)
+    meant = SYNONYMS.get(word) or (meant if meant in timing else meant.upper())
     return repr(meant) if meant.islower() else meant
 
 
-def _option(cursor: Cursor, aliases: frozenset[str]) -> tuple[str, ...]:
+def _option(cursor: TokenCursor, aliases: frozenset[str]) -> tuple[str, ...]:
     """The words of the option that a line is like; empty when it is like none."""
     first, second, third = (cursor.word(ahead) for ahead in range(3))
     if cursor.sees("number", ahead=1) and not cursor.sees("keyword", "of", ahead=3):

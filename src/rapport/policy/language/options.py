@@ -8,12 +8,12 @@ from collections.abc import Callable
 from itertools import combinations
 
 from rapport.core.times import format_duration
-from rapport.policy.language.cursor import Cursor, SyntaxFault
+from rapport.policy.language.cursor import SyntaxFault, TokenCursor
 from rapport.policy.language.durations import THROTTLE, WINDOW, read_duration
 from rapport.policy.language.faults import did_you_mean, nearest_word
-from rapport.policy.language.misspelt import first_misspelt, misspelt, misspelt_option
+from rapport.policy.language.misspelt import first_misspelt, misspelling, misspelt_option
 from rapport.policy.language.tokens import Token
-from rapport.policy.language.tree import Consumption, Place, WhenUnsure
+from rapport.policy.language.tree import Consumption, SourceSpan, WhenUnsure
 
 _MODES: dict[str, Consumption] = {"chronicle": "chronicle", "recent": "recent"}
 _IN_WORDS: dict[str, Consumption] = {"oldest": "chronicle", "newest": "recent"}
@@ -29,12 +29,12 @@ class Options:
         self.distinct: list[tuple[str, str]] = []
         self.when_unsure: WhenUnsure = "hold"
         self.once_per_ms: int | None = None
-        self._seen: dict[str, Place] = {}
+        self._seen: dict[str, SourceSpan] = {}
 
     def read(self, tokens: list[Token], aliases: frozenset[str]) -> str:
         """Takes the line when it is an option and returns its canonical text, otherwise an empty
         one; raises SyntaxFault."""
-        cursor = Cursor(tokens)
+        cursor = TokenCursor(tokens)
         if tokens[0].kind != "word" or tokens[0].text in aliases:
             return ""
         text = self._option(cursor, aliases)
@@ -43,7 +43,7 @@ class Options:
             raise cursor.fault("policy.expected_end", "expected the end of the line", hint=hint)
         return text
 
-    def _option(self, cursor: Cursor, aliases: frozenset[str]) -> str:
+    def _option(self, cursor: TokenCursor, aliases: frozenset[str]) -> str:
         near = cursor.sees("keyword", "of", ahead=2) or cursor.sees("keyword", "of", ahead=3)
         if cursor.reads("within") and cursor.sees("number", ahead=1) and not near:
             return self._once("within", cursor, self._window)
@@ -62,7 +62,7 @@ class Options:
             raise fault
         return ""
 
-    def _once(self, name: str, cursor: Cursor, read: Callable[[Cursor], str]) -> str:
+    def _once(self, name: str, cursor: TokenCursor, read: Callable[[TokenCursor], str]) -> str:
         place = cursor.place()
         if name in self._seen:
             line = self._seen[name].line
@@ -72,12 +72,12 @@ class Options:
         self._seen[name] = place
         return text
 
-    def _window(self, cursor: Cursor) -> str:
+    def _window(self, cursor: TokenCursor) -> str:
         cursor.take()
         self.window_ms = read_duration(cursor, WINDOW)
         return f"within {format_duration(self.window_ms)}"
 
-    def _once_per(self, cursor: Cursor) -> str:
+    def _once_per(self, cursor: TokenCursor) -> str:
         """`at most once per 10 min`, and what is nearly that."""
         start = cursor.place()
         said = self._words(cursor, limit=4)
@@ -86,7 +86,7 @@ class Options:
             return f"at most once per {format_duration(self.once_per_ms)}"
         wrong = first_misspelt(said, ("at", "most", "once", "per"))
         if wrong is not None:
-            raise misspelt("policy.bad_once_per", *wrong)
+            raise misspelling("policy.bad_once_per", *wrong)
         raise SyntaxFault(
             "policy.bad_once_per",
             "expected 'at most once per' and a time",
@@ -94,13 +94,13 @@ class Options:
             f"write it as: {THROTTLE.example}",
         )
 
-    def _words(self, cursor: Cursor, *, limit: int) -> list[Token]:
+    def _words(self, cursor: TokenCursor, *, limit: int) -> list[Token]:
         words: list[Token] = []
         while len(words) < limit and (word := cursor.take_if("word")) is not None:
             words.append(word)
         return words
 
-    def _use(self, cursor: Cursor) -> str:
+    def _use(self, cursor: TokenCursor) -> str:
         """`use the newest first`: the consumption in words."""
         cursor.take()
         said = self._words(cursor, limit=3)
@@ -111,7 +111,7 @@ class Options:
         which = next((meant for word in words if (meant := nearest_word(word, _IN_WORDS))), "")
         wrong = first_misspelt(said, ("the", which or "newest", "first"))
         if wrong is not None:
-            raise misspelt("policy.bad_consumption", *wrong)
+            raise misspelling("policy.bad_consumption", *wrong)
         raise SyntaxFault(
             "policy.bad_consumption",
             "expected 'use the newest first' or 'use the oldest first'",
@@ -119,7 +119,7 @@ class Options:
             f"write: use the {which or 'newest'} first (of the readings that fit)",
         )
 
-    def _consume(self, cursor: Cursor) -> str:
+    def _consume(self, cursor: TokenCursor) -> str:
         cursor.take()
         mode = cursor.take_if("word")
         if mode is None or mode.text.lower() not in _MODES:
@@ -131,7 +131,7 @@ class Options:
         self.consumption = _MODES[mode.text.lower()]
         return f"consume {self.consumption}"
 
-    def _unsure(self, cursor: Cursor) -> str:
+    def _unsure(self, cursor: TokenCursor) -> str:
         cursor.take()
         unsure, choice = cursor.take_if("word"), cursor.take_if("word")
         said = [word.text.lower() for word in (unsure, choice) if word is not None]
@@ -143,7 +143,7 @@ class Options:
             known = _WHEN_UNSURE if wrong is choice else ["unsure"]
             meant = nearest_word(wrong.text.lower(), known)
             if meant:
-                raise misspelt("policy.bad_when_unsure", wrong, meant)
+                raise misspelling("policy.bad_when_unsure", wrong, meant)
         raise SyntaxFault(
             "policy.bad_when_unsure",
             "expected 'when unsure fire' or 'when unsure hold'",
@@ -151,7 +151,7 @@ class Options:
             "fire: absence counts even if a source that should have been heard was silent",
         )
 
-    def _distinct(self, cursor: Cursor, aliases: frozenset[str]) -> str:
+    def _distinct(self, cursor: TokenCursor, aliases: frozenset[str]) -> str:
         cursor.take()
         names = [self._alias(cursor, aliases)]
         while cursor.take_if("mark", ",") or cursor.take_if("keyword", "and"):
@@ -167,7 +167,7 @@ class Options:
                 self.distinct.append(pair)
         return f"distinct {', '.join(names)}"
 
-    def _alias(self, cursor: Cursor, aliases: frozenset[str]) -> str:
+    def _alias(self, cursor: TokenCursor, aliases: frozenset[str]) -> str:
         token = cursor.peek()
         if token is None or token.kind != "word":
             raise cursor.fault("policy.missing_alias", "expected an alias", hint="distinct A, B")

@@ -7,7 +7,7 @@ from rapport.core.errors import PolicyError
 from rapport.policy.language.conditions import parse_condition
 from rapport.policy.language.cursor import SyntaxFault
 from rapport.policy.language.definitions import parse_definitions
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.faults import Diagnostics
 from rapport.policy.language.options import Options
 from rapport.policy.language.sections import split_sections
 from rapport.policy.language.tokens import Token, tokenize_line
@@ -21,9 +21,9 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
 
     Takes time linear in the text; a text above 64 KiB or nested deeper than 50 is refused.
     """
-    faults = Faults(name, text)
+    faults = Diagnostics(name, text)
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        faults = Faults(name, "")
+        faults = Diagnostics(name, "")
         faults.add(
             "policy.too_large", "a policy is at most 64 KiB long", hint="split it into several"
         )
@@ -54,7 +54,7 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
 
 def parse_expression(text: str) -> Expression:
     """The expression of one condition line, without a policy around it; raises PolicyError."""
-    faults = Faults("condition", text)
+    faults = Diagnostics("condition", text)
     tokens = tokenize_line(text, 1, faults)
     if not tokens:
         faults.add("policy.no_condition", "there is no condition", hint="such as: A is inside R")
@@ -65,7 +65,7 @@ def parse_expression(text: str) -> Expression:
 
 
 def _conditions(
-    lines: list[list[Token]], aliases: frozenset[str], options: Options, faults: Faults
+    lines: list[list[Token]], aliases: frozenset[str], options: Options, faults: Diagnostics
 ) -> list[Expression]:
     parts: list[Expression] = []
     for line in lines:

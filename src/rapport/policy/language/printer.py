@@ -10,15 +10,15 @@ from rapport.policy.language.tree import (
     Call,
     Comparison,
     ConceptDef,
+    DurationCondition,
     Expression,
     FollowedBy,
-    Lasting,
     Measured,
     Or,
     PolicyTree,
     Property,
     Quantity,
-    Silent,
+    SilenceCondition,
     Term,
     Within,
 )
@@ -51,9 +51,9 @@ def print_expression(expression: Expression) -> str:
             return print_term(expression)
         case Comparison():
             return _comparison(expression)
-        case Lasting(inner, duration_ms):
+        case DurationCondition(inner, duration_ms):
             return f"{_state(inner)} for {format_duration(duration_ms)}"
-        case Silent(attribute, alias, duration_ms):
+        case SilenceCondition(attribute, alias, duration_ms):
             return f"no {attribute or 'event'} of {alias} for {format_duration(duration_ms)}"
         case And(parts):
             return " AND ".join(_inner(part) for part in parts)
@@ -76,8 +76,8 @@ def print_term(term: Term) -> str:
 def print_measured(operand: Measured) -> str:
     """An operand of a comparison.
 
-    >>> from rapport.policy.language.tree import Place
-    >>> print_measured(Quantity(30.0, "degC", Place(1, 1)))
+    >>> from rapport.policy.language.tree import SourceSpan
+    >>> print_measured(Quantity(30.0, "degC", SourceSpan(1, 1)))
     '30 degC'
     """
     match operand:

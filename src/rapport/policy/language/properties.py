@@ -6,14 +6,14 @@ from __future__ import annotations
 from functools import partial
 
 from rapport.core.errors import InvalidInput
-from rapport.policy.language.comparing import CONTRARY, begins_comparing, read_comparing
-from rapport.policy.language.cursor import Cursor
+from rapport.policy.language.comparing import CONTRARY, begins_comparator, read_comparator
+from rapport.policy.language.cursor import TokenCursor
 from rapport.policy.language.quantities import read_constant
 from rapport.policy.language.tree import Property, Quantity
 from rapport.units.quantities import unit_named
 
 
-def read_properties(cursor: Cursor, *, enclosed: bool) -> tuple[Property, ...]:
+def read_properties(cursor: TokenCursor, *, enclosed: bool) -> tuple[Property, ...]:
     """The properties that come next, at least one; raises SyntaxFault.
 
     `enclosed`: they stand in parentheses, so that nothing else can follow a number.
@@ -21,18 +21,18 @@ def read_properties(cursor: Cursor, *, enclosed: bool) -> tuple[Property, ...]:
     properties = [read_property(cursor, enclosed=enclosed)]
     while True:
         joined = cursor.take_if("mark", ",") or cursor.take_if("keyword", "and")
-        if not joined and not (cursor.sees("word") and begins_comparing(cursor, ahead=1)):
+        if not joined and not (cursor.sees("word") and begins_comparator(cursor, ahead=1)):
             return tuple(properties)
         properties.append(read_property(cursor, enclosed=enclosed))
 
 
-def read_property(cursor: Cursor, *, enclosed: bool = True) -> Property:
+def read_property(cursor: TokenCursor, *, enclosed: bool = True) -> Property:
     """`status='guest'`, `length above 12 m`; raises SyntaxFault."""
     attribute = cursor.name(
         "policy.expected_property", "an attribute", "write a property as status='guest'"
     )
     between = f"{attribute.text} at least ... and {attribute.text} at most ..."
-    said = read_comparing(cursor, attribute.text, "12 m", between)
+    said = read_comparator(cursor, attribute.text, "12 m", between)
     if said is None:
         message = f"expected how {attribute.text!r} is compared, and with what"
         hint = f"such as: {attribute.text}='guest', or with a number: {attribute.text} above 3"
@@ -43,7 +43,7 @@ def read_property(cursor: Cursor, *, enclosed: bool = True) -> Property:
     return Property(attribute.text, operator, value.value, attribute.place, value.unit, value.place)
 
 
-def _value(cursor: Cursor, enclosed: bool) -> Quantity:
+def _value(cursor: TokenCursor, enclosed: bool) -> Quantity:
     value = read_constant(cursor, partial(_is_unit, enclosed=enclosed))
     if value is not None:
         return value
@@ -54,14 +54,14 @@ def _value(cursor: Cursor, enclosed: bool) -> Quantity:
     raise cursor.fault("policy.expected_value", "expected a text in quotes or a number", hint=hint)
 
 
-def _is_unit(cursor: Cursor, *, enclosed: bool) -> bool:
+def _is_unit(cursor: TokenCursor, *, enclosed: bool) -> bool:
     """Whether the word after a number is its unit, or else begins the next property or, without
     parentheses, the next definition (`floor=3 room R`)."""
     word = cursor.peek()
     assert word is not None
     if word.glued:
         return True
-    if begins_comparing(cursor, ahead=1):
+    if begins_comparator(cursor, ahead=1):
         return False
     return enclosed or not cursor.sees("word", ahead=1) or _is_known_unit(word.text)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from rapport.policy.language.cursor import Cursor, SyntaxFault, span
+from rapport.policy.language.cursor import SyntaxFault, TokenCursor, span
 from rapport.policy.language.tree import Quantity
 
 
-def read_constant(cursor: Cursor, is_unit: Callable[[Cursor], bool]) -> Quantity | None:
+def read_constant(cursor: TokenCursor, is_unit: Callable[[TokenCursor], bool]) -> Quantity | None:
     """The constant that comes next, None without one; raises SyntaxFault for too large a number.
 
     `is_unit` says whether the word after a number belongs to it.
@@ -26,7 +26,7 @@ def read_constant(cursor: Cursor, is_unit: Callable[[Cursor], bool]) -> Quantity
     return None
 
 
-def _number(cursor: Cursor, is_unit: Callable[[Cursor], bool]) -> Quantity:
+def _number(cursor: TokenCursor, is_unit: Callable[[TokenCursor], bool]) -> Quantity:
     number = cursor.take()
     value = float(number.text)
     if not math.isfinite(value):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from rapport.policy.language.comparing import COMPARING_WORDS, begins_comparing
-from rapport.policy.language.cursor import Cursor, SyntaxFault, span
+from rapport.policy.language.comparing import COMPARATOR_WORDS, begins_comparator
+from rapport.policy.language.cursor import SyntaxFault, TokenCursor, span
 from rapport.policy.language.durations import TIMING_WORDS
-from rapport.policy.language.misspelt import JOINING
+from rapport.policy.language.misspelt import CONNECTIVES
 from rapport.policy.language.tokens import Token
 from rapport.policy.language.tree import Term
 
 _NEEDLESS = ("if", "when", "whenever", "while", "where", "that")
-_COMPARING = (*COMPARING_WORDS, "at least", "at most")
+_COMPARING = (*COMPARATOR_WORDS, "at least", "at most")
 
 
-def read_term(cursor: Cursor, aliases: frozenset[str]) -> Term:
+def read_term(cursor: TokenCursor, aliases: frozenset[str]) -> Term:
     """The relationship that comes next; raises SyntaxFault.
 
     `aliases` are those the policy defines: they tell where a relationship's name ends.
@@ -39,7 +39,7 @@ def read_term(cursor: Cursor, aliases: frozenset[str]) -> Term:
     unknown = second is None or (bool(aliases) and second.text not in aliases)
     if (unknown and parameter and _compares(names)) or cursor.sees("operator"):
         raise _no_attribute(first, names, aliases)
-    if aliases and first.text not in aliases and begins_comparing(cursor):
+    if aliases and first.text not in aliases and begins_comparator(cursor):
         raise _no_attribute(first, [second] if second else names, aliases)
     if unknown and parameter and of is None and _before_time(names)[1] is not None:
         second = None  # the unit of a time: `A is inside for 10 min`
@@ -58,7 +58,7 @@ def read_term(cursor: Cursor, aliases: frozenset[str]) -> Term:
     )
 
 
-def _relationship_words(cursor: Cursor, aliases: frozenset[str]) -> list[Token]:
+def _relationship_words(cursor: TokenCursor, aliases: frozenset[str]) -> list[Token]:
     """Words up to a number, a keyword, the end, a time, or an alias the policy defines."""
     names: list[Token] = []
     while (token := cursor.peek()) is not None and token.kind == "word":
@@ -70,17 +70,17 @@ def _relationship_words(cursor: Cursor, aliases: frozenset[str]) -> list[Token]:
     return names
 
 
-def _begins_time(cursor: Cursor, aliases: frozenset[str]) -> bool:
+def _begins_time(cursor: TokenCursor, aliases: frozenset[str]) -> bool:
     """`for 10 min` after an alias nobody defined; not the `within 5m of` of a relationship."""
     word, unit, after = cursor.peek(), cursor.peek(2), cursor.peek(3)
     if word is None or word.text.lower() not in TIMING_WORDS:
         return False
     if not cursor.sees("number", ahead=1) or unit is None or unit.text in aliases:
         return False
-    return after is None or after.text in (")", *JOINING, *TIMING_WORDS, "not")
+    return after is None or after.text in (")", *CONNECTIVES, *TIMING_WORDS, "not")
 
 
-def _parameter(cursor: Cursor, aliases: frozenset[str]) -> str:
+def _parameter(cursor: TokenCursor, aliases: frozenset[str]) -> str:
     """`5m` or `5 m` as `5m`; a word is a unit when it is glued on or more words follow it."""
     number = cursor.take_if("number")
     if number is None:
@@ -108,7 +108,7 @@ def _nothing_before(first: Token) -> SyntaxFault:
     hint = f"define {first.text!r} in the concepts, or leave it out"
     if first.text.lower() in _NEEDLESS:
         hint = f"leave {first.text!r} out: each line says what must be true, and all lines must be"
-    if first.text.lower() in COMPARING_WORDS:
+    if first.text.lower() in COMPARATOR_WORDS:
         hint = f"say what is compared, such as: temperature of S {first.text} 30 degC"
     elif first.text.lower() == "within":
         hint = "say what is near it, such as: A is within 5m of B"
@@ -117,7 +117,7 @@ def _nothing_before(first: Token) -> SyntaxFault:
 
 def _no_attribute(first: Token, names: list[Token], aliases: frozenset[str]) -> SyntaxFault:
     """`A above 30 degC`, `temperature above 30 degC`, `S temperature above 30 degC`."""
-    said = [name for name in names if name.text.lower() not in (*COMPARING_WORDS, "at")]
+    said = [name for name in names if name.text.lower() not in (*COMPARATOR_WORDS, "at")]
     other = said[0] if said and said[0].text.lower() not in ("least", "most") else None
     attribute, alias, among = "temperature", first.text, ""
     message = f"{first.text!r} alone cannot be compared, only an attribute of it"
@@ -133,11 +133,11 @@ def _no_attribute(first: Token, names: list[Token], aliases: frozenset[str]) -> 
     return SyntaxFault("policy.missing_attribute", message, first.place, hint)
 
 
-def _expected_condition(cursor: Cursor) -> SyntaxFault:
+def _expected_condition(cursor: TokenCursor) -> SyntaxFault:
     token = cursor.peek()
     message = "expected a condition such as A is inside R"
     hint = "write two aliases with a relationship between them"
-    if token is not None and token.kind == "keyword" and token.text in JOINING:
+    if token is not None and token.kind == "keyword" and token.text in CONNECTIVES:
         message = f"{token.text.upper()} needs a condition before it"
         hint = "to go on from the line above, put it at the end of that line"
     elif token is not None:
@@ -146,7 +146,7 @@ def _expected_condition(cursor: Cursor) -> SyntaxFault:
 
 
 def _expected_rest(
-    cursor: Cursor,
+    cursor: TokenCursor,
     first: Token,
     names: list[Token],
     second: Token | None,

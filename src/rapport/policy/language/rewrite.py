@@ -7,11 +7,11 @@ import msgspec
 from rapport.policy.language.tree import (
     And,
     Comparison,
+    DurationCondition,
     Expression,
     FollowedBy,
-    Lasting,
     Or,
-    Silent,
+    SilenceCondition,
     Term,
     Within,
 )
@@ -38,7 +38,7 @@ def negate(expression: Expression) -> Expression | None:
                 return None
             followed = msgspec.structs.replace(expression, second=contraries[1])
             return Or((followed, contraries[0]))
-        case Lasting() | Silent() | Within():
+        case DurationCondition() | SilenceCondition() | Within():
             return None
 
 

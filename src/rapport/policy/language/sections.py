@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rapport.policy.language.faults import Faults, nearest_word
-from rapport.policy.language.misspelt import JOINING
+from rapport.policy.language.faults import Diagnostics, nearest_word
+from rapport.policy.language.misspelt import CONNECTIVES
 from rapport.policy.language.tokens import HEADERS, Token, phrase_of, tokenize_line
-from rapport.policy.language.tree import Action, Delivery, Place
+from rapport.policy.language.tree import Action, Delivery, SourceSpan
 
 _OTHER_NAMES = {
     **dict.fromkeys(("rules", "rule", "if", "when", "where"), "conditions"),
@@ -26,13 +26,13 @@ class Sections:
         self.concepts: list[list[Token]] = []
         self.conditions: list[list[Token]] = []
         self.actions: list[Action] = []
-        self.headers: dict[str, Place] = {}
+        self.headers: dict[str, SourceSpan] = {}
         self.faulty: set[str] = set()
         """Sections in which a character was not understood, so that an empty one is no second
         fault."""
 
 
-def split_sections(text: str, faults: Faults) -> Sections:
+def split_sections(text: str, faults: Diagnostics) -> Sections:
     """Cuts the text; faults in the order or the names of sections are noted, and reading goes
     on."""
     return _Splitter(text, faults).split()
@@ -41,7 +41,7 @@ def split_sections(text: str, faults: Faults) -> Sections:
 class _Splitter:
     """Reads the lines from top to bottom and remembers which section it is in."""
 
-    def __init__(self, text: str, faults: Faults) -> None:
+    def __init__(self, text: str, faults: Diagnostics) -> None:
         self.lines = text.splitlines()
         self.faults = faults
         self.found = Sections()
@@ -158,7 +158,7 @@ class _Splitter:
             return
         indent = len(line[start:]) - len(line[start:].lstrip())
         column = len(line[: start + indent].expandtabs())
-        place = Place(number, start + indent + 1, len(phrase))
+        place = SourceSpan(number, start + indent + 1, len(phrase))
         if self.deliveries and column > self.action_column:
             self.deliveries[-1].append(Delivery(phrase, place))
         else:
@@ -169,7 +169,7 @@ class _Splitter:
     def _line_goes_on(self) -> bool:
         if not self.open or self.section != "conditions":
             return False
-        joins = self.open[-1].kind == "keyword" and self.open[-1].text in JOINING
+        joins = self.open[-1].kind == "keyword" and self.open[-1].text in CONNECTIVES
         return joins or self.open_parentheses > 0
 
     def _close_line(self) -> None:
@@ -185,7 +185,7 @@ class _Splitter:
             "conditions": bool(self.found.conditions),
             "actions": bool(self.found.actions),
         }
-        end = Place(max(len(self.lines), 1), 1)
+        end = SourceSpan(max(len(self.lines), 1), 1)
         for name in HEADERS:
             if name not in self.headers:
                 # What stands before the first section was noted already; it may be any of them.

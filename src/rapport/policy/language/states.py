@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-from rapport.policy.language.cursor import Cursor, SyntaxFault, span
-from rapport.policy.language.durations import LASTING, read_duration
+from rapport.policy.language.cursor import SyntaxFault, TokenCursor, span
+from rapport.policy.language.durations import DURATION, read_duration
 from rapport.policy.language.faults import nearest_word
 from rapport.policy.language.printer import print_expression
 from rapport.policy.language.rewrite import negate
 from rapport.policy.language.tokens import Token
 from rapport.policy.language.tree import (
     And,
+    DurationCondition,
     Expression,
     FollowedBy,
-    Lasting,
     Or,
-    Place,
-    Silent,
+    SilenceCondition,
+    SourceSpan,
     Within,
 )
 
@@ -24,13 +24,13 @@ LONGEST_HINT = 300
 _ANY_EVENT = ("event", "events")
 
 
-def begins_silence(cursor: Cursor, aliases: frozenset[str]) -> bool:
+def begins_silence_condition(cursor: TokenCursor, aliases: frozenset[str]) -> bool:
     """True when `no ...` comes next and `no` is no alias."""
     token = cursor.peek()
     return cursor.reads("no") and token is not None and token.text not in aliases
 
 
-def read_silence(cursor: Cursor, aliases: frozenset[str]) -> Silent:
+def read_silence_condition(cursor: TokenCursor, aliases: frozenset[str]) -> SilenceCondition:
     """`no temperature of S for 3 hours`; raises SyntaxFault."""
     no = cursor.take()
     attribute = None if cursor.reads("for") else cursor.take_if("word")
@@ -45,13 +45,15 @@ def read_silence(cursor: Cursor, aliases: frozenset[str]) -> Silent:
             hint = "did you mean 'for'?"
         raise cursor.fault("policy.bad_silence", message, hint=hint)
     cursor.take()
-    duration_ms = read_duration(cursor, LASTING)
+    duration_ms = read_duration(cursor, DURATION)
     name = "" if attribute.text.lower() in _ANY_EVENT else attribute.text
     place = span(no.place, cursor.last_place())
-    return Silent(name, alias.text, duration_ms, place, alias.place)
+    return SilenceCondition(name, alias.text, duration_ms, place, alias.place)
 
 
-def _incomplete(cursor: Cursor, attribute: Token | None, aliases: frozenset[str]) -> SyntaxFault:
+def _incomplete(
+    cursor: TokenCursor, attribute: Token | None, aliases: frozenset[str]
+) -> SyntaxFault:
     """`no position A for 3 h`, `no A for 3 h`, `no position for 3 h`."""
     following = cursor.peek()
     what, whose = "temperature", min(aliases, default="S")
@@ -67,15 +69,17 @@ def _incomplete(cursor: Cursor, attribute: Token | None, aliases: frozenset[str]
     return cursor.fault("policy.bad_silence", message, hint=hint)
 
 
-def read_lasting(cursor: Cursor, inner: Expression, start: Place) -> Lasting:
+def read_duration_condition(
+    cursor: TokenCursor, inner: Expression, start: SourceSpan
+) -> DurationCondition:
     """The `for 10 min` that comes next, of `inner`; raises SyntaxFault."""
     word = cursor.take()
-    duration_ms = read_duration(cursor, LASTING)
+    duration_ms = read_duration(cursor, DURATION)
     problem = _not_a_state(inner)
     if problem:
         hint = "put 'for' after a single condition, or after conditions joined by AND and OR"
         raise SyntaxFault("policy.bad_for", problem, word.place, hint)
-    return Lasting(inner, duration_ms, span(start, cursor.last_place()))
+    return DurationCondition(inner, duration_ms, span(start, cursor.last_place()))
 
 
 def _not_a_state(expression: Expression) -> str:
@@ -83,9 +87,9 @@ def _not_a_state(expression: Expression) -> str:
     match expression:
         case FollowedBy():
             return "a FOLLOWED-BY happens at a moment, so it cannot last"
-        case Lasting():
+        case DurationCondition():
             return "'for' stands inside what lasts already"
-        case Silent():
+        case SilenceCondition():
             return "a silence has its own 'for' already"
         case Within():
             return "a window stands inside what lasts"
@@ -95,9 +99,11 @@ def _not_a_state(expression: Expression) -> str:
             return ""
 
 
-def refuse_not(expression: Lasting | Silent, place: Place) -> SyntaxFault:
+def not_before_state_fault(
+    expression: DurationCondition | SilenceCondition, place: SourceSpan
+) -> SyntaxFault:
     """NOT before `for` or `no`: what it would mean is not what people mean by it."""
-    if isinstance(expression, Silent):
+    if isinstance(expression, SilenceCondition):
         what = f"{expression.attribute or 'temperature'} of {expression.alias}"
         message = "NOT cannot stand before 'no'"
         hint = f"to watch for what is heard, write a comparison such as: {what} above 30 degC"
@@ -105,7 +111,7 @@ def refuse_not(expression: Lasting | Silent, place: Place) -> SyntaxFault:
     message = "NOT cannot stand before a condition with 'for'"
     contrary = negate(expression.inner)
     assert contrary is not None  # only `for` and `no` have none, and neither stands inside
-    shown = print_expression(Lasting(contrary, expression.duration_ms, expression.place))
+    shown = print_expression(DurationCondition(contrary, expression.duration_ms, expression.place))
     hint = f"to say that the contrary lasted, write {shown}"
     if len(hint) > LONGEST_HINT:
         hint = "to say that the contrary lasted, put NOT before each single condition inside"

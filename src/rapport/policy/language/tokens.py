@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from rapport.policy.language.faults import Faults
-from rapport.policy.language.tree import Place
+from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.tree import SourceSpan
 
 Kind = Literal["word", "keyword", "header", "number", "unit", "text", "operator", "mark"]
 
@@ -54,12 +54,12 @@ class Token(msgspec.Struct, frozen=True):
 
     kind: Kind
     text: str
-    place: Place
+    place: SourceSpan
     glued: bool = False
     """True when nothing stands between the token before and this one."""
 
 
-def tokenize_line(text: str, line: int, faults: Faults, *, start: int = 0) -> list[Token]:
+def tokenize_line(text: str, line: int, faults: Diagnostics, *, start: int = 0) -> list[Token]:
     """The tokens of one line from the character `start` on; faults are noted and skipped."""
     tokens: list[Token] = []
     position, glued = start, False
@@ -142,7 +142,7 @@ def is_name(text: str) -> bool:
 
 def _token(found: re.Match[str], line: int, glued: bool) -> Token:
     text = found[0]
-    place = Place(line, found.start() + 1, len(text))
+    place = SourceSpan(line, found.start() + 1, len(text))
     kind: Kind = found.lastgroup  # type: ignore[assignment]
     if kind == "text":
         quote = text[0]
@@ -166,13 +166,13 @@ def _end_of_unit(text: str, position: int) -> int:
 def _unit(text: str, line: int, position: int) -> Token:
     unit = text.lstrip()
     space = len(text) - len(unit)
-    return Token("unit", unit, Place(line, position + space + 1, len(unit)), glued=not space)
+    return Token("unit", unit, SourceSpan(line, position + space + 1, len(unit)), glued=not space)
 
 
-def _skip_bad(text: str, position: int, line: int, faults: Faults, told: set[str]) -> int:
+def _skip_bad(text: str, position: int, line: int, faults: Diagnostics, told: set[str]) -> int:
     """Notes the fault at `position`, each advice once per line; returns where to go on."""
     character = text[position]
-    place = Place(line, position + 1)
+    place = SourceSpan(line, position + 1)
     if character in "'\"":
         hint = f"end it with {character}; write {character}{character} for the sign itself"
         faults.add(

@@ -15,7 +15,7 @@ WhenUnsure = Literal["hold", "fire"]
 Operator = Literal["=", "!=", "<", ">", "<=", ">="]
 
 
-class Place(msgspec.Struct, frozen=True):
+class SourceSpan(msgspec.Struct, frozen=True):
     """Where something stands in the text, counted from 1; `length` in characters."""
 
     line: int
@@ -31,10 +31,10 @@ class Property(msgspec.Struct, frozen=True):
     attribute: str
     operator: Operator
     value: str | float
-    place: Place
+    place: SourceSpan
     unit: str = ""
     """As written; empty when there is none."""
-    value_place: Place | None = None
+    value_place: SourceSpan | None = None
 
     @property
     def constant(self) -> Quantity:
@@ -48,8 +48,8 @@ class ConceptDef(msgspec.Struct, frozen=True):
     concept: str
     alias: str
     properties: tuple[Property, ...]
-    place: Place
-    alias_place: Place
+    place: SourceSpan
+    alias_place: SourceSpan
 
 
 class Term(msgspec.Struct, frozen=True, tag="term"):
@@ -61,10 +61,10 @@ class Term(msgspec.Struct, frozen=True, tag="term"):
     negated: bool
     parameter: str
     """As written, `5m`; empty when there is none."""
-    place: Place
-    function_place: Place
-    first_place: Place
-    second_place: Place
+    place: SourceSpan
+    function_place: SourceSpan
+    first_place: SourceSpan
+    second_place: SourceSpan
 
 
 class Quantity(msgspec.Struct, frozen=True, tag="quantity"):
@@ -72,7 +72,7 @@ class Quantity(msgspec.Struct, frozen=True, tag="quantity"):
 
     value: str | float
     unit: str
-    place: Place
+    place: SourceSpan
 
 
 class AttributeOf(msgspec.Struct, frozen=True, tag="attribute-of"):
@@ -80,8 +80,8 @@ class AttributeOf(msgspec.Struct, frozen=True, tag="attribute-of"):
 
     attribute: str
     alias: str
-    place: Place
-    alias_place: Place
+    place: SourceSpan
+    alias_place: SourceSpan
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
@@ -89,8 +89,8 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 
     function: str
     aliases: tuple[str, ...]
-    place: Place
-    alias_places: tuple[Place, ...]
+    place: SourceSpan
+    alias_places: tuple[SourceSpan, ...]
 
 
 Measured = Quantity | AttributeOf | Call
@@ -103,7 +103,7 @@ class Comparison(msgspec.Struct, frozen=True, tag="comparison"):
     operator: Operator
     right: Measured
     negated: bool
-    place: Place
+    place: SourceSpan
 
 
 class And(msgspec.Struct, frozen=True, tag="and"):
@@ -123,7 +123,7 @@ class FollowedBy(msgspec.Struct, frozen=True, tag="followed-by"):
 
     first: Expression
     second: Expression
-    place: Place
+    place: SourceSpan
     window_ms: int | None = None
 
 
@@ -135,10 +135,10 @@ class Within(msgspec.Struct, frozen=True, tag="within"):
 
     inner: Expression
     window_ms: int
-    place: Place
+    place: SourceSpan
 
 
-class Lasting(msgspec.Struct, frozen=True, tag="for"):
+class DurationCondition(msgspec.Struct, frozen=True, tag="for"):
     """`A is inside R for 10 min`, `(C AND D) for 2 hours`: stayed true for so long.
 
     `inner` holds terms and comparisons, perhaps negated, joined by And and Or; nothing else.
@@ -146,21 +146,21 @@ class Lasting(msgspec.Struct, frozen=True, tag="for"):
 
     inner: Expression
     duration_ms: int
-    place: Place
+    place: SourceSpan
 
 
-class Silent(msgspec.Struct, frozen=True, tag="silent"):
+class SilenceCondition(msgspec.Struct, frozen=True, tag="silent"):
     """`no temperature of S for 3 hours`; the attribute is empty for `no event of S`."""
 
     attribute: str
     alias: str
     duration_ms: int
-    place: Place
-    alias_place: Place
+    place: SourceSpan
+    alias_place: SourceSpan
 
 
-Expression = Term | Comparison | Lasting | Silent | And | Or | FollowedBy | Within
-Atomic = Term | Comparison | Lasting | Silent
+Expression = Term | Comparison | DurationCondition | SilenceCondition | And | Or | FollowedBy | Within
+Atomic = Term | Comparison | DurationCondition | SilenceCondition
 """What is never taken apart by normalisation."""
 
 
@@ -168,7 +168,7 @@ class Delivery(msgspec.Struct, frozen=True):
     """One indented line below an action: `to guards`, `urgent`, `answer within 60 s`."""
 
     text: str
-    place: Place
+    place: SourceSpan
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -177,7 +177,7 @@ class Action(msgspec.Struct, frozen=True):
     """
 
     phrase: str
-    place: Place
+    place: SourceSpan
     delivery: tuple[Delivery, ...] = ()
 
 

@@ -18,7 +18,7 @@ import msgspec
 from rapport.core.errors import RapportError
 from rapport.core.terms import ABSENT, Linear, Same, Term, at
 from rapport.policy import measures
-from rapport.policy.compiler.operands import Wrong, function_unit
+from rapport.policy.compiler.operands import ComparisonFault, function_unit
 from rapport.policy.compiler.scope import IDENTITY
 from rapport.policy.language.tree import (
     AttributeOf,
@@ -30,7 +30,7 @@ from rapport.policy.language.tree import (
     Quantity,
 )
 from rapport.policy.ontology import Ontology, SiteFunction
-from rapport.policy.own_terms.properties import Unsayable, in_root
+from rapport.policy.own_terms.properties import UntranslatableTerm, canonical_properties
 from rapport.units.catalogue import UNITS
 from rapport.units.quantities import converter, unit_named
 
@@ -42,7 +42,7 @@ MIRRORED: dict[Operator, Operator] = {
     "<=": ">=",
     ">=": "<=",
 }
-_ROOT_INSTEAD = "write this policy in root's terms"
+_USE_CANONICAL = "write this policy in root's terms"
 
 
 class OwnConcept(NamedTuple):
@@ -60,7 +60,7 @@ class UnknownAttribute(Exception):
         self.operand = operand
 
 
-class ComparisonTerms:
+class ComparisonRewriter:
     """The comparisons of one policy; `scale` says by how much an interpretation multiplies all
     parts of one of root's attributes.
     """
@@ -109,7 +109,7 @@ class ComparisonTerms:
             return (msgspec.structs.replace(item, attribute=name),)
         return tuple(
             msgspec.structs.replace(each, unit=self._unit_of_value(alias, each))
-            for each in in_root(item, term)
+            for each in canonical_properties(item, term)
         )
 
     def root_attribute(self, operand: AttributeOf) -> str:
@@ -117,7 +117,7 @@ class ComparisonTerms:
         term = self._term(operand)
         path = getattr(term, "path", None) if term is not None else (operand.attribute,)
         if path is None or len(path) != 1:
-            raise Unsayable("is no attribute of root by itself", _ROOT_INSTEAD)
+            raise UntranslatableTerm("is no attribute of root by itself", _USE_CANONICAL)
         return str(path[0])
 
     def _term(self, operand: AttributeOf) -> Term | None:
@@ -142,12 +142,14 @@ class ComparisonTerms:
         written = Property(
             attribute.attribute, comparison.operator, constant.value, comparison.place
         )
-        found = in_root(written, term)
+        found = canonical_properties(written, term)
         if not found:
-            raise Unsayable("always holds here", "leave this comparison out")
+            raise UntranslatableTerm("always holds here", "leave this comparison out")
         if len(found) > 1:
             message = "takes several comparisons of root, which different events could satisfy"
-            raise Unsayable(message, "compare with < or >, or write this policy in root's terms")
+            raise UntranslatableTerm(
+                message, "compare with < or >, or write this policy in root's terms"
+            )
         (root,) = found
         unit = self._unit_of_value(attribute.alias, root)
         return msgspec.structs.replace(
@@ -166,7 +168,9 @@ class ComparisonTerms:
         if explicit and isinstance(term, Linear) and _converts_units(term, unit):
             return msgspec.structs.replace(attribute, attribute=name)
         message = "is calculated from root's, so its unit is not known"
-        raise Unsayable(message, "write the number without a unit, as it is in these terms")
+        raise UntranslatableTerm(
+            message, "write the number without a unit, as it is in these terms"
+        )
 
     def _unit_of_value(self, alias: str, root: Property) -> str:
         return "" if isinstance(root.value, str) else self._unit(alias, root.attribute)
@@ -183,7 +187,7 @@ class ComparisonTerms:
             return constant
         try:
             unit = function_unit(function)
-        except Wrong:
+        except ComparisonFault:
             return constant  # the check says why
         if unit in ("", "1"):
             return constant
@@ -191,7 +195,7 @@ class ComparisonTerms:
         scale = scales.pop()
         if scales or scale is None:
             message = "has no one unit in these terms"
-            raise Unsayable(message, f"write the unit, such as: {constant.value:g} {unit}")
+            raise UntranslatableTerm(message, f"write the unit, such as: {constant.value:g} {unit}")
         value = float(Fraction(repr(constant.value)) / scale)
         return msgspec.structs.replace(constant, value=value, unit=unit)
 
@@ -226,7 +230,7 @@ class ComparisonTerms:
         assert isinstance(first, Linear)
         assert isinstance(second, Linear)
         if first.steps != second.steps:
-            raise Unsayable("two attributes calculated differently", _ROOT_INSTEAD)
+            raise UntranslatableTerm("two attributes calculated differently", _USE_CANONICAL)
         operator = comparison.operator
         return msgspec.structs.replace(
             comparison,

@@ -15,7 +15,7 @@ _LARGEST = sys.float_info.max
 _TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 
 
-class Unsayable(Exception):
+class UntranslatableTerm(Exception):
     """Properties of root cannot say it."""
 
     def __init__(self, message: str, hint: str) -> None:
@@ -23,7 +23,7 @@ class Unsayable(Exception):
         self.hint = hint
 
 
-def in_root(item: Property, term: Term) -> tuple[Property, ...]:
+def canonical_properties(item: Property, term: Term) -> tuple[Property, ...]:
     """The property said in root; none when it always holds. Raises Unsayable.
 
     A property of the wrong type stays so, under root's name: the check says what is wrong.
@@ -41,7 +41,7 @@ def in_root(item: Property, term: Term) -> tuple[Property, ...]:
             return _constant(item, value)
         case _:
             reason = getattr(term, "reason", "made of several attributes")
-            raise Unsayable(f"cannot be compared in root ({reason})", _ROOT_INSTEAD)
+            raise UntranslatableTerm(f"cannot be compared in root ({reason})", _ROOT_INSTEAD)
 
 
 _ROOT_INSTEAD = "write this policy in root's terms, or give the interpretation units or a look-up"
@@ -49,7 +49,7 @@ _ROOT_INSTEAD = "write this policy in root's terms, or give the interpretation u
 
 def _named(item: Property, path: tuple[str | int, ...]) -> tuple[Property, ...]:
     if len(path) != 1:
-        raise Unsayable("is part of another attribute in root", _ROOT_INSTEAD)
+        raise UntranslatableTerm("is part of another attribute in root", _ROOT_INSTEAD)
     return (msgspec.structs.replace(item, attribute=str(path[0])),)
 
 
@@ -78,7 +78,7 @@ def _unequal(named: Property, term: Linear, value: float) -> Property:
         return _with(named, ">=", -_LARGEST)  # any number, but there must be one
     if span.low is None or span.low != span.high:
         message = "several numbers of root lead to this one, and != can name only one"
-        raise Unsayable(message, "say < or > with two policies, or = with a rounded number")
+        raise UntranslatableTerm(message, "say < or > with two policies, or = with a rounded number")
     return _with(named, "!=", span.low)
 
 
@@ -86,19 +86,19 @@ def _listed(item: Property, term: Listed) -> tuple[Property, ...]:
     """Keys of the look-up: `=` with one of them, or `!=` with each that must not be."""
     (named,) = _named(item, term.path)
     if item.operator not in ("=", "!="):
-        raise Unsayable("comes from a look-up, which has no order", "use = or !=")
+        raise UntranslatableTerm("comes from a look-up, which has no order", "use = or !=")
     meant = {key for key, value in term.entries if _holds(item, value) and key is not None}
     others = {key for key, _ in term.entries if key is not None and key not in meant}
     by_default = term.otherwise is not msgspec.UNSET and _holds(item, term.otherwise)
     if by_default and not others:
-        raise Unsayable("holds for every value", "leave this property out")
+        raise UntranslatableTerm("holds for every value", "leave this property out")
     if by_default:
         return tuple(_with(named, "!=", _said(key)) for key in _in_order(others, term))
     if len(meant) == 1:
         return (_with(named, "=", _said(meant.pop())),)
     listed = ", ".join(repr(key) for key in _in_order(meant, term)) or "no value of root"
     hint = "write one policy for each, or in root's terms"
-    raise Unsayable(f"means {listed}, and a property names one", hint)
+    raise UntranslatableTerm(f"means {listed}, and a property names one", hint)
 
 
 def _holds(item: Property, value: Scalar) -> bool:
@@ -114,10 +114,10 @@ def _holds(item: Property, value: Scalar) -> bool:
 
 def _constant(item: Property, value: Scalar) -> tuple[Property, ...]:
     if item.operator not in ("=", "!="):
-        raise Unsayable(f"is always {value!r} here", "leave this property out, or use = or !=")
+        raise UntranslatableTerm(f"is always {value!r} here", "leave this property out, or use = or !=")
     if _holds(item, value):
         return ()
-    raise Unsayable(f"is always {value!r} here, so this never holds", "mend or remove the policy")
+    raise UntranslatableTerm(f"is always {value!r} here, so this never holds", "mend or remove the policy")
 
 
 def _in_order(keys: Iterable[Scalar], term: Listed) -> list[Scalar]:

@@ -18,28 +18,28 @@ from rapport.core.errors import InvalidInput
 from rapport.core.schema import PARTS
 from rapport.core.terms import Constant, Linear, Members, Path, Same, Term, at
 from rapport.policy import relations
-from rapport.policy.compiler.draft import Rewritten
-from rapport.policy.language.faults import Faults, did_you_mean
+from rapport.policy.compiler.draft import TermRewrite
+from rapport.policy.language.faults import Diagnostics, did_you_mean
 from rapport.policy.language.printer import print_expression, print_measured, print_term
 from rapport.policy.language.tree import (
     And,
     AttributeOf,
     Comparison,
     ConceptDef,
+    DurationCondition,
     Expression,
     FollowedBy,
-    Lasting,
     Or,
-    Place,
     PolicyTree,
     Property,
-    Silent,
+    SilenceCondition,
+    SourceSpan,
     Within,
 )
 from rapport.policy.language.tree import Term as Relation
 from rapport.policy.ontology import Ontology, Relationship, relationships_named, resolve_kind
-from rapport.policy.own_terms.comparisons import ComparisonTerms, OwnConcept, UnknownAttribute
-from rapport.policy.own_terms.properties import Unsayable
+from rapport.policy.own_terms.comparisons import ComparisonRewriter, OwnConcept, UnknownAttribute
+from rapport.policy.own_terms.properties import UntranslatableTerm
 
 
 class ConceptTerms(msgspec.Struct, frozen=True):
@@ -57,9 +57,9 @@ class PolicyTerms(msgspec.Struct, frozen=True):
     concepts: Mapping[str, ConceptTerms]
 
 
-def rewrite(
-    tree: PolicyTree, terms: PolicyTerms, ontology: Ontology, faults: Faults
-) -> tuple[PolicyTree, tuple[Rewritten, ...]]:
+def rewrite_policy(
+    tree: PolicyTree, terms: PolicyTerms, ontology: Ontology, faults: Diagnostics
+) -> tuple[PolicyTree, tuple[TermRewrite, ...]]:
     """The policy in root, and what was rewritten in the order of the text; faults are noted.
 
     Relationships keep their names, lengths with a unit their meaning; a length without one is in
@@ -76,17 +76,17 @@ class _Rewriter:
     """The rewriting of one policy."""
 
     def __init__(
-        self, tree: PolicyTree, terms: PolicyTerms, ontology: Ontology, faults: Faults
+        self, tree: PolicyTree, terms: PolicyTerms, ontology: Ontology, faults: Diagnostics
     ) -> None:
         self._terms, self._ontology, self._faults = terms, ontology, faults
         self._of_alias = {each.alias: self._concept(each.concept) for each in tree.concepts}
-        self.rewritten: list[Rewritten] = []
+        self.rewritten: list[TermRewrite] = []
         known = {
             alias: OwnConcept(each.concept, each.whole)
             for alias, each in self._of_alias.items()
             if each is not None
         }
-        self._comparisons = ComparisonTerms(known, ontology, self._scale)
+        self._comparisons = ComparisonRewriter(known, ontology, self._scale)
 
     def definition(self, concept: ConceptDef) -> ConceptDef:
         """The definition with root's name of the concept and its properties."""
@@ -113,21 +113,21 @@ class _Rewriter:
             case FollowedBy(first, second):
                 first, second = self.expression(first), self.expression(second)
                 return msgspec.structs.replace(expression, first=first, second=second)
-            case Within(inner) | Lasting(inner):
+            case Within(inner) | DurationCondition(inner):
                 return msgspec.structs.replace(expression, inner=self.expression(inner))
-            case Comparison() | Silent():
+            case Comparison() | SilenceCondition():
                 return self._compared(expression)
             case Relation():
                 return self._relation(expression)
 
-    def _compared(self, expression: Comparison | Silent) -> Comparison | Silent:
+    def _compared(self, expression: Comparison | SilenceCondition) -> Comparison | SilenceCondition:
         """A comparison or a silence of root's attributes; as it was when faults were noted."""
         try:
             if isinstance(expression, Comparison):
-                changed: Comparison | Silent = self._comparisons.rewritten(expression)
+                changed: Comparison | SilenceCondition = self._comparisons.rewritten(expression)
             else:
                 changed = self._silence(expression)
-        except Unsayable as error:
+        except UntranslatableTerm as error:
             shown = print_expression(expression)
             message = f"{shown!r} in the terms of {self._terms.interpretation}: {error}"
             self._faults.add("policy.untranslatable", message, expression.place, hint=error.hint)
@@ -140,7 +140,7 @@ class _Rewriter:
         self._note(print_expression(expression), print_expression(changed), expression.place)
         return changed
 
-    def _silence(self, silent: Silent) -> Silent:
+    def _silence(self, silent: SilenceCondition) -> SilenceCondition:
         if not silent.attribute:
             return silent
         wanted = AttributeOf(silent.attribute, silent.alias, silent.place, silent.alias_place)
@@ -172,14 +172,14 @@ class _Rewriter:
         except UnknownAttribute:
             self._unknown_attribute(concept, item.attribute, item.place)
             return ()
-        except Unsayable as error:
+        except UntranslatableTerm as error:
             message = f"{item.attribute!r} in the terms of {self._terms.interpretation}: {error}"
             self._faults.add("policy.untranslatable", message, item.place, hint=error.hint)
             return ()
         self._note(_shown((item,)), _shown(found), item.place)
         return found
 
-    def _unknown_attribute(self, concept: ConceptTerms, name: str, place: Place) -> None:
+    def _unknown_attribute(self, concept: ConceptTerms, name: str, place: SourceSpan) -> None:
         names = sorted(_names(concept.whole, self._ontology.concepts.get(concept.concept, {})))
         message = f"{self._terms.interpretation} knows no attribute {name!r} here"
         hint = did_you_mean(name, names)
@@ -232,9 +232,9 @@ class _Rewriter:
         found = [scale_of(whole, attribute, PARTS[kind]) for whole in known]
         return found[0] if found else None
 
-    def _note(self, written: str, root: str, place: Place) -> None:
+    def _note(self, written: str, root: str, place: SourceSpan) -> None:
         if written != root:
-            self.rewritten.append(Rewritten(written, root, place))
+            self.rewritten.append(TermRewrite(written, root, place))
 
 
 def _is_bare(parameter: str) -> bool:

@@ -18,7 +18,7 @@ _ORDERING = ["time", "id", "stream", "key"]
 _EVENT_ORDER = [(name, "ascending") for name in _ORDERING]
 
 
-class Waiting:
+class ReorderBuffer:
     """Readings that may yet be overtaken by older ones; `oldest` is the smallest of their times."""
 
     def __init__(self, batches: list[pa.RecordBatch] | None = None) -> None:

@@ -17,18 +17,18 @@ from rapport.core.errors import Corrupt, DuplicateName, Problem, UnknownName
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, PullData
-from rapport.policy.runners.event_order import Waiting, in_event_order
+from rapport.policy.runners.event_order import ReorderBuffer, in_event_order
 from rapport.policy.runners.local_state import (
     SNAPSHOT,
-    Saved,
+    RunnerSnapshot,
     pack_buffer,
-    read_saved,
+    read_snapshot,
     unpack_buffer,
 )
 from rapport.policy.runners.operators.shared_steps import StepCounts
-from rapport.policy.runners.sharing.family import Surroundings
-from rapport.policy.runners.sharing.running import RunningPlans
-from rapport.policy.runners.silence import Silence
+from rapport.policy.runners.sharing.family import OperatorContext
+from rapport.policy.runners.sharing.running import DeployedPlans
+from rapport.policy.runners.silence import SourceSilence
 
 __all__ = ["LateCount", "LocalRunner", "in_event_order"]
 
@@ -74,12 +74,12 @@ class LocalRunner:
         self._steady_ns = steady_ns or _no_clock
         self._pull, self._lateness = pull, lateness_ms
         self._sources = sources or {}
-        self._silence = Silence(self._sources, began=began)
-        around = Surroundings(pull, self._silence, self._sources)
-        self._running = RunningPlans(around, began, self._steady_ns)
+        self._silence = SourceSilence(self._sources, began=began)
+        around = OperatorContext(pull, self._silence, self._sources)
+        self._running = DeployedPlans(around, began, self._steady_ns)
         self._undecided: list[Undecided] = []
         self._latest = self._watermark = _BEGIN_OF_TIME
-        self._waiting = Waiting()
+        self._waiting = ReorderBuffer()
         self.late = 0
         self.late_readings: list[Cause] = []
         self._late_by_source: dict[str, LateCount] = {}
@@ -255,7 +255,7 @@ class LocalRunner:
     def snapshot(self) -> bytes:
         """All state: reorder buffer, watermark, operators."""
         groups = self._running.state(self._watermark)
-        saved = Saved(
+        saved = RunnerSnapshot(
             SNAPSHOT,
             self._lateness,
             self._latest,
@@ -272,7 +272,7 @@ class LocalRunner:
 
     def restore(self, snapshot: bytes) -> None:
         """Takes over a snapshot made with the same plans; raises Corrupt otherwise."""
-        saved = read_saved(snapshot)
+        saved = read_snapshot(snapshot)
         periods = {name: state.period_ms for name, state in saved.silence.items()}
         plans = saved.plans | {name: failed.version for name, failed in saved.failed.items()}
         same_plans = plans == self.policies() and periods == self._silence.periods()
@@ -291,7 +291,7 @@ class LocalRunner:
         For a node that starts again after its site changed: new and changed policies begin where
         the unchanged ones stand. Those that had failed have still failed.
         """
-        return self._take_over(read_saved(snapshot))
+        return self._take_over(read_snapshot(snapshot))
 
     def adopt(self, other: LocalRunner, streams: Collection[str]) -> None:
         """Goes on with what another runner knows that stands at the same watermark and has seen
@@ -304,13 +304,13 @@ class LocalRunner:
         """Forgets readings that wait for their turn, by id."""
         self._waiting.drop(ids)
 
-    def _take_over(self, saved: Saved) -> list[str]:
+    def _take_over(self, saved: RunnerSnapshot) -> list[str]:
         """Goes to where a snapshot stands; returns the policies that begin there."""
         self._latest, self._watermark, self.late = saved.latest, saved.watermark, saved.late
         anew = self._running.restore(saved.groups, saved.failed, saved.watermark)
         self._running.given.take_over(saved.given)
         self._silence.restore(saved.silence, saved.watermark)
-        self._waiting = Waiting(unpack_buffer(saved.buffer))
+        self._waiting = ReorderBuffer(unpack_buffer(saved.buffer))
         return anew
 
     def _note_late(

@@ -6,15 +6,15 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.errors import Corrupt
-from rapport.policy.runners.sharing.given_lately import Given
-from rapport.policy.runners.sharing.saved import Failed, SavedGroup
+from rapport.policy.runners.sharing.given_lately import RecentOutput
+from rapport.policy.runners.sharing.saved import FailedPlan, SavedGroup
 from rapport.policy.runners.silence import SilenceState
 
 SNAPSHOT = 4
 """The version of the form; another one is refused."""
 
 
-class Saved(msgspec.Struct):
+class RunnerSnapshot(msgspec.Struct):
     """A snapshot of the runner: no pickle, so reading a foreign one runs no code."""
 
     snapshot: int
@@ -26,8 +26,8 @@ class Saved(msgspec.Struct):
     groups: list[SavedGroup]
     plans: dict[str, str]
     silence: dict[str, SilenceState] = {}
-    failed: dict[str, Failed] = {}
-    given: Given = {}
+    failed: dict[str, FailedPlan] = {}
+    given: RecentOutput = {}
     """Missing in snapshots of before; they say that nothing was given out lately."""
 
 
@@ -52,10 +52,10 @@ def unpack_buffer(raw: bytes) -> list[pa.RecordBatch]:
         raise Corrupt(f"a snapshot cannot be read: {error}", code="policy.bad_snapshot") from None
 
 
-def read_saved(snapshot: bytes) -> Saved:
+def read_snapshot(snapshot: bytes) -> RunnerSnapshot:
     """The snapshot of the bytes; raises Corrupt when they are none, or of another version."""
     try:
-        saved = msgspec.msgpack.decode(snapshot, type=Saved)
+        saved = msgspec.msgpack.decode(snapshot, type=RunnerSnapshot)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise Corrupt(f"a snapshot cannot be read: {error}", code="policy.bad_snapshot") from None
     if saved.snapshot != SNAPSHOT:

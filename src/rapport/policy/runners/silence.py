@@ -47,7 +47,7 @@ def watched_sources(plan: Plan, sources: Mapping[str, PushSource]) -> tuple[str,
     )
 
 
-class Silence:
+class SourceSilence:
     """Hears the readings of all sources in event order and tells who was silent when."""
 
     def __init__(self, sources: Mapping[str, PushSource], *, began: int | None = None) -> None:
@@ -121,7 +121,7 @@ class Silence:
             else:
                 self._states[name] = SilenceState(state.period_ms, began, [])
 
-    def adopt(self, other: Silence, streams: Collection[str]) -> None:
+    def adopt(self, other: SourceSilence, streams: Collection[str]) -> None:
         """Takes over what another one heard of the sources of these streams; it has taken the same
         readings and more.
         """

@@ -28,7 +28,7 @@ from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.identities import Identities
 from rapport.policy.runners.operators.lookup import constraint_pairs
 from rapport.policy.runners.operators.predicate import Predicate
-from rapport.policy.runners.operators.shapes import Combination, Occurs, shape_of
+from rapport.policy.runners.operators.shapes import Combination, Occurs, plan_shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def why_not_native(plan: Plan) -> str:
     """Why operators are needed for a plan; empty when `detected` can do all of it."""
     try:
-        shape = shape_of(plan)
+        shape = plan_shape(plan)
     except RapportError as error:
         return error.message
     if shape.absent or shape.mixed:
@@ -59,7 +59,7 @@ def detected(rows: DataFrame, plan: Plan, pull: PullData) -> DataFrame:
     if reason:
         raise Unsupported(f"policy {plan.policy!r} ({reason})", "Spark without the operators")
     by_aliases: dict[tuple[str, ...], list[DataFrame]] = {}
-    shape = shape_of(plan)
+    shape = plan_shape(plan)
     for combination in shape.combinations:
         found = _matches(rows, plan, combination, pull)
         names = tuple(sorted(set(found.columns) - {TIME, ID}))

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from rapport.policy.plan import CorrelationTerm
-from rapport.policy.runners.operators.asked_side import AskedFor
+from rapport.policy.runners.operators.asked_side import EventQuery
 from rapport.policy.runners.operators.join import apart, matching
 from rapport.policy.runners.operators.near import cells_of, partner_rows
 from rapport.policy.runners.operators.predicate import Predicate
@@ -41,7 +41,7 @@ LATEST = "latest"
 """The column, where it is asked for, of the latest end of what a row has so far."""
 
 
-class Span:
+class SearchSpan:
     """For each match: occurrences count when they end in [low, high) and begin at or after
     `since`; with `unsure`, when they may have ended there as far as their clocks can be trusted.
 
@@ -71,7 +71,7 @@ class Span:
         return (ends + blurs >= self.low[rows]) & (ends - blurs < self.high[rows])
 
 
-def refuted(window: Window, terms: Sequence[int], bound: Columns, span: Span) -> Mask:
+def refuted(window: Window, terms: Sequence[int], bound: Columns, span: SearchSpan) -> Mask:
     """Which matches have a counterexample: one occurrence per term, all identities equal, in the
     span.
 
@@ -83,7 +83,9 @@ def refuted(window: Window, terms: Sequence[int], bound: Columns, span: Span) ->
     return found
 
 
-def counterexamples(window: Window, terms: Sequence[int], bound: Columns, span: Span) -> Columns:
+def counterexamples(
+    window: Window, terms: Sequence[int], bound: Columns, span: SearchSpan
+) -> Columns:
     """The matches (`row`) that have one; of a family also the needs: for whom these are some.
     Where constants are ordered only the smallest need of each match is there.
     """
@@ -93,7 +95,7 @@ def counterexamples(window: Window, terms: Sequence[int], bound: Columns, span: 
 
 
 def first_counterexamples(
-    window: Window, terms: Sequence[int], bound: Columns, span: Span
+    window: Window, terms: Sequence[int], bound: Columns, span: SearchSpan
 ) -> tuple[Rows, Array]:
     """The matches that have one, and when the first of each was complete: its latest end. Facts of
     the tables are complete before any time.
@@ -104,7 +106,7 @@ def first_counterexamples(
     return found["row"], found[LATEST]
 
 
-def _search(window: Window, frame: Columns, terms: list[int], span: Span) -> Columns:
+def _search(window: Window, frame: Columns, terms: list[int], span: SearchSpan) -> Columns:
     if not terms or not count(frame):
         return frame
     term = terms[0]
@@ -116,7 +118,7 @@ def _search(window: Window, frame: Columns, terms: list[int], span: Span) -> Col
     return _search(window, _extended(window, frame, term, span, keep), rest, span)
 
 
-def _cost(window: Window, term: int, frame: Columns, span: Span) -> tuple[int, int]:
+def _cost(window: Window, term: int, frame: Columns, span: SearchSpan) -> tuple[int, int]:
     """Few unbound aliases first; tables before pairs of events, which are made on the spot, unless
     many rows would have to be looked up first.
     """
@@ -132,7 +134,9 @@ def _aliases(window: Window, term: int) -> tuple[str, str]:
     return f"@{step.first.alias}", f"@{step.second.alias}"
 
 
-def _extended(window: Window, frame: Columns, term: int, span: Span, keep: set[str]) -> Columns:
+def _extended(
+    window: Window, frame: Columns, term: int, span: SearchSpan, keep: set[str]
+) -> Columns:
     """The frame joined with a term, reduced to what the remaining terms look at; in pieces when it
     is large.
     """
@@ -159,7 +163,9 @@ def _extended(window: Window, frame: Columns, term: int, span: Span, keep: set[s
     return _thin(window, apart(window, joined), keep)
 
 
-def _with_pairs(window: Window, frame: Columns, term: int, span: Span, keep: set[str]) -> Columns:
+def _with_pairs(
+    window: Window, frame: Columns, term: int, span: SearchSpan, keep: set[str]
+) -> Columns:
     """Every pair of different events of the two sides within the window, made only for these
     matches.
     """
@@ -169,7 +175,7 @@ def _with_pairs(window: Window, frame: Columns, term: int, span: Span, keep: set
     since = np.maximum(span.since, span.earliest - length + 1)[rows]
     codes, others = frame.get(aliases[near]), frame.get(aliases[far])
     low, high = int(since.min()), int(span.latest[rows].max())
-    asked = AskedFor(low, high, codes)
+    asked = EventQuery(low, high, codes)
     mine = window.correlations.asked_side(term, near, asked)
     if mine is None:
         return _without_rows(window, term, frame)
@@ -210,7 +216,7 @@ def _partners(
     frame: Columns,
     term: int,
     sides: tuple[int, Table, Table, Rows],
-    span: Span,
+    span: SearchSpan,
     since: Array,
 ) -> Columns:
     """Joins the events of the other side that make a pair with the event each row has."""

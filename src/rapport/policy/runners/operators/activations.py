@@ -16,9 +16,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from rapport.policy.plan import CorrelationTerm, LastingTerm, SilentTerm, TermStep
-from rapport.policy.runners.operators.absence import Span, first_counterexamples, refuted
-from rapport.policy.runners.operators.shapes import Alternatives
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.absence import SearchSpan, first_counterexamples, refuted
+from rapport.policy.runners.operators.shapes import ClauseShape
+from rapport.policy.runners.operators.shared_steps import SharedCache
 from rapport.policy.runners.operators.table import Array, Columns, Mask, Rows, concatenate, take
 from rapport.policy.runners.operators.term_sides import is_shareable, renamed
 from rapport.policy.runners.operators.window import Window
@@ -32,22 +32,22 @@ _NO_ROWS: Rows = np.zeros(0, np.int64)
 _MIX, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
 
 
-class Asker:
+class CounterexampleQuery:
     """One operator asking about one joint counterexample, and what its aliases are called there."""
 
-    def __init__(self, window_ms: int, names: dict[str, str], known: KnownActivations) -> None:
+    def __init__(self, window_ms: int, names: dict[str, str], known: ActivationCache) -> None:
         self.window_ms, self.names, self.known = window_ms, names, known
         known.askers.add(self)
 
 
-class KnownActivations:
+class ActivationCache:
     """Of each activation asked about lately: when its first counterexample was complete, and up to
     which time that is known. Costs a binary search per question; grows with the activations of the
     longest window. Never saved: who does not find an answer here looks for himself.
     """
 
     def __init__(self) -> None:
-        self.askers: WeakSet[Asker] = WeakSet()
+        self.askers: WeakSet[CounterexampleQuery] = WeakSet()
         self._hashes = np.zeros(0, np.uint64)
         self._columns: Columns = {}
         self._watermark = self._earlier = -_NEVER
@@ -105,13 +105,15 @@ class Activations:
     Where nobody else asks, counterexamples are looked for as long as the window and no further.
     """
 
-    def __init__(self, window: Window, shared: SharedSteps) -> None:
+    def __init__(self, window: Window, shared: SharedCache) -> None:
         self._window, self._shared = window, shared
-        self._askers: dict[tuple[tuple[int, ...], int, frozenset[str]], Asker | None] = {}
+        self._askers: dict[
+            tuple[tuple[int, ...], int, frozenset[str]], CounterexampleQuery | None
+        ] = {}
         self._watermark = -_NEVER
         self._own_before = -_NEVER
 
-    def expect(self, clause: Alternatives, bound: Iterable[str]) -> None:
+    def expect(self, clause: ClauseShape, bound: Iterable[str]) -> None:
         """Says before the first question which matches will be asked about, by their `@alias`
         columns, so that others know.
         """
@@ -128,7 +130,7 @@ class Activations:
         """Goes on: all that ended before the watermark is known."""
         self._watermark = watermark
 
-    def hold(self, clause: Alternatives, bound: Columns, t0: Array) -> Mask:
+    def hold(self, clause: ClauseShape, bound: Columns, t0: Array) -> Mask:
         """Rule 4: which matches have no joint counterexample among events of [t0, t0 + window).
         `bound`: the `@alias` columns of the matches, all of which are due.
         """
@@ -141,7 +143,7 @@ class Activations:
         asker = self._asker(terms, window_ms, bound)
         if asker is None or len(asker.known.askers) < 2 or self._is_own(t0):
             self._window.note_search()
-            return refuted(self._window, terms, bound, Span(t0, t0 + window_ms, t0))
+            return refuted(self._window, terms, bound, SearchSpan(t0, t0 + window_ms, t0))
         names = asker.names
         asked = {names[name[1:]]: codes for name, codes in bound.items() if name[1:] in names}
         return np.asarray(self._first(asker, terms, {"t0": t0, **asked}) < t0 + window_ms)
@@ -149,7 +151,7 @@ class Activations:
     def _is_own(self, t0: Array) -> bool:
         return self._own_before > -_NEVER and bool((t0 < self._own_before).any())
 
-    def _first(self, asker: Asker, terms: Sequence[int], asked: Columns) -> Array:
+    def _first(self, asker: CounterexampleQuery, terms: Sequence[int], asked: Columns) -> Array:
         """When the first counterexample of each was complete, as far as the asker must know."""
         known, t0 = asker.known, asked["t0"]
         known.turn_to(self._watermark)
@@ -168,16 +170,20 @@ class Activations:
             first[unknown] = found[which]
         return first
 
-    def _search(self, asker: Asker, terms: Sequence[int], asked: Columns, until: Array) -> Array:
+    def _search(
+        self, asker: CounterexampleQuery, terms: Sequence[int], asked: Columns, until: Array
+    ) -> Array:
         t0 = asked["t0"]
         bound = {f"@{alias}": asked[name] for alias, name in asker.names.items() if name in asked}
-        span = Span(t0, until, t0, covered_ms=asker.window_ms)
+        span = SearchSpan(t0, until, t0, covered_ms=asker.window_ms)
         rows, ends = first_counterexamples(self._window, terms, bound, span)
         first = np.full(len(t0), _NEVER)
         np.minimum.at(first, rows, ends)
         return first
 
-    def _asker(self, terms: tuple[int, ...], window_ms: int, bound: Iterable[str]) -> Asker | None:
+    def _asker(
+        self, terms: tuple[int, ...], window_ms: int, bound: Iterable[str]
+    ) -> CounterexampleQuery | None:
         """Who asks about matches with these `@alias` columns; None when nobody else can say."""
         key = (terms, window_ms, frozenset(bound))
         if key not in self._askers:
@@ -186,7 +192,7 @@ class Activations:
 
     def _new_asker(
         self, terms: tuple[int, ...], window_ms: int, bound: frozenset[str]
-    ) -> Asker | None:
+    ) -> CounterexampleQuery | None:
         window = self._window
         steps = [window.plan.terms[term] for term in terms]
         if any(isinstance(one, LastingTerm | SilentTerm) or not is_shareable(one) for one in steps):
@@ -201,14 +207,14 @@ class Activations:
         for alias in (alias for pair in apart for alias in pair):
             names.setdefault(alias, str(len(names)))
         key = (
-            KnownActivations,
+            ActivationCache,
             blank,
             tuple(window.identities[window.alias_concept(alias)] for alias in names),
             tuple(self._pair_ms(term, window_ms) for term in terms),
             frozenset(frozenset(map(names.__getitem__, pair)) for pair in apart),
             frozenset(name for alias, name in names.items() if f"@{alias}" in bound),
         )
-        return Asker(window_ms, names, self._shared.keep(key, KnownActivations))
+        return CounterexampleQuery(window_ms, names, self._shared.keep(key, ActivationCache))
 
     def _pair_ms(self, term: int, window_ms: int) -> int | None:
         """How close the events of a pair must be; None: all in the window are close enough."""

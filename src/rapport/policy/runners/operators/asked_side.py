@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rapport.policy.runners.base import END_OF_TIME
-from rapport.policy.runners.operators.identities import Leaf
-from rapport.policy.runners.operators.later_streams import LaterReader
+from rapport.policy.runners.operators.identities import IdentityFilter
+from rapport.policy.runners.operators.later_streams import DeferredRowsReader
 from rapport.policy.runners.operators.near import cells_of
 from rapport.policy.runners.operators.table import Array, Columns, Rows, Table, concatenate, take
 
@@ -17,7 +17,7 @@ _MOST_BOXES = 16
 _MARGIN = 1.001
 
 
-class AskedFor(NamedTuple):
+class EventQuery(NamedTuple):
     """Events that may be part of a counterexample."""
 
     low: int
@@ -29,15 +29,17 @@ class AskedFor(NamedTuple):
     """Where the term holds of near events only: near one of these; None: anywhere."""
 
 
-class AskedSide:
+class DeferredSide:
     """Nothing is made of an event before a match asks for its identity, or for what is near."""
 
-    def __init__(self, reader: LaterReader, leaf: Leaf, reach: float | None) -> None:
+    def __init__(
+        self, reader: DeferredRowsReader, leaf: IdentityFilter, reach: float | None
+    ) -> None:
         self._reader, self._leaf, self._reach = reader, leaf, reach
         self._old: Columns | None = None
         """Of the state that was taken over, until none of it matters any more."""
 
-    def asked(self, asked: AskedFor) -> Table | None:
+    def asked(self, asked: EventQuery) -> Table | None:
         """Events in order of time, among them all that are asked for, without the cells they lie
         in; None when there is none.
         """
@@ -58,7 +60,7 @@ class AskedSide:
         # Points that are missing are near nothing.
         return [(np.fmin.reduce(each) - reach, np.fmax.reduce(each) + reach) for each in own]
 
-    def _made(self, asked: AskedFor, span: slice) -> Columns | None:
+    def _made(self, asked: EventQuery, span: slice) -> Columns | None:
         rows = self._reader.rows
         if asked.codes is not None:
             places = rows.of(self._leaf.among(asked.codes), self._reader.known(), span)
@@ -82,7 +84,7 @@ class AskedSide:
     def state(self) -> Columns | None:
         """All events that a match may yet ask for; None when there is none."""
         floor = self._reader.reaches_back_to
-        found = self.asked(AskedFor(floor, END_OF_TIME))
+        found = self.asked(EventQuery(floor, END_OF_TIME))
         if found is None or self._reach is None:
             return None if found is None else found.columns
         return found.columns | {"cell": cells_of(found.columns["value"], self._reach)}

@@ -14,15 +14,15 @@ from typing import Any
 from rapport.policy.runners.operators.consume import Correlator
 from rapport.policy.runners.operators.horizons import Horizons
 from rapport.policy.runners.operators.intake import StreamRows
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.shared_steps import SharedCache
 from rapport.policy.runners.operators.side_events import SideEvents
-from rapport.policy.runners.operators.state import pack
+from rapport.policy.runners.operators.state import pack_state
 from rapport.policy.runners.operators.table import Columns, Table
 
 _MANY_USED = 10_000
 
 
-class CommonPairs:
+class SharedPairs:
     """The recent events of both sides of a correlation, what was used up of them, and those who
     read what they complete. Costs one walk per batch, however many read.
     """
@@ -48,7 +48,7 @@ class CommonPairs:
                 if side.table is not None:
                     side.table.settle()
 
-    def take(self, stream: str, rows: StreamRows, first: int, shared: SharedSteps) -> None:
+    def take(self, stream: str, rows: StreamRows, first: int, shared: SharedCache) -> None:
         """Adds the batch's events of a stream, unless another reader has brought them."""
         sides = [side for side in self.sides if side.stream == stream]
         if stream in self._taken:
@@ -59,7 +59,7 @@ class CommonPairs:
             for side in sides:
                 side.add(rows, first)
 
-    def completed(self, shared: SharedSteps) -> Columns | None:
+    def completed(self, shared: SharedCache) -> Columns | None:
         """The occurrences that the batch's events complete, using them up; None when it has none.
         What fails, fails for all.
         """
@@ -112,10 +112,10 @@ class CommonPairs:
             column.flags.writeable = False
 
 
-class PairsReader:
+class SharedPairsReader:
     """Common pairs as one operator sees them."""
 
-    def __init__(self, key: Hashable, make: Callable[[], CommonPairs], shared: SharedSteps) -> None:
+    def __init__(self, key: Hashable, make: Callable[[], SharedPairs], shared: SharedCache) -> None:
         """`key`: what they depend on besides readings; None: they are nobody else's."""
         self._key, self._make, self._shared = key, make, shared
         self.common = self._found_or_made(key)
@@ -139,12 +139,12 @@ class PairsReader:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what `state` gave, together with others that take over the same."""
-        key = None if self._key is None else (self._key, blake2b(pack(state)).digest())
+        key = None if self._key is None else (self._key, blake2b(pack_state(state)).digest())
         self.common = self._found_or_made(key, state)
         self._horizon = self.common.readers.add()
 
-    def _found_or_made(self, key: Hashable, state: dict[str, Any] | None = None) -> CommonPairs:
-        common: CommonPairs | None = None if key is None else self._shared.kept(key)
+    def _found_or_made(self, key: Hashable, state: dict[str, Any] | None = None) -> SharedPairs:
+        common: SharedPairs | None = None if key is None else self._shared.kept(key)
         if common is None or not common.is_as_made:
             common = self._make()
             if state is not None:

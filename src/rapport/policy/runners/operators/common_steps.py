@@ -15,21 +15,21 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from rapport.core.detection import Cause
-from rapport.policy.runners.operators.shared_steps import SharedSteps
-from rapport.policy.runners.operators.state import pack
+from rapport.policy.runners.operators.shared_steps import SharedCache
+from rapport.policy.runners.operators.state import pack_state
 from rapport.policy.runners.operators.step import OccurrenceStep
 from rapport.policy.runners.operators.table import Columns, concatenate, take
 
 Make = Callable[[], OccurrenceStep]
 
 
-class CommonStep:
+class SharedStep:
     """A step, and those who read what it gives. Costs one execution per batch, and a note for
     every reader when it gives something.
     """
 
     def __init__(self, step: OccurrenceStep) -> None:
-        self.step, self.readers = step, WeakSet[StepReader]()
+        self.step, self.readers = step, WeakSet[SharedStepReader]()
         self.nothing: Columns | None = None
         self._batch: tuple[pa.RecordBatch, int] | None = None
         self._error: Exception | None = None
@@ -39,7 +39,7 @@ class CommonStep:
         """Whether it has taken nothing since it was made, or took over a state."""
         return self._batch is None
 
-    def go_on(self, readings: pa.RecordBatch, watermark: int, shared: SharedSteps) -> None:
+    def go_on(self, readings: pa.RecordBatch, watermark: int, shared: SharedCache) -> None:
         """Takes a batch, unless another reader has brought it. What fails, fails for all."""
         if self._error is not None:
             raise self._error
@@ -62,10 +62,10 @@ class CommonStep:
                 reader.waiting.append(found)
 
 
-class StepReader:
+class SharedStepReader:
     """A common step as one operator sees it."""
 
-    def __init__(self, key: Hashable, make: Make, shared: SharedSteps) -> None:
+    def __init__(self, key: Hashable, make: Make, shared: SharedCache) -> None:
         """`key`: what the step depends on besides readings; None: it is nobody else's."""
         self._key, self._make, self._shared = key, make, shared
         self.waiting: list[Columns] = []
@@ -99,16 +99,16 @@ class StepReader:
         """Takes over what `state` gave, together with others that take over the same."""
         self._common.readers.discard(self)
         self.waiting = []
-        key = None if self._key is None else (self._key, blake2b(pack(state)).digest())
+        key = None if self._key is None else (self._key, blake2b(pack_state(state)).digest())
         self._common = self._join(key, state)
 
-    def _join(self, key: Hashable, state: Any = None) -> CommonStep:
+    def _join(self, key: Hashable, state: Any = None) -> SharedStep:
         known = None if key is None else self._shared.kept(key)
-        common: CommonStep
+        common: SharedStep
         if known is not None and known.is_as_made:
             common = known
         else:
-            common = CommonStep(self._make())
+            common = SharedStep(self._make())
             if state is not None:
                 common.step.restore(state)
             if key is not None:

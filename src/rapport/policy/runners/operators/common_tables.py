@@ -11,12 +11,12 @@ from collections.abc import Hashable, Mapping
 from hashlib import blake2b
 
 from rapport.policy.runners.operators.horizons import Horizons
-from rapport.policy.runners.operators.shared_steps import SharedSteps
-from rapport.policy.runners.operators.state import pack
+from rapport.policy.runners.operators.shared_steps import SharedCache
+from rapport.policy.runners.operators.state import pack_state
 from rapport.policy.runners.operators.table import Array, Table
 
 
-class CommonTable:
+class SharedTable:
     """A table and those who read it. Rows are forgotten when nobody needs them."""
 
     def __init__(self, table: Table) -> None:
@@ -47,20 +47,20 @@ class CommonTable:
             self.table.trim(before, at_once=at_once)
 
 
-class TableReader:
+class SharedTableReader:
     """A common table as one operator sees it."""
 
-    def __init__(self, common: CommonTable) -> None:
+    def __init__(self, common: SharedTable) -> None:
         self.common, self.horizon = common, common.readers.add()
 
 
-class CommonTables:
+class SharedTables:
     """The tables of one operator that others may have too, by number of their term."""
 
-    def __init__(self, tables: dict[int, Table], shared: SharedSteps) -> None:
+    def __init__(self, tables: dict[int, Table], shared: SharedCache) -> None:
         """`tables`: where they are to be put."""
         self._tables, self._shared = tables, shared
-        self._readers: dict[int, TableReader] = {}
+        self._readers: dict[int, SharedTableReader] = {}
 
     def __contains__(self, number: object) -> bool:
         return number in self._readers
@@ -70,13 +70,13 @@ class CommonTables:
         readings; `is_saved`: whether it may have rows, which must then be the same too.
         """
         if is_saved:
-            key = (key, blake2b(pack(table.columns)).digest())
-        key = (CommonTable, key)
-        common: CommonTable | None = self._shared.kept(key)
+            key = (key, blake2b(pack_state(table.columns)).digest())
+        key = (SharedTable, key)
+        common: SharedTable | None = self._shared.kept(key)
         if common is None or not common.is_as_made:
-            common = CommonTable(table)
+            common = SharedTable(table)
             self._shared.keep_instead(key, common)
-        self._readers[number] = TableReader(common)
+        self._readers[number] = SharedTableReader(common)
         self._tables[number] = common.table
 
     def has_taken(self, number: int) -> bool:

@@ -11,15 +11,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from rapport.policy.plan import CorrelationTerm, Plan
-from rapport.policy.runners.operators.asked_side import AskedFor, AskedSide
-from rapport.policy.runners.operators.common_pairs import CommonPairs, PairsReader
+from rapport.policy.runners.operators.asked_side import DeferredSide, EventQuery
+from rapport.policy.runners.operators.common_pairs import SharedPairs, SharedPairsReader
 from rapport.policy.runners.operators.consume import Correlator
 from rapport.policy.runners.operators.intake import StreamRows
-from rapport.policy.runners.operators.later_streams import LaterStreams
-from rapport.policy.runners.operators.leaves import Leaves
+from rapport.policy.runners.operators.later_streams import DeferredStreams
+from rapport.policy.runners.operators.leaves import IdentityFilters
 from rapport.policy.runners.operators.predicate import Predicate, is_of_tables_alone
 from rapport.policy.runners.operators.reaches import pair_window_ms
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.shared_steps import SharedCache
 from rapport.policy.runners.operators.side_events import SideEvents
 from rapport.policy.runners.operators.table import Columns, Table, with_blurs
 from rapport.policy.runners.operators.term_sides import renamed
@@ -31,15 +31,15 @@ class Correlations:
     """
 
     def __init__(
-        self, plan: Plan, leaves: Leaves, later: LaterStreams, shared: SharedSteps
+        self, plan: Plan, leaves: IdentityFilters, later: DeferredStreams, shared: SharedCache
     ) -> None:
         self._plan, self._leaves, self._later, self._shared = plan, leaves, later, shared
         self._windows: dict[int, int] = {}
-        self._asked: dict[tuple[int, int], AskedSide] = {}
+        self._asked: dict[tuple[int, int], DeferredSide] = {}
         """Of the terms that only stand under a NOT."""
         self._sides: dict[tuple[int, int], SideEvents] = {}
         """Of those among them that cannot be decided later."""
-        self._pairs: dict[int, PairsReader] = {}
+        self._pairs: dict[int, SharedPairsReader] = {}
         """Of the others."""
 
     def add(
@@ -63,27 +63,27 @@ class Correlations:
         key: Hashable = None
         if is_of_tables_alone(term):
             [blank], _ = renamed([replace(term, window_ms=window_ms)])
-            key = (CommonPairs, blank, self._plan.consumption, around)
+            key = (SharedPairs, blank, self._plan.consumption, around)
         make = partial(self._make_pairs, term, predicate, window_ms)
-        self._pairs[number] = PairsReader(key, make, self._shared)
+        self._pairs[number] = SharedPairsReader(key, make, self._shared)
 
     def _side(self, term: CorrelationTerm, place: int, predicate: Predicate) -> SideEvents:
         side = (term.first, term.second)[place]
         return SideEvents(side, self._leaves.of(side), predicate.reach, self._shared)
 
-    def _asked_side(self, term: CorrelationTerm, place: int, predicate: Predicate) -> AskedSide:
+    def _asked_side(self, term: CorrelationTerm, place: int, predicate: Predicate) -> DeferredSide:
         side = (term.first, term.second)[place]
         reader = self._later.of(side.stream or "")
-        return AskedSide(reader, self._leaves.of(side), predicate.reach)
+        return DeferredSide(reader, self._leaves.of(side), predicate.reach)
 
     def _make_pairs(
         self, term: CorrelationTerm, predicate: Predicate, window_ms: int
-    ) -> CommonPairs:
+    ) -> SharedPairs:
         correlator = Correlator(term, predicate, window_ms, self._plan.consumption)
         first, second = (self._side(term, place, predicate) for place in (0, 1))
-        return CommonPairs(first, second, correlator)
+        return SharedPairs(first, second, correlator)
 
-    def common(self, term: int) -> CommonPairs:
+    def common(self, term: int) -> SharedPairs:
         """The pairs of a term whose events are used up."""
         return self._pairs[term].common
 
@@ -95,7 +95,7 @@ class Correlations:
         """Events of the first (0) or second (1) side of a term; None before the first one."""
         return self._events(term, place).table
 
-    def asked_side(self, term: int, place: int, asked: AskedFor) -> Table | None:
+    def asked_side(self, term: int, place: int, asked: EventQuery) -> Table | None:
         """The same of a term under a NOT: at least the events asked for."""
         own = self._asked.get((term, place))
         return self.side(term, place) if own is None else own.asked(asked)

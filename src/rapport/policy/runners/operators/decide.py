@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from rapport.policy.runners.operators.absence import Span, counterexamples, refuted
+from rapport.policy.runners.operators.absence import SearchSpan, counterexamples, refuted
 from rapport.policy.runners.operators.shapes import (
-    Alternatives,
+    ClauseShape,
     Combination,
     NotFollowed,
     NotPreceded,
     Occurs,
     Ordered,
     Part,
-    Shape,
+    PlanShape,
 )
 from rapport.policy.runners.operators.table import Array, Columns, Mask, count
 from rapport.policy.runners.operators.varying import NEED
@@ -27,7 +27,7 @@ Outcome = tuple[Mask, Array, Array | None]
 
 
 def matched_at(
-    window: Window, shape: Shape, number: int, frame: Columns, *, assume_absence: bool = False
+    window: Window, shape: PlanShape, number: int, frame: Columns, *, assume_absence: bool = False
 ) -> Array:
     """When each row is a minimal match of the combination (its last clause satisfied); NEVER when
     it is none.
@@ -105,14 +105,16 @@ def _ordered(part: Ordered, frame: Columns) -> Mask:
     return np.asarray(surely & (second < first + part.window_ms), np.bool_)
 
 
-def _span(window: Window, part: NotFollowed | NotPreceded, frame: Columns, end: Array) -> Span:
+def _span(
+    window: Window, part: NotFollowed | NotPreceded, frame: Columns, end: Array
+) -> SearchSpan:
     """Where an occurrence that must not be there would have to end."""
     unsure_ms = window.uncertainty_ms
     if isinstance(part, NotFollowed):
         blur = blur_of(frame, part.first)
-        return Span(end - blur + 1, end + blur + part.window_ms, unsure_ms=unsure_ms)
+        return SearchSpan(end - blur + 1, end + blur + part.window_ms, unsure_ms=unsure_ms)
     blur = blur_of(frame, part.second)
-    return Span(end - blur - part.window_ms + 1, end + blur, unsure_ms=unsure_ms)
+    return SearchSpan(end - blur - part.window_ms + 1, end + blur, unsure_ms=unsure_ms)
 
 
 def blur_of(frame: Columns, term: int) -> Array | int:
@@ -138,12 +140,12 @@ def decided_at(window: Window, part: Part, frame: Columns) -> Array:
 
 
 def absence_for_some(
-    window: Window, clause: Alternatives, bound: Columns, t0: Array
+    window: Window, clause: ClauseShape, bound: Columns, t0: Array
 ) -> tuple[Mask, list[Columns]]:
     """Rule 4 for a family: which matches have no counterexample among events of [t0, t0 + window)
     for all of it, and the counterexamples that count for some, with their needs.
     """
-    span = Span(t0, t0 + clause.window_ms, t0)
+    span = SearchSpan(t0, t0 + clause.window_ms, t0)
     holds, some = np.ones(len(t0), np.bool_), []
     for terms in clause.counterexamples:
         window.note_search()
@@ -155,7 +157,7 @@ def absence_for_some(
     return holds, some
 
 
-def absence_wait_ms(window: Window, clause: Alternatives) -> int:
+def absence_wait_ms(window: Window, clause: ClauseShape) -> int:
     """How long events may refute the clause's absence; facts of the tables are known at once."""
     terms = {term for terms in clause.counterexamples for term in terms}
     return 0 if all(map(window.is_constraint, terms)) else clause.window_ms

@@ -7,15 +7,17 @@ from collections.abc import Iterable
 from rapport.core.detection import Detection
 from rapport.policy.plan import Plan
 from rapport.policy.runners.operators.reaches import longest_window_ms
-from rapport.policy.runners.operators.shapes import Alternatives, NotFollowed, NotPreceded, Shape
+from rapport.policy.runners.operators.shapes import ClauseShape, NotFollowed, NotPreceded, PlanShape
 from rapport.policy.runners.operators.table import Columns
-from rapport.policy.runners.silence import Silence
+from rapport.policy.runners.silence import SourceSilence
 
 
-class Doubt:
+class AbsenceUncertainty:
     """The streams a plan's absence depends on, asked about at the time of each detection."""
 
-    def __init__(self, plan: Plan, shape: Shape, silence: Silence, uncertainty_ms: int) -> None:
+    def __init__(
+        self, plan: Plan, shape: PlanShape, silence: SourceSilence, uncertainty_ms: int
+    ) -> None:
         self._window_ms, self._silence = longest_window_ms(plan), silence
         clauses = (*shape.positive, *shape.mixed)
         terms = {term for clause in shape.absent for term in _refuting(clause)}
@@ -38,22 +40,22 @@ class Doubt:
         ]
 
 
-def make_doubt(
-    plan: Plan, shape: Shape, silence: Silence | None, uncertainty_ms: int = 0
-) -> Doubt | None:
+def absence_uncertainty(
+    plan: Plan, shape: PlanShape, silence: SourceSilence | None, uncertainty_ms: int = 0
+) -> AbsenceUncertainty | None:
     """None when nothing can be in doubt: no such source, no absence, or `when unsure fire`."""
     if silence is None or plan.when_unsure == "fire":
         return None
     if not silence.watches(plan.absent_streams()):
         return None
-    return Doubt(plan, shape, silence, uncertainty_ms)
+    return AbsenceUncertainty(plan, shape, silence, uncertainty_ms)
 
 
-def _refuting(clause: Alternatives) -> Iterable[int]:
+def _refuting(clause: ClauseShape) -> Iterable[int]:
     return {term for terms in clause.counterexamples for term in terms}
 
 
-def _negated(clause: Alternatives) -> Iterable[int]:
+def _negated(clause: ClauseShape) -> Iterable[int]:
     """Terms that must not follow or precede something."""
     parts = [part for part in clause.parts if isinstance(part, NotFollowed | NotPreceded)]
     return {term for part in parts for term in part.absent}

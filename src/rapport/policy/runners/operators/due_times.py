@@ -17,7 +17,7 @@ Entries = tuple[Rows, Rows, Rows]
 """Times, numbers of what is due, and marks."""
 
 
-class DueTimes:
+class DueQueue:
     """A queue of (time, number, mark), filled in order of time.
 
     Calling off costs nothing: `still(numbers, marks)` tells which entries count, the others are

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator
 from rapport.policy.runners.operators.decide import NEVER, is_awaited, latest_end, matched_at
 from rapport.policy.runners.operators.join import PARTS
 from rapport.policy.runners.operators.join_paths import (
-    Path,
+    JoinPath,
     for_reading,
     joining_order,
     make_path,
@@ -19,9 +19,9 @@ from rapport.policy.runners.operators.shapes import (
     NotFollowed,
     NotPreceded,
     Part,
-    Shape,
+    PlanShape,
 )
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.shared_steps import SharedCache
 from rapport.policy.runners.operators.table import Columns, concatenate, count, take
 from rapport.policy.runners.operators.term_sides import is_shareable, renamed
 from rapport.policy.runners.operators.window import Window
@@ -29,14 +29,14 @@ from rapport.policy.runners.operators.window import Window
 _NOTHING: Columns = {}
 
 
-class Finder:
+class MatchFinder:
     """What one combination of terms finds, batch by batch.
 
     Who shares all tables of a combination with others finds with one look what they found; who
     shares some of them begins with what they joined.
     """
 
-    def __init__(self, window: Window, shape: Shape, number: int, shared: SharedSteps) -> None:
+    def __init__(self, window: Window, shape: PlanShape, number: int, shared: SharedCache) -> None:
         self._window, self._shape, self._number, self._shared = window, shape, number, shared
         self._combination = shape.combinations[number]
         self.awaited = [part for part in shape.parts_around(number) if is_awaited(window, part)]
@@ -44,7 +44,7 @@ class Finder:
         self._terms = self._combination.terms
         self._timed = tuple(term for term in self._terms if not window.is_constraint(term))
         self._several: frozenset[int] | None = None
-        self._paths: dict[int, Path] = {}
+        self._paths: dict[int, JoinPath] = {}
         self._names: dict[str, str] = {}
         self._key: Hashable = None
 
@@ -120,7 +120,7 @@ class Finder:
         self._names = self._common_names(order)
         steps = [(path.steps[-1].key, *(places[one.term] for one in path.steps)) for path in paths]
         window_ms = self._window.plan.window_ms if len(paths) > 1 else 0
-        return (Finder, tuple(steps), window_ms, sieve)
+        return (MatchFinder, tuple(steps), window_ms, sieve)
 
     def _sieve(self, places: dict[int, int]) -> Hashable:
         """What decides which rows are matches so far; None where that is absence already."""

@@ -20,17 +20,17 @@ from rapport.tables.instances import Instances
 Codes = npt.NDArray[np.int64]
 
 
-class Numbering(Protocol):
+class ValueNumbering(Protocol):
     """Values with numbers of their own."""
 
     def of(self, values: npt.NDArray[Any]) -> Codes:
         """The number of each value, -1 for those that have none."""
 
 
-class OneOf(Constraint, frozen=True, kw_only=True):
+class OneOfConstraint(Constraint, frozen=True, kw_only=True):
     """The attribute has one of the values that several plans ask for, each for one."""
 
-    choice: Numbering
+    choice: ValueNumbering
 
 
 class Identities:
@@ -130,7 +130,7 @@ def _is_object(column: npt.NDArray[Any] | None) -> bool:
     return column is None or column.dtype == object
 
 
-class Leaf:
+class IdentityFilter:
     """Which identities satisfy the constraints of a side; asked by code, in bulk."""
 
     def __init__(self, side: Side, identities: Identities) -> None:
@@ -180,7 +180,7 @@ def satisfies(instances: Instances, constraints: Sequence[Constraint]) -> Mask:
 
 
 def _compare(column: npt.NDArray[Any], constraint: Constraint) -> Mask:
-    if isinstance(constraint, OneOf):
+    if isinstance(constraint, OneOfConstraint):
         return np.asarray(constraint.choice.of(column) >= 0)
     if column.dtype == object:
         return np.fromiter((_holds(value, constraint) for value in column), np.bool_, len(column))

@@ -15,7 +15,7 @@ PARTS = ("end", "event", "other", "blur")
 """What the columns of a term that has events begin with."""
 
 
-class Operand(NamedTuple):
+class JoinOperand(NamedTuple):
     """A term as a join sees it: its occurrences, and what its columns are called in matches."""
 
     table: Table
@@ -35,11 +35,11 @@ class Operand(NamedTuple):
         return columns
 
 
-def operand(window: Window, term: int) -> Operand:
+def operand(window: Window, term: int) -> JoinOperand:
     """A term under the names of its aliases."""
     step = window.plan.terms[term]
     names = f"@{step.first.alias}", f"@{step.second.alias}"
-    return Operand(window.occurrences[term], names, str(term), window.is_constraint(term))
+    return JoinOperand(window.occurrences[term], names, str(term), window.is_constraint(term))
 
 
 def attach(window: Window, frame: Columns, term: int, low: Array, high: Array) -> Columns:
@@ -48,7 +48,7 @@ def attach(window: Window, frame: Columns, term: int, low: Array, high: Array) -
 
 
 def attached(
-    frame: Columns, other: Operand, low: Array, high: Array, *, old_only: bool = False
+    frame: Columns, other: JoinOperand, low: Array, high: Array, *, old_only: bool = False
 ) -> Columns:
     """The same, whatever the columns are called; `old_only`: without those of the latest batch."""
     table = other.table

@@ -16,12 +16,12 @@ import numpy as np
 from rapport.policy.plan import TermStep
 from rapport.policy.runners.operators.join import (
     PARTS,
-    Operand,
+    JoinOperand,
     are_comparable,
     attached,
     different,
 )
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.shared_steps import SharedCache
 from rapport.policy.runners.operators.table import Columns, count
 from rapport.policy.runners.operators.varying import NEED
 from rapport.policy.runners.operators.window import Window
@@ -34,7 +34,7 @@ class JoinStep(NamedTuple):
     """One term of a path."""
 
     term: int
-    operand: Operand
+    operand: JoinOperand
     old_only: bool
     apart: tuple[tuple[str, str], ...]
     """Columns that must differ from here on."""
@@ -42,21 +42,21 @@ class JoinStep(NamedTuple):
     """What the path gives up to here depends on, besides readings; None: nobody else has it."""
 
 
-class Path(NamedTuple):
+class JoinPath(NamedTuple):
     """All steps, and what a plan calls the columns."""
 
     steps: tuple[JoinStep, ...]
     names: dict[str, str]
     reach_ms: int
 
-    def rows(self, shared: SharedSteps) -> Columns:
+    def rows(self, shared: SharedCache) -> Columns:
         """Every set of occurrences, one per term, with equal identities and near ends, that has a
         new one of the first term and old ones of those that come before it.
         """
         frame = self._upto(len(self.steps) - 1, shared)
         return {self.names[name]: column for name, column in frame.items()}
 
-    def _upto(self, place: int, shared: SharedSteps) -> Columns:
+    def _upto(self, place: int, shared: SharedCache) -> Columns:
         step = self.steps[place]
         known: Columns | None = None if step.key is None else shared.made(step.key)
         shared.wanted += place > 0
@@ -102,7 +102,7 @@ def for_reading(frame: Columns) -> Columns:
 
 def make_path(
     window: Window, order: Sequence[int], start: int, reach_ms: int, several: Several
-) -> Path:
+) -> JoinPath:
     """The path that begins with the new occurrences of the term `start`; of the terms before it in
     the order only old ones count, so each set of occurrences is found by one path. The next term is
     the one with most aliases known so far, of these one that several plans have.
@@ -114,7 +114,7 @@ def make_path(
         term = max(rest, key=made.preference)
         rest.remove(term)
         made.add(term, old_only=term in old)
-    return Path(tuple(made.steps), made.names, reach_ms)
+    return JoinPath(tuple(made.steps), made.names, reach_ms)
 
 
 class _PathMaker:
@@ -138,7 +138,7 @@ class _PathMaker:
         step, suffix = self._window.plan.terms[term], str(len(self.steps))
         first, second = (self._name(side.alias) for side in (step.first, step.second))
         fact = self._window.is_constraint(term)
-        operand = Operand(self._window.occurrences[term], (first, second), suffix, fact)
+        operand = JoinOperand(self._window.occurrences[term], (first, second), suffix, fact)
         for part in PARTS:
             self.names[f"{part}{suffix}"] = f"{part}{term}"
         apart = self._newly_apart()

@@ -12,19 +12,24 @@ from rapport.core.detection import Cause
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import LastingTerm, Side, streams_of_term
 from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import Identities, Leaf
-from rapport.policy.runners.operators.lasting_bindings import Alone, BesideTables, Bindings, Look
+from rapport.policy.runners.operators.identities import Identities, IdentityFilter
+from rapport.policy.runners.operators.lasting_bindings import (
+    BindingRows,
+    Bindings,
+    SingleAliasBindings,
+    TableBindings,
+)
 from rapport.policy.runners.operators.lasting_moments import NOT_ENDED, TrueRows, find_runs
-from rapport.policy.runners.operators.lasting_pairs import Pairs
-from rapport.policy.runners.operators.lasting_stretches import FAR, Begun, Stretches
+from rapport.policy.runners.operators.lasting_pairs import PairBindings
+from rapport.policy.runners.operators.lasting_stretches import FAR, IntervalRows, OpenIntervals
 from rapport.policy.runners.operators.lasting_timeline import Timeline
 from rapport.policy.runners.operators.lasting_track import Track
-from rapport.policy.runners.operators.lasting_truth import End, StateTruth
+from rapport.policy.runners.operators.lasting_truth import StateEnd, StateTruth
 from rapport.policy.runners.operators.state_values import LastValues
 from rapport.policy.runners.operators.table import Array, Columns, Mask, Rows, concatenate, take
 
 
-class LastingStep:
+class DurationStep:
     """One `for`. Costs the readings and what is true by them; remembers the last reading of every
     identity and the stretches that are going on.
 
@@ -53,7 +58,7 @@ class LastingStep:
             {one.name: one.stale_after_ms for one in own if one.stale_after_ms},
             self._blurs,
         )
-        self._stretches = Stretches(term.duration_ms, paired=self._paired)
+        self._stretches = OpenIntervals(term.duration_ms, paired=self._paired)
         self._bindings = self._make_bindings()
 
     def take(self, readings: pa.RecordBatch, watermark: int) -> Columns:
@@ -86,7 +91,7 @@ class LastingStep:
         """
         for stream, kept in state["last"].items():
             self._timeline.last[stream] = LastValues.restored(kept)
-        self._stretches = Stretches.restored(
+        self._stretches = OpenIntervals.restored(
             self._duration, state["stretches"], paired=self._paired
         )
         for leaf in self._leaves:
@@ -110,8 +115,8 @@ class LastingStep:
         sides = (self._term.first, self._term.second)
         return {sides[place].alias for place in self._timed}
 
-    def _streams(self) -> dict[str, list[Leaf]]:
-        streams: dict[str, list[Leaf]] = {}
+    def _streams(self) -> dict[str, list[IdentityFilter]]:
+        streams: dict[str, list[IdentityFilter]] = {}
         for end in self._truth.ends:
             streams.setdefault(end.stream, []).append(self._leaves[end.place])
         return streams
@@ -119,12 +124,12 @@ class LastingStep:
     def _make_bindings(self) -> Bindings:
         first, second = self._leaves
         if self._paired:
-            return Pairs(self._truth, (first, second), self._timeline.last)
+            return PairBindings(self._truth, (first, second), self._timeline.last)
         if self._term.first.alias == self._term.second.alias:
-            return Alone(self._truth)
+            return SingleAliasBindings(self._truth)
         other = 1 - self._timed[0]
         concept = (self._term.first, self._term.second)[other].concept
-        return BesideTables(
+        return TableBindings(
             self._truth, self._timed[0], self._leaves[other], self._identities[concept]
         )
 
@@ -155,7 +160,7 @@ class LastingStep:
         order = np.lexsort((occurrences["second"], occurrences["first"], occurrences["end"]))
         return take(occurrences, order)
 
-    def _follow(self, look: Look, tracks: Mapping[str, Track]) -> Columns:
+    def _follow(self, look: BindingRows, tracks: Mapping[str, Track]) -> Columns:
         """Ends and begins stretches; returns those that had lasted when they ended."""
         own = look.moments.own[look.rows]
         codes = (own, look.partners) if self._timed[0] == 0 else (look.partners, own)
@@ -180,8 +185,12 @@ class LastingStep:
         return begun[kept], ended[kept]
 
     def _begun(
-        self, look: Look, tracks: Mapping[str, Track], rows: Rows, shown: Mapping[End, Mask]
-    ) -> Begun:
+        self,
+        look: BindingRows,
+        tracks: Mapping[str, Track],
+        rows: Rows,
+        shown: Mapping[StateEnd, Mask],
+    ) -> IntervalRows:
         """The stretches that begin in some rows, with the readings that true terms read there."""
         at = look.rows[rows]
         start, blur = np.full(len(rows), FAR), np.zeros(len(rows), np.int64)
@@ -196,9 +205,9 @@ class LastingStep:
                 pairs = zip(causes[reads], times.tolist(), ids.tolist(), strict=True)
                 causes[reads] = _objects([(*known, (time, id)) for known, time, id in pairs])
         own, since = look.moments.own[at], look.moments.times[at]
-        return Begun(own, look.partners[rows], since, start, blur, causes)
+        return IntervalRows(own, look.partners[rows], since, start, blur, causes)
 
-    def _occurrences(self, begun: Begun) -> Columns:
+    def _occurrences(self, begun: IntervalRows) -> Columns:
         end = begun.since + self._duration
         first, second = begun.own, begun.partner
         if self._timed[0] == 1:
@@ -215,12 +224,12 @@ class LastingStep:
         return found
 
 
-def _leaf(side: Side, identities: Mapping[str, Identities]) -> Leaf:
-    return Leaf(side, identities[side.concept])
+def _leaf(side: Side, identities: Mapping[str, Identities]) -> IdentityFilter:
+    return IdentityFilter(side, identities[side.concept])
 
 
-def _some(begun: Begun, chosen: Mask) -> Begun:
-    return Begun(*(column[chosen] for column in begun))
+def _some(begun: IntervalRows, chosen: Mask) -> IntervalRows:
+    return IntervalRows(*(column[chosen] for column in begun))
 
 
 def _objects(items: list[Any]) -> Array:

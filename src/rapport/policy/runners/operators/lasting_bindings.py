@@ -11,11 +11,11 @@ import numpy as np
 
 from rapport.policy.plan import QueryTerm
 from rapport.policy.runners.operators.grid import Grid
-from rapport.policy.runners.operators.identities import Identities, Leaf
+from rapport.policy.runners.operators.identities import Identities, IdentityFilter
 from rapport.policy.runners.operators.lasting_moments import Moments
-from rapport.policy.runners.operators.lasting_stretches import Stretches
-from rapport.policy.runners.operators.lasting_track import Held, Track
-from rapport.policy.runners.operators.lasting_truth import End, Literal, StateTruth
+from rapport.policy.runners.operators.lasting_stretches import OpenIntervals
+from rapport.policy.runners.operators.lasting_track import HeldValues, Track
+from rapport.policy.runners.operators.lasting_truth import StateEnd, StateLiteral, StateTruth
 from rapport.policy.runners.operators.table import Array, Rows
 
 MOST_ROWS = 1 << 19
@@ -24,26 +24,26 @@ _MOST_READINGS = 1 << 16
 _FIRST_READINGS = 256
 
 
-class Look(NamedTuple):
+class BindingRows(NamedTuple):
     """Rows to be judged: the number of a moment and who else is bound, with what is held."""
 
     moments: Moments
     rows: Rows
     partners: Rows
-    held: dict[End, Held]
+    held: dict[StateEnd, HeldValues]
 
 
 class Bindings(Protocol):
     """All that may be bound where readings come, as rows to be judged."""
 
-    def look(self, tracks: Mapping[str, Track], stretches: Stretches) -> Look | None:
+    def look(self, tracks: Mapping[str, Track], stretches: OpenIntervals) -> BindingRows | None:
         """Every row in which the state may be true; None where nothing changes."""
 
     def most_readings(self) -> int:
         """How many readings make a portion that can be looked at together."""
 
 
-class Pace:
+class PortionSize:
     """How many readings to look at together, by how many rows the last ones made."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Pace:
             self._most = int(MOST_ROWS / max(rows / steps, MOST_ROWS / _MOST_READINGS))
 
 
-class Alone:
+class SingleAliasBindings:
     """One alias: costs its readings."""
 
     def __init__(self, truth: StateTruth) -> None:
@@ -68,25 +68,27 @@ class Alone:
     def most_readings(self) -> int:
         return _MOST_READINGS
 
-    def look(self, tracks: Mapping[str, Track], stretches: Stretches) -> Look | None:
+    def look(self, tracks: Mapping[str, Track], stretches: OpenIntervals) -> BindingRows | None:
         moments = moments_of(tracks, [end.stream for end in self._ends])
         if moments is None:
             return None
         held = holdings(tracks, self._ends, moments.own, moments.order)
-        return Look(moments, np.arange(len(moments.own)), moments.partner, held)
+        return BindingRows(moments, np.arange(len(moments.own)), moments.partner, held)
 
 
-class BesideTables:
+class TableBindings:
     """One alias with readings, one of the tables.
 
     Where a point of the readings must lie in a rectangle of the tables, a grid names the few
     instances in question; else every instance that satisfies the constraints is.
     """
 
-    def __init__(self, truth: StateTruth, place: int, leaf: Leaf, partners: Identities) -> None:
+    def __init__(
+        self, truth: StateTruth, place: int, leaf: IdentityFilter, partners: Identities
+    ) -> None:
         """`place` is that of the alias with readings, `leaf` that of the other one."""
         self._truth, self._place, self._partners = truth, place, partners
-        self._pace = Pace()
+        self._pace = PortionSize()
         known = self._partners.encode_list(self._partners.instances.ids)
         self._codes = known[leaf.allowed()[known]]
         named = self._truth.naming(self._can_name)
@@ -97,16 +99,18 @@ class BesideTables:
             return self._pace.most_readings()
         return max(MOST_ROWS // max(len(self._codes), 1), 1)
 
-    def look(self, tracks: Mapping[str, Track], stretches: Stretches) -> Look | None:
+    def look(self, tracks: Mapping[str, Track], stretches: OpenIntervals) -> BindingRows | None:
         moments = moments_of(tracks, [end.stream for end in self._truth.ends])
         if moments is None:
             return None
         held = holdings(tracks, self._truth.ends, moments.own, moments.order)
         rows, partners = self._candidates(len(moments.own), held)
         self._pace.note(len(moments.own), len(rows))
-        return Look(moments, rows, partners, {end: own.at(rows) for end, own in held.items()})
+        return BindingRows(
+            moments, rows, partners, {end: own.at(rows) for end, own in held.items()}
+        )
 
-    def _candidates(self, moments: int, held: Mapping[End, Held]) -> tuple[Rows, Rows]:
+    def _candidates(self, moments: int, held: Mapping[StateEnd, HeldValues]) -> tuple[Rows, Rows]:
         if self._indexes is None:
             return (
                 np.repeat(np.arange(moments), len(self._codes)),
@@ -120,7 +124,7 @@ class BesideTables:
         keys = found[1] if len(found) == 2 else np.unique(np.concatenate(found))
         return keys // span, keys % span
 
-    def _can_name(self, literal: Literal) -> bool:
+    def _can_name(self, literal: StateLiteral) -> bool:
         term = literal.atom.term
         return (
             isinstance(term, QueryTerm)
@@ -131,10 +135,10 @@ class BesideTables:
             and not np.isinf(self._rectangles(literal)).any()
         )
 
-    def _rectangles(self, literal: Literal) -> Array:
+    def _rectangles(self, literal: StateLiteral) -> Array:
         return self._partners.values(literal.atom.term.second.attribute, self._codes)
 
-    def _index(self, literal: Literal) -> _Index:
+    def _index(self, literal: StateLiteral) -> _Index:
         rectangles = self._rectangles(literal)
         complete = ~np.isnan(rectangles).any(axis=1)
         end = literal.sides[0]
@@ -145,11 +149,11 @@ class BesideTables:
 class _Index:
     """Rectangles of the tables in a grid, asked by the points held at one end."""
 
-    def __init__(self, end: End, rectangles: Array, codes: Rows) -> None:
+    def __init__(self, end: StateEnd, rectangles: Array, codes: Rows) -> None:
         self._end, self._codes = end, codes
         self._grid = Grid(rectangles) if len(codes) else None
 
-    def candidates(self, held: Mapping[End, Held]) -> tuple[Rows, Rows]:
+    def candidates(self, held: Mapping[StateEnd, HeldValues]) -> tuple[Rows, Rows]:
         """Pairs (row, code) among which are all that hold."""
         if self._grid is None or self._end not in held:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -173,7 +177,7 @@ def moments_of(tracks: Mapping[str, Track], streams: list[str]) -> Moments | Non
 
 
 def holdings(
-    tracks: Mapping[str, Track], ends: tuple[End, ...], codes: Rows, order: Rows
-) -> dict[End, Held]:
+    tracks: Mapping[str, Track], ends: tuple[StateEnd, ...], codes: Rows, order: Rows
+) -> dict[StateEnd, HeldValues]:
     """What is held of identities at each end, at places in the order."""
     return {end: tracks[end.stream].held(codes, order) for end in ends if end.stream in tracks}

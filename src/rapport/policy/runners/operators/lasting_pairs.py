@@ -8,19 +8,19 @@ from collections.abc import Mapping
 import numpy as np
 
 from rapport.policy.plan import CorrelationTerm
-from rapport.policy.runners.operators.identities import Leaf
+from rapport.policy.runners.operators.identities import IdentityFilter
 from rapport.policy.runners.operators.lasting_bindings import (
     MOST_ROWS,
-    Look,
-    Pace,
+    BindingRows,
+    PortionSize,
     holdings,
     moments_of,
 )
 from rapport.policy.runners.operators.lasting_boxes import boxes_of, near_pairs
 from rapport.policy.runners.operators.lasting_moments import Moments, keys_of, pairs_of
-from rapport.policy.runners.operators.lasting_stretches import Stretches
-from rapport.policy.runners.operators.lasting_track import Held, Track
-from rapport.policy.runners.operators.lasting_truth import End, Literal, StateTruth
+from rapport.policy.runners.operators.lasting_stretches import OpenIntervals
+from rapport.policy.runners.operators.lasting_track import HeldValues, Track
+from rapport.policy.runners.operators.lasting_truth import StateEnd, StateLiteral, StateTruth
 from rapport.policy.runners.operators.state_values import LastValues
 from rapport.policy.runners.operators.table import Mask, Rows, spread
 
@@ -31,7 +31,7 @@ _STEPS_EACH = 4
 passed over."""
 
 
-class Pairs:
+class PairBindings:
     """Both aliases have readings, and each reading of one is a moment of its pairs with everybody
     of the other.
 
@@ -40,10 +40,13 @@ class Pairs:
     """
 
     def __init__(
-        self, truth: StateTruth, leaves: tuple[Leaf, Leaf], last: Mapping[str, LastValues]
+        self,
+        truth: StateTruth,
+        leaves: tuple[IdentityFilter, IdentityFilter],
+        last: Mapping[str, LastValues],
     ) -> None:
         self._ends, self._leaves, self._last = truth.ends, leaves, last
-        self._pace = Pace()
+        self._pace = PortionSize()
         self._near = truth.naming(_asks_nearness)
         self._streams = tuple(
             [end.stream for end in self._ends if end.place == place] for place in (0, 1)
@@ -56,7 +59,7 @@ class Pairs:
         # Each reading makes a row with everybody known, and with everybody who may come with it.
         return max(int(math.sqrt(people * people + 4 * MOST_ROWS) - people) // 2, 1)
 
-    def look(self, tracks: Mapping[str, Track], stretches: Stretches) -> Look | None:
+    def look(self, tracks: Mapping[str, Track], stretches: OpenIntervals) -> BindingRows | None:
         steps = [moments_of(tracks, streams) for streams in self._streams]
         own, partner = self._pairs(tracks, steps, stretches)
         moments = _pair_moments(steps, own, partner)
@@ -64,15 +67,15 @@ class Pairs:
             return None
         self._pace.note(sum(len(one.own) for one in steps if one is not None), len(moments.own))
         codes = moments.own, moments.partner
-        held: dict[End, Held] = {}
+        held: dict[StateEnd, HeldValues] = {}
         for end in self._ends:
             held |= holdings(tracks, (end,), codes[end.place], moments.order)
         rows = np.flatnonzero(_seen(held, 0) & _seen(held, 1)) if len(held) else _NONE
         held = {end: one.at(rows) for end, one in held.items()}
-        return Look(moments, rows, moments.partner[rows], held)
+        return BindingRows(moments, rows, moments.partner[rows], held)
 
     def _pairs(
-        self, tracks: Mapping[str, Track], steps: list[Moments | None], stretches: Stretches
+        self, tracks: Mapping[str, Track], steps: list[Moments | None], stretches: OpenIntervals
     ) -> tuple[Rows, Rows]:
         """The pairs of which one has a step in this portion, and that may be true in it or were
         before it.
@@ -107,7 +110,7 @@ class Pairs:
         return [_near(literal, tracks, (first, second)) for literal in self._near]
 
 
-def _asks_nearness(literal: Literal) -> bool:
+def _asks_nearness(literal: StateLiteral) -> bool:
     return (
         isinstance(literal.atom.term, CorrelationTerm)
         and not literal.atom.negated
@@ -117,10 +120,10 @@ def _asks_nearness(literal: Literal) -> bool:
 
 
 def _near(
-    literal: Literal, tracks: Mapping[str, Track], people: tuple[Rows, Rows]
+    literal: StateLiteral, tracks: Mapping[str, Track], people: tuple[Rows, Rows]
 ) -> tuple[Rows, Rows]:
     """The pairs whose whereabouts in this portion come near enough to each other."""
-    ends: dict[int, End] = {end.place: end for end in literal.ends}
+    ends: dict[int, StateEnd] = {end.place: end for end in literal.ends}
     if any(end.stream not in tracks for end in ends.values()):
         return _NONE, _NONE
     first, second = (boxes_of(tracks[ends[place].stream], people[place]) for place in (0, 1))
@@ -148,7 +151,7 @@ def _pair_moments(steps: list[Moments | None], own: Rows, partner: Rows) -> Mome
     return Moments(own[pairs], partner[pairs], order[first], times[first], paired=True)
 
 
-def _seen(held: Mapping[End, Held], place: int) -> Mask:
+def _seen(held: Mapping[StateEnd, HeldValues], place: int) -> Mask:
     """Where the alias was heard of at any of its ends."""
     rows = len(next(iter(held.values())).seen)
     found = np.zeros(rows, np.bool_)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapport.core.detection import Cause
-from rapport.policy.runners.operators.due_times import DueTimes
+from rapport.policy.runners.operators.due_times import DueQueue
 from rapport.policy.runners.operators.lasting_moments import keys_of
 from rapport.policy.runners.operators.table import Array, Columns, Mask, Rows
 
@@ -18,7 +18,7 @@ _COLUMNS = ("own", "partner", "since", "start", "blur", "fired", "causes")
 _FIRST_SIZE = 64
 
 
-class Begun(NamedTuple):
+class IntervalRows(NamedTuple):
     """Stretches that began: whose, when, by which readings."""
 
     own: Rows
@@ -33,7 +33,7 @@ class Begun(NamedTuple):
 FAR = 2**62
 
 
-class Stretches:
+class OpenIntervals:
     """Open stretches in numbered rows, found by their key; a row is used again after its end.
 
     Costs what is added, ended or due, never what merely goes on. One entry of a dictionary per key
@@ -46,7 +46,7 @@ class Stretches:
         self._free: list[int] = []
         self._born = np.zeros(0, np.int64)
         self._last_born = 0
-        self._due = DueTimes(self._waits)
+        self._due = DueQueue(self._waits)
         self.columns: Columns = {name: np.zeros(0, _type(name)) for name in _COLUMNS}
 
     def of(self, keys: Rows) -> tuple[Rows, Rows]:
@@ -66,12 +66,12 @@ class Stretches:
         rows = np.flatnonzero(self._born)
         return self.columns["own"][rows], self.columns["partner"][rows]
 
-    def add(self, begun: Begun, *, fired: Mask | None = None) -> None:
+    def add(self, begun: IntervalRows, *, fired: Mask | None = None) -> None:
         """Takes stretches in order of their begin; those not yet `fired` fall due."""
         if not len(begun.own):
             return
         rows = self._room(len(begun.own))
-        for name in Begun._fields:
+        for name in IntervalRows._fields:
             self.columns[name][rows] = getattr(begun, name)
         self.columns["fired"][rows] = False if fired is None else fired
         self._born[rows] = np.arange(self._last_born + 1, self._last_born + 1 + len(rows))
@@ -83,7 +83,7 @@ class Stretches:
         due = begun.since[waiting] + self._duration
         self._due.push(due, rows[waiting], self._born[rows[waiting]])
 
-    def end(self, rows: Rows, when: Rows) -> Begun:
+    def end(self, rows: Rows, when: Rows) -> IntervalRows:
         """Ends stretches; returns those that lasted and were not told yet."""
         late = when >= self.columns["since"][rows] + self._duration
         lasted = self._begun(rows[late & ~self.columns["fired"][rows]])
@@ -101,7 +101,7 @@ class Stretches:
         own, partner = self.columns["own"][rows], self.columns["partner"][rows]
         self._remove(rows[lost(own, partner)])
 
-    def pop_due(self, before: int) -> Begun:
+    def pop_due(self, before: int) -> IntervalRows:
         """Those going on that have lasted, told once."""
         _, rows, _ = self._due.pop_before(before)
         self.columns["fired"][rows] = True
@@ -126,19 +126,19 @@ class Stretches:
         }
 
     @classmethod
-    def restored(cls, duration_ms: int, state: dict[str, Any], *, paired: bool) -> Stretches:
+    def restored(cls, duration_ms: int, state: dict[str, Any], *, paired: bool) -> OpenIntervals:
         """Those whose `state` this is."""
         made = cls(duration_ms, paired=paired)
         shown = iter(zip(state["times"].tolist(), state["ids"], strict=True))
         causes = np.empty(len(state["own"]), object)
         for place, number in enumerate(state["counts"].tolist()):
             causes[place] = tuple(next(shown) for _ in range(number))
-        columns = {name: state[name] for name in Begun._fields if name != "causes"}
-        made.add(Begun(**columns, causes=causes), fired=state["fired"])
+        columns = {name: state[name] for name in IntervalRows._fields if name != "causes"}
+        made.add(IntervalRows(**columns, causes=causes), fired=state["fired"])
         return made
 
-    def _begun(self, rows: Rows) -> Begun:
-        return Begun(*(self.columns[name][rows] for name in Begun._fields))
+    def _begun(self, rows: Rows) -> IntervalRows:
+        return IntervalRows(*(self.columns[name][rows] for name in IntervalRows._fields))
 
     def _remove(self, rows: Rows) -> None:
         keys = keys_of(

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from rapport.policy.runners.operators.identities import Identities, Leaf
+from rapport.policy.runners.operators.identities import Identities, IdentityFilter
 from rapport.policy.runners.operators.intake import StreamRows, blurs_of, rows_of_stream
-from rapport.policy.runners.operators.lasting_track import EXPIRED, Held, Track, is_last
+from rapport.policy.runners.operators.lasting_track import EXPIRED, HeldValues, Track, is_last
 from rapport.policy.runners.operators.state_values import LastValues
 from rapport.policy.runners.operators.table import Array, Rows
 
@@ -23,7 +23,7 @@ class Timeline:
 
     def __init__(
         self,
-        streams: Mapping[str, Sequence[Leaf]],
+        streams: Mapping[str, Sequence[IdentityFilter]],
         identities: Mapping[str, Identities],
         stale: Mapping[str, int],
         blurs: Mapping[str, int],
@@ -59,7 +59,7 @@ class Timeline:
         for stream, track in tracks.items():
             track.settle(self._stale_of[stream], self._ids)
 
-    def causes(self, track: Track, held: Held, chosen: Rows) -> tuple[Rows, Array, Rows]:
+    def causes(self, track: Track, held: HeldValues, chosen: Rows) -> tuple[Rows, Array, Rows]:
         """Time, id and clock uncertainty of the readings held in the chosen rows."""
         return track.causes(held, chosen, self._ids)
 

@@ -15,7 +15,7 @@ _NONE = np.zeros(0, np.int64)
 EXPIRED = -1
 
 
-class Held(NamedTuple):
+class HeldValues(NamedTuple):
     """The last reading of some identities at some moments."""
 
     known: Mask
@@ -26,9 +26,9 @@ class Held(NamedTuple):
     rows: Rows
     """Where it stands in the track; -1: it came before this portion."""
 
-    def at(self, rows: Rows) -> Held:
+    def at(self, rows: Rows) -> HeldValues:
         """What is held in the chosen rows."""
-        return Held(
+        return HeldValues(
             self.known[rows], self.seen[rows], self.values[rows], self.codes[rows], self.rows[rows]
         )
 
@@ -59,14 +59,14 @@ class Track:
         self.readings, self.codes = self.readings[sorting], self.codes[sorting]
         self.times = self.times[sorting]
 
-    def held(self, codes: Rows, order: Rows) -> Held:
+    def held(self, codes: Rows, order: Rows) -> HeldValues:
         """The last readings of identities up to places in the order, those included."""
         last = self.last
         last.grow(int(codes.max()) + 1 if len(codes) else 0, self.rows.values)
         assert last.values is not None
         values, known, seen = last.values[codes], last.known[codes], last.seen[codes]
         if not len(self.codes):
-            return Held(known, seen, values, codes, np.full(len(codes), -1))
+            return HeldValues(known, seen, values, codes, np.full(len(codes), -1))
         found = np.searchsorted(self._keys, codes * self._span + order, side="right") - 1
         here = found >= 0
         here[here] = self.codes[found[here]] == codes[here]
@@ -77,9 +77,9 @@ class Track:
             if values.dtype != self.rows.values.dtype:
                 values = values.astype(object)
             values[now] = self.rows.values[readings[now]]
-        return Held(np.where(here, now, known), here | seen, values, codes, found)
+        return HeldValues(np.where(here, now, known), here | seen, values, codes, found)
 
-    def causes(self, held: Held, chosen: Rows, ids: pa.Array) -> tuple[Rows, Array, Rows]:
+    def causes(self, held: HeldValues, chosen: Rows, ids: pa.Array) -> tuple[Rows, Array, Rows]:
         """Time, id and clock uncertainty of the readings held in the chosen rows."""
         codes, found = held.codes[chosen], held.rows[chosen]
         last = self.last

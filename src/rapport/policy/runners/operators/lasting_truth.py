@@ -14,23 +14,23 @@ import numpy as np
 from rapport.policy.plan import LastingTerm, Side, StateAll, StateAtom, StateExpression, state_atoms
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.identities import Identities
-from rapport.policy.runners.operators.lasting_track import Held
+from rapport.policy.runners.operators.lasting_track import HeldValues
 from rapport.policy.runners.operators.predicate import Predicate
 from rapport.policy.runners.operators.table import Array, Mask, Rows
 
 
-class End(NamedTuple):
+class StateEnd(NamedTuple):
     """A stream read on behalf of one alias: the first (0) or second (1) of the state."""
 
     place: int
     stream: str
 
 
-Holdings = Mapping[End, Held]
+Holdings = Mapping[StateEnd, HeldValues]
 """What is held at each end; an end of which nothing was ever read is not there."""
 
 
-class Literal:
+class StateLiteral:
     """One term of a state as written, perhaps negated."""
 
     def __init__(
@@ -65,8 +65,8 @@ class Literal:
         known[chosen] = found
         return known
 
-    def _end(self, side: Side) -> End | None:
-        return None if side.stream is None else End(self._places[side.alias], side.stream)
+    def _end(self, side: Side) -> StateEnd | None:
+        return None if side.stream is None else StateEnd(self._places[side.alias], side.stream)
 
     def _known(self, codes: tuple[Rows, Rows], held: Holdings) -> Mask:
         known = np.ones(len(codes[0]), np.bool_)
@@ -76,7 +76,7 @@ class Literal:
             known &= codes[0] != codes[1]  # a reading makes no pair with itself
         return known
 
-    def _values(self, end: End | None, held: Holdings, chosen: slice | Rows) -> Array | None:
+    def _values(self, end: StateEnd | None, held: Holdings, chosen: slice | Rows) -> Array | None:
         return None if end is None else held[end].values[chosen]
 
 
@@ -89,20 +89,20 @@ class StateTruth:
         self.state = term.state
         self.places = {term.second.alias: 1} | {term.first.alias: 0}
         atoms = dict.fromkeys(state_atoms(term.state))
-        self.literals = {atom: Literal(atom, self.places, identities, pull) for atom in atoms}
+        self.literals = {atom: StateLiteral(atom, self.places, identities, pull) for atom in atoms}
         self.ends = tuple(
             dict.fromkeys(end for literal in self.literals.values() for end in literal.ends)
         )
 
-    def naming(self, can_name: Callable[[Literal], bool]) -> list[Literal] | None:
+    def naming(self, can_name: Callable[[StateLiteral], bool]) -> list[StateLiteral] | None:
         """Terms at least one of which is true wherever the state is, all of which can name whom
         they are true of; None where there are no such.
         """
         return self._naming(self.state, can_name)
 
     def _naming(
-        self, state: StateExpression, can_name: Callable[[Literal], bool]
-    ) -> list[Literal] | None:
+        self, state: StateExpression, can_name: Callable[[StateLiteral], bool]
+    ) -> list[StateLiteral] | None:
         if isinstance(state, StateAtom):
             literal = self.literals[state]
             return [literal] if can_name(literal) else None
@@ -112,13 +112,13 @@ class StateTruth:
             return named[0] if named else None
         return [one for part in named for one in part] if len(named) == len(parts) else None
 
-    def judge(self, codes: tuple[Rows, Rows], held: Holdings) -> tuple[Rows, dict[End, Mask]]:
+    def judge(self, codes: tuple[Rows, Rows], held: Holdings) -> tuple[Rows, dict[StateEnd, Mask]]:
         """The rows in which the state is true, and for each end in which of these a true term
         reads it.
         """
         masks = {atom: literal.true_of(codes, held) for atom, literal in self.literals.items()}
         rows = np.flatnonzero(_combined(self.state, masks))
-        shown: dict[End, Mask] = {}
+        shown: dict[StateEnd, Mask] = {}
         for atom, literal in self.literals.items():
             for end in literal.ends:
                 mask = masks[atom][rows]

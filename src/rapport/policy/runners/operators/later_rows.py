@@ -24,7 +24,7 @@ _LEAST_ROOM = 1_024
 _NO_ROWS: Rows = np.zeros(0, np.int64)
 
 
-class LaterRows:
+class DeferredRows:
     """The recent rows of one stream, in one piece for all operators that read them. Adding is a
     reference per batch, and a copy once some wait; what every reader has done with is forgotten,
     mostly without having been copied. Places of rows are good until the next row comes.

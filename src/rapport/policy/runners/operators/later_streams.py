@@ -6,22 +6,22 @@ from collections.abc import Hashable, Mapping
 
 from rapport.policy.runners.operators.identities import Identities
 from rapport.policy.runners.operators.intake import StreamRows
-from rapport.policy.runners.operators.later_rows import LaterRows
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.later_rows import DeferredRows
+from rapport.policy.runners.operators.shared_steps import SharedCache
 
 _NOT_YET = 1 << 62
 
 
-class LaterReader:
+class DeferredRowsReader:
     """The rows of one stream as one operator sees them: from the first batch it took on."""
 
     def __init__(self, stream: str, identities: Identities, key: Hashable) -> None:
         self.stream, self._identities, self._key = stream, identities, key
-        self.renew(SharedSteps())
+        self.renew(SharedCache())
 
-    def renew(self, shared: SharedSteps) -> None:
+    def renew(self, shared: SharedCache) -> None:
         """Begins with the next batch, as if none had come before."""
-        self.rows: LaterRows = shared.keep(self._key, LaterRows)
+        self.rows: DeferredRows = shared.keep(self._key, DeferredRows)
         self._horizon = self.rows.readers.add()
         self.since = _NOT_YET
         """The ordinal from which on it sees them."""
@@ -49,22 +49,22 @@ class LaterReader:
         return len(self._identities.ids)
 
 
-class LaterStreams:
+class DeferredStreams:
     """The readers of one operator; a stream that nobody asked for is not kept."""
 
     def __init__(
-        self, identities: Mapping[str, Identities], blurs: Hashable, shared: SharedSteps
+        self, identities: Mapping[str, Identities], blurs: Hashable, shared: SharedCache
     ) -> None:
         """`blurs`: what tells rows with uncertain times from others."""
         self._identities, self._blurs, self._shared = identities, blurs, shared
-        self._readers: dict[str, LaterReader] = {}
+        self._readers: dict[str, DeferredRowsReader] = {}
 
-    def of(self, stream: str) -> LaterReader:
+    def of(self, stream: str) -> DeferredRowsReader:
         """The rows of a stream, from now on."""
         if stream not in self._readers:
             known = self._identities[stream.partition(".")[0]]
-            key = (LaterRows, stream, known, self._blurs)
-            made = self._readers[stream] = LaterReader(stream, known, key)
+            key = (DeferredRows, stream, known, self._blurs)
+            made = self._readers[stream] = DeferredRowsReader(stream, known, key)
             made.renew(self._shared)
         return self._readers[stream]
 

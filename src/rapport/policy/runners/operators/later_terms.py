@@ -10,23 +10,23 @@ import numpy as np
 
 from rapport.policy.plan import Side
 from rapport.policy.runners.base import END_OF_TIME
-from rapport.policy.runners.operators.identities import Leaf
+from rapport.policy.runners.operators.identities import IdentityFilter
 from rapport.policy.runners.operators.intake import StreamRows
-from rapport.policy.runners.operators.later_rows import LaterRows
-from rapport.policy.runners.operators.later_streams import LaterReader
+from rapport.policy.runners.operators.later_rows import DeferredRows
+from rapport.policy.runners.operators.later_streams import DeferredRowsReader
 from rapport.policy.runners.operators.table import Array, Columns, Rows, Table, concatenate, take
 
 Find = Callable[[StreamRows], Columns]
 """The occurrences that rows are, in order of time."""
 
 
-class FoundLater:
+class DeferredOccurrences:
     """What all rows of a term showed, as far as somebody asked about all of them; one for all
     operators that ask the same. Each row is looked up once, and none that came before any match
     that asks.
     """
 
-    def __init__(self, rows: LaterRows, find: Find, empty: Mapping[str, Array]) -> None:
+    def __init__(self, rows: DeferredRows, find: Find, empty: Mapping[str, Array]) -> None:
         self._rows, self._find = rows, find
         self._table = Table(empty)
         self._next = 0
@@ -52,7 +52,7 @@ class FoundLater:
         return self._rows.span(self._rows.floor, high, self._next)
 
 
-class LaterTerm:
+class DeferredTerm:
     """One such term of one operator. Where a match names the identity of the event, only its rows
     are looked up, unless fewer are left of all; never more than the match asks about.
     """
@@ -60,10 +60,10 @@ class LaterTerm:
     def __init__(
         self,
         side: Side,
-        reader: LaterReader,
-        leaf: Leaf,
+        reader: DeferredRowsReader,
+        leaf: IdentityFilter,
         find: Find,
-        common: Callable[[LaterRows], FoundLater],
+        common: Callable[[DeferredRows], DeferredOccurrences],
     ) -> None:
         """`side`: the one that events bring; `find`: what makes occurrences of rows; `common`: what
         all rows of a stream showed, for all who ask the same.

@@ -7,23 +7,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rapport.policy.plan import Constraint, Side
-from rapport.policy.runners.operators.identities import Identities, Leaf
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.identities import Identities, IdentityFilter
+from rapport.policy.runners.operators.shared_steps import SharedCache
 
 
-class Leaves:
+class IdentityFilters:
     """One leaf per concept and list of constraints, shared by all sides that have them."""
 
-    def __init__(self, identities: Mapping[str, Identities], shared: SharedSteps) -> None:
+    def __init__(self, identities: Mapping[str, Identities], shared: SharedCache) -> None:
         self._identities, self._shared = identities, shared
-        self._leaves: dict[tuple[str, tuple[Constraint, ...]], Leaf] = {}
+        self._leaves: dict[tuple[str, tuple[Constraint, ...]], IdentityFilter] = {}
 
-    def of(self, side: Side) -> Leaf:
+    def of(self, side: Side) -> IdentityFilter:
         """The leaf of a side."""
         key = (side.concept, side.constraints)
         if key not in self._leaves:
             known = self._identities[side.concept]
-            self._leaves[key] = self._shared.keep((known, side.constraints), Leaf, side, known)
+            self._leaves[key] = self._shared.keep(
+                (known, side.constraints), IdentityFilter, side, known
+            )
         return self._leaves[key]
 
     def forget(self) -> None:

@@ -13,7 +13,7 @@ _REFUTED = "refuted"
 _NONE: Rows = np.zeros(0, np.int64)
 
 
-class Member(NamedTuple):
+class FamilyMember(NamedTuple):
     """One plan: `constant` as the needs are compared with it, or the number of its value."""
 
     policy: str
@@ -21,7 +21,7 @@ class Member(NamedTuple):
     constant: float
 
 
-class Members:
+class FamilyMembers:
     """The members by constant; those for whom a row counts are found by two searches.
 
     `strict`: a row counts for constants larger than its need, else also for the equal one.
@@ -32,8 +32,8 @@ class Members:
         self.varying = varying
         self._side: Literal["left", "right"] = "right" if strict else "left"
         self._values = 0
-        self._members: dict[str, Member] = {}
-        self.ordered: list[Member] = []
+        self._members: dict[str, FamilyMember] = {}
+        self.ordered: list[FamilyMember] = []
         """By constant."""
         self.ranks: Rows = _NONE
         """The place of each, as ordered, among the names."""
@@ -45,7 +45,7 @@ class Members:
     def __contains__(self, policy: object) -> bool:
         return policy in self._members
 
-    def add(self, *members: Member) -> None:
+    def add(self, *members: FamilyMember) -> None:
         """Takes plans in; costs a sort."""
         self._members |= {member.policy: member for member in members}
         self._arrange()

@@ -14,11 +14,11 @@ from rapport.policy.runners.operators.decide import (
 )
 from rapport.policy.runners.operators.join import attach
 from rapport.policy.runners.operators.shapes import (
-    Alternatives,
+    ClauseShape,
     NotFollowed,
     Ordered,
     Part,
-    Shape,
+    PlanShape,
 )
 from rapport.policy.runners.operators.table import Array, Columns, concatenate, count, take
 from rapport.policy.runners.operators.window import Window
@@ -34,7 +34,7 @@ class MixedClauses:
     whether the clause n was satisfied by absence alone.
     """
 
-    def __init__(self, window: Window, shape: Shape, activations: Activations) -> None:
+    def __init__(self, window: Window, shape: PlanShape, activations: Activations) -> None:
         self._window, self._clauses, self._activations = window, shape.mixed, activations
         parts = [part for clause in shape.mixed for part in clause.parts]
         waits = [_patience_ms(window, clause) for clause in shape.mixed]
@@ -95,7 +95,7 @@ class MixedClauses:
         groups = groups.ravel()
         return [rows[groups == group] for group in range(int(groups.max()) + 1)]
 
-    def _decide(self, rows: Columns, number: int, clause: Alternatives, watermark: int) -> Columns:
+    def _decide(self, rows: Columns, number: int, clause: ClauseShape, watermark: int) -> Columns:
         """One clause for rows that have the same terms."""
         due = self.due(rows) <= watermark
         ready = due if self._patient[number] else np.ones(len(due), np.bool_)
@@ -108,7 +108,7 @@ class MixedClauses:
         open_rows[judged] = False
         return concatenate([found, absent, take(rows, open_rows)])
 
-    def _by_absence(self, rows: Columns, clause: Alternatives) -> Columns:
+    def _by_absence(self, rows: Columns, clause: ClauseShape) -> Columns:
         """The rows for which nothing positive came and the absent children hold."""
         bound = _bound(rows)
         rows = take(rows, self._activations.hold(clause, bound, rows["t0"]))
@@ -116,7 +116,7 @@ class MixedClauses:
         return rows | {"when": np.maximum(rows["when"], at), "next": rows["next"] + 1}
 
     def _earliest(
-        self, rows: Columns, numbers: Array, clause: Alternatives
+        self, rows: Columns, numbers: Array, clause: ClauseShape
     ) -> tuple[Array, Columns]:
         """The rows a positive part satisfies, each with the earliest occurrence taken over."""
         candidates = [
@@ -219,7 +219,7 @@ class MixedClauses:
         return (*identities, every["part"], *causes, every["rank"], every["row"])
 
 
-def _patience_ms(window: Window, clause: Alternatives) -> int:
+def _patience_ms(window: Window, clause: ClauseShape) -> int:
     """How long after its end a part may remain undecided."""
     awaited = [part for part in clause.parts if is_awaited(window, part)]
     windows = [part.window_ms for part in awaited if isinstance(part, NotFollowed)]

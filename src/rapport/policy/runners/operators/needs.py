@@ -11,12 +11,12 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.operators.identities import Identities
 from rapport.policy.runners.operators.intake import StreamRows
 from rapport.policy.runners.operators.predicate import Predicate
-from rapport.policy.runners.operators.stream_steps import Occurred
+from rapport.policy.runners.operators.stream_steps import StreamOccurrences
 from rapport.policy.runners.operators.table import Columns, Rows
 from rapport.policy.runners.operators.varying import NEED, Varying, VaryingProperty, VaryingTerm
 
 
-class Needs:
+class VariantMask:
     """What says it for one plan, which stands for a family; no columns when it does not."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Needs:
         predicate = self._predicates[number]
         return {NEED: varies.needs(predicate, first, second, first_codes, second_codes)}
 
-    def of_rows(self, number: int, rows: StreamRows, occurred: Occurred) -> Columns:
+    def of_rows(self, number: int, rows: StreamRows, occurred: StreamOccurrences) -> Columns:
         """Of occurrences that rows are by themselves."""
         term = self._plan.terms[number]
         first, second = (

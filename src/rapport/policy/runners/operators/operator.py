@@ -18,29 +18,29 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, Operator, PullData
 from rapport.policy.runners.operators.activations import Activations
-from rapport.policy.runners.operators.members import Members
+from rapport.policy.runners.operators.members import FamilyMembers
 from rapport.policy.runners.operators.reaches import looks_ahead_only, memory_ms
 from rapport.policy.runners.operators.renumbering import renumbered
-from rapport.policy.runners.operators.report import Report
-from rapport.policy.runners.operators.shapes import Shape, shape_of
-from rapport.policy.runners.operators.shared_report import SharedReport
-from rapport.policy.runners.operators.shared_steps import SharedSteps
-from rapport.policy.runners.operators.state import pack, unpack
+from rapport.policy.runners.operators.report import DetectionReport
+from rapport.policy.runners.operators.shapes import PlanShape, plan_shape
+from rapport.policy.runners.operators.shared_report import FamilyReport
+from rapport.policy.runners.operators.shared_steps import SharedCache
+from rapport.policy.runners.operators.state import pack_state, unpack_state
 from rapport.policy.runners.operators.support import check_supported
-from rapport.policy.runners.operators.throttle import Counts
-from rapport.policy.runners.operators.under_way import UnderWay
+from rapport.policy.runners.operators.throttle import SuppressionFilter
+from rapport.policy.runners.operators.under_way import PendingMatches
 from rapport.policy.runners.operators.window import Window
-from rapport.policy.runners.silence import Silence
+from rapport.policy.runners.silence import SourceSilence
 
 _SNAPSHOT = 3
-Numbered = Mapping[str, Sequence[str]]
+SavedIdentities = Mapping[str, Sequence[str]]
 """By concept the identities that have the codes 0, 1, 2, ..."""
 
 
 def make_operator(
     plan: Plan,
     pull: PullData,
-    silence: Silence | None = None,
+    silence: SourceSilence | None = None,
     *,
     sources: Mapping[str, PushSource] | None = None,
     began: int | None = None,
@@ -68,15 +68,15 @@ class PlanOperator:
         self,
         plan: Plan,
         pull: PullData,
-        silence: Silence | None,
+        silence: SourceSilence | None,
         sources: Mapping[str, PushSource],
         began: int | None,
         *,
-        members: Members | None = None,
+        members: FamilyMembers | None = None,
         version: str = "",
-        counts: Counts | None = None,
-        shared: SharedSteps | None = None,
-        saved: Numbered | None = None,
+        counts: SuppressionFilter | None = None,
+        shared: SharedCache | None = None,
+        saved: SavedIdentities | None = None,
     ) -> None:
         """`members`: of the family for which this is executed, `plan` being the one that lets most
         through; `version`: what tells its state from others, the plan's if not given;
@@ -85,19 +85,19 @@ class PlanOperator:
         """
         self.plan, self._members = plan, members
         self._version = version or plan.version()
-        self._shape: Shape = shape_of(plan)
+        self._shape: PlanShape = plan_shape(plan)
         varying = None if members is None else members.varying
         positive = positive_terms(self._shape)
-        self._shared = shared = shared or SharedSteps()
+        self._shared = shared = shared or SharedCache()
         self._window = Window(plan, positive, pull, sources, began, varying, shared, saved)
         self._activations = Activations(self._window, shared)
-        self._report: Report | SharedReport
+        self._report: DetectionReport | FamilyReport
         """What was found; of a family by member."""
         if members is None:
-            self._report = Report(plan, self._shape, self._window, silence, counts)
+            self._report = DetectionReport(plan, self._shape, self._window, silence, counts)
         else:
-            self._report = SharedReport(plan, self._shape, self._window, silence, members, counts)
-        self._under_way = UnderWay(
+            self._report = FamilyReport(plan, self._shape, self._window, silence, members, counts)
+        self._under_way = PendingMatches(
             self._window, self._shape, self._activations, members, shared, self._report.take
         )
         self._next_due: int | None = None
@@ -144,19 +144,19 @@ class PlanOperator:
 
     def suppressed_by(self, policy: str) -> int:
         """Of one plan of a family."""
-        if isinstance(self._report, SharedReport):
+        if isinstance(self._report, FamilyReport):
             return self._report.suppressed_by(policy)
         return self._report.suppressed
 
     def hand_over(self, policy: str) -> Any:
         """What a plan reported lately, for the operator that goes on with it; here it is over."""
-        if isinstance(self._report, SharedReport):
+        if isinstance(self._report, FamilyReport):
             return self._report.forget(policy)
         return self._report.state()
 
     def go_on(self, policy: str, reported: Any) -> None:
         """Goes on with a new member of the family where another operator stopped."""
-        if isinstance(self._report, SharedReport):
+        if isinstance(self._report, FamilyReport):
             self._report.admit(policy, reported)
 
     def take_undecided(self) -> list[Undecided]:
@@ -176,7 +176,7 @@ class PlanOperator:
         self._window.asked_from(self._asks_from())
         if self._watermark is not None:
             self._window.trim(self._horizon(self._watermark), at_once=True)
-        return pack(
+        return pack_state(
             {
                 "snapshot": _SNAPSHOT,
                 "plan": self._version,
@@ -188,7 +188,7 @@ class PlanOperator:
         )
 
     def restore(self, snapshot: bytes) -> None:
-        self.take_over(unpack(snapshot))
+        self.take_over(unpack_state(snapshot))
 
     def take_over(self, state: Any, watermark: int = END_OF_TIME) -> None:
         """Goes on with the state that a snapshot holds; raises Corrupt. `watermark`: from there on
@@ -246,14 +246,14 @@ class PlanOperator:
         return min(dues, default=None)
 
 
-def numbered(state: Any) -> Numbered:
+def saved_identities(state: Any) -> SavedIdentities:
     """The identities by whose codes the state of an operator speaks; none if it is no state."""
     window = state.get("window") if isinstance(state, dict) else None
     known = window.get("identities") if isinstance(window, dict) else None
     return known if isinstance(known, dict) else {}
 
 
-def positive_terms(shape: Shape) -> frozenset[int]:
+def positive_terms(shape: PlanShape) -> frozenset[int]:
     """Terms that stand positive somewhere: their correlations use events up."""
     parts = [part for clause in (*shape.positive, *shape.mixed) for part in clause.parts]
     return frozenset(term for part in parts for term in part.needs())

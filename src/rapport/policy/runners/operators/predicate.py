@@ -36,7 +36,7 @@ _LARGER = (">", ">=")
 _NEVER = Compared(Constant(math.nan), "=", Constant(math.nan))
 
 
-class Asked(NamedTuple):
+class RowOperands(NamedTuple):
     """Rows asked about: for both sides the values (n, parts) that events bring, and the codes.
 
     Values of a side without a stream may be None: they are found in the tables by code.
@@ -71,7 +71,7 @@ class Predicate:
         self, first: Array | None, second: Array | None, first_codes: Codes, second_codes: Codes
     ) -> Mask:
         """For each row whether it holds; `values` of a side as in `Asked`."""
-        asked = Asked((first, second), (first_codes, second_codes))
+        asked = RowOperands((first, second), (first_codes, second_codes))
         if self._relation is not None:
             ends = self._own_value(asked, 0), self._own_value(asked, 1)
             return self._relation.holds_many(*ends, self._parameter)
@@ -91,7 +91,7 @@ class Predicate:
         """The number that is compared with the term's constant: the square of a distance with the
         square of the parameter (the roundings of `relations.WITHIN`), else the other operand.
         """
-        asked = Asked((first, second), (first_codes, second_codes))
+        asked = RowOperands((first, second), (first_codes, second_codes))
         if self._compared is None:
             here, there = self._own_value(asked, 0), self._own_value(asked, 1)
             dx, dy = here[:, 0] - there[:, 0], here[:, 1] - there[:, 1]
@@ -103,7 +103,7 @@ class Predicate:
         self, first: Array | None, second: Array | None, first_codes: Codes, second_codes: Codes
     ) -> Mask:
         """For each row whether all it reads is there: only then its not holding means false."""
-        asked = Asked((first, second), (first_codes, second_codes))
+        asked = RowOperands((first, second), (first_codes, second_codes))
         if self._relation is not None:
             return complete_rows(self._own_value(asked, 0)) & complete_rows(
                 self._own_value(asked, 1)
@@ -111,23 +111,23 @@ class Predicate:
         rows = len(first_codes)
         return present(self._left(asked), rows) & present(self._right(asked), rows)
 
-    def _own_value(self, asked: Asked, place: int) -> Array:
+    def _own_value(self, asked: RowOperands, place: int) -> Array:
         given = asked.values[place]
         if given is not None:
             return given
         return self._from_tables(asked, place, self._sides[place].attribute)
 
-    def _value(self, value: SideValue) -> Callable[[Asked], Array]:
+    def _value(self, value: SideValue) -> Callable[[RowOperands], Array]:
         """Values (n, parts) of an attribute of one side."""
         place, side = value.side, self._sides[value.side]
         if side.stream is not None and value.attribute == side.attribute:
             return lambda asked: self._own_value(asked, place)
         return lambda asked: self._from_tables(asked, place, value.attribute)
 
-    def _from_tables(self, asked: Asked, place: int, attribute: str) -> Array:
+    def _from_tables(self, asked: RowOperands, place: int, attribute: str) -> Array:
         return self._identities[place].values(attribute, asked.codes[place])
 
-    def _operand(self, operand: Operand) -> Callable[[Asked], Any]:
+    def _operand(self, operand: Operand) -> Callable[[RowOperands], Any]:
         """One value per row, or the same for all."""
         if isinstance(operand, Constant):
             return lambda _: operand.value

@@ -8,36 +8,36 @@ from typing import Any
 
 from rapport.policy.plan import QueryTerm, ReadingTerm
 from rapport.policy.runners.operators.intake import StreamRows
-from rapport.policy.runners.operators.later_rows import LaterRows
-from rapport.policy.runners.operators.later_streams import LaterStreams
-from rapport.policy.runners.operators.later_terms import Find, FoundLater, LaterTerm
-from rapport.policy.runners.operators.leaves import Leaves
-from rapport.policy.runners.operators.needs import Needs
+from rapport.policy.runners.operators.later_rows import DeferredRows
+from rapport.policy.runners.operators.later_streams import DeferredStreams
+from rapport.policy.runners.operators.later_terms import DeferredOccurrences, DeferredTerm, Find
+from rapport.policy.runners.operators.leaves import IdentityFilters
+from rapport.policy.runners.operators.needs import VariantMask
 from rapport.policy.runners.operators.predicate import Predicate
-from rapport.policy.runners.operators.queries import Asking, Queries
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.queries import QueryTerms, TermQuery
+from rapport.policy.runners.operators.shared_steps import SharedCache
 from rapport.policy.runners.operators.stream_steps import (
-    Occurred,
+    StreamOccurrences,
     query_occurrences,
     reading_occurrences,
 )
 from rapport.policy.runners.operators.table import Array, Columns, Table, with_blurs
 
 
-class LaterTerms:
+class DeferredTerms:
     """By number the terms of one operator that only absence mentions and that one event shows."""
 
     def __init__(
         self,
-        streams: LaterStreams,
-        leaves: Leaves,
-        queries: Queries,
-        needs: Needs,
-        shared: SharedSteps,
+        streams: DeferredStreams,
+        leaves: IdentityFilters,
+        queries: QueryTerms,
+        needs: VariantMask,
+        shared: SharedCache,
     ) -> None:
         self._streams, self._leaves, self._queries = streams, leaves, queries
         self._needs, self._shared = needs, shared
-        self._terms: dict[int, LaterTerm] = {}
+        self._terms: dict[int, DeferredTerm] = {}
 
     def __contains__(self, number: object) -> bool:
         return number in self._terms
@@ -52,7 +52,7 @@ class LaterTerms:
         """Lets a term wait; `empty`: what its occurrences look like."""
         side = term.first if term.first.stream is not None else term.second
         leaf, reader = self._leaves.of(side), self._streams.of(side.stream or "")
-        occurred: Callable[[StreamRows], Occurred]
+        occurred: Callable[[StreamRows], StreamOccurrences]
         key: Hashable
         if isinstance(term, QueryTerm):
             asking = self._queries.asking(term, leaf)
@@ -64,7 +64,7 @@ class LaterTerms:
         needs = partial(self._needs.of_rows, number) if varies else None
         find = partial(_found, occurred, empty, needs)
         common = partial(_common, self._shared, None if varies else key, find, empty)
-        self._terms[number] = LaterTerm(side, reader, leaf, find, common)
+        self._terms[number] = DeferredTerm(side, reader, leaf, find, common)
 
     def unseen(self, number: int, frame: Columns, high: int) -> int:
         """How many rows must be looked up for these matches, which name no identity of its event;
@@ -92,15 +92,15 @@ class LaterTerms:
             term.restore(with_blurs(state[str(number)], blurred))
 
 
-def _of_query(asking: Asking, rows: StreamRows) -> Occurred:
+def _of_query(asking: TermQuery, rows: StreamRows) -> StreamOccurrences:
     pairs = asking.question.find_for(rows, asking.leaf)
     return query_occurrences(rows, asking, *pairs)
 
 
 def _found(
-    occurred: Callable[[StreamRows], Occurred],
+    occurred: Callable[[StreamRows], StreamOccurrences],
     empty: Mapping[str, Array],
-    needs: Callable[[StreamRows, Occurred], Columns] | None,
+    needs: Callable[[StreamRows, StreamOccurrences], Columns] | None,
     rows: StreamRows,
 ) -> Columns:
     found = occurred(rows)
@@ -110,13 +110,13 @@ def _found(
 
 
 def _common(
-    shared: SharedSteps,
+    shared: SharedCache,
     key: Hashable,
     find: Find,
     empty: Mapping[str, Array],
-    rows: LaterRows,
-) -> FoundLater:
+    rows: DeferredRows,
+) -> DeferredOccurrences:
     """What is found for all who ask the same; with a key of None for one alone."""
     if key is None:
-        return FoundLater(rows, find, empty)
-    return shared.keep((FoundLater, rows, key), FoundLater, rows, find, empty)
+        return DeferredOccurrences(rows, find, empty)
+    return shared.keep((DeferredOccurrences, rows, key), DeferredOccurrences, rows, find, empty)

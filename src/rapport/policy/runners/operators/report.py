@@ -11,28 +11,32 @@ import numpy as np
 from rapport.core.detection import Detection, Undecided, each_once
 from rapport.policy.plan import Plan
 from rapport.policy.runners.operators.causes import causes_of_rows
-from rapport.policy.runners.operators.doubt import make_doubt
-from rapport.policy.runners.operators.shapes import Shape
+from rapport.policy.runners.operators.doubt import absence_uncertainty
+from rapport.policy.runners.operators.shapes import PlanShape
 from rapport.policy.runners.operators.table import Array, Columns
-from rapport.policy.runners.operators.throttle import Counts, Throttle, each_detection_once
+from rapport.policy.runners.operators.throttle import (
+    SuppressionFilter,
+    Throttle,
+    each_detection_once,
+)
 from rapport.policy.runners.operators.window import Window
-from rapport.policy.runners.silence import Silence
+from rapport.policy.runners.silence import SourceSilence
 
 
-class Report:
+class DetectionReport:
     """Turns decided matches into detections, in the order of the output."""
 
     def __init__(
         self,
         plan: Plan,
-        shape: Shape,
+        shape: PlanShape,
         window: Window,
-        silence: Silence | None,
-        counts: Counts | None = None,
+        silence: SourceSilence | None,
+        counts: SuppressionFilter | None = None,
     ) -> None:
         """`counts`: which of those left out are counted; None: all."""
         self._plan, self._window, self._version = plan, window, plan.version()
-        self._doubt = make_doubt(plan, shape, silence, window.uncertainty_ms)
+        self._doubt = absence_uncertainty(plan, shape, silence, window.uncertainty_ms)
         self._throttle = None if plan.once_per_ms is None else Throttle(plan.once_per_ms, counts)
         self._undecided: list[Undecided] = []
         self._found: list[Detection] = []

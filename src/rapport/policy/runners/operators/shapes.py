@@ -65,7 +65,7 @@ class NotPreceded(msgspec.Struct, frozen=True, tag=True):
 Part = Occurs | Ordered | NotFollowed | NotPreceded
 
 
-class Alternatives(msgspec.Struct, frozen=True):
+class ClauseShape(msgspec.Struct, frozen=True):
     """A clause: positive parts, any of which satisfies it, and the joint counterexamples of its NOT
     children.
     """
@@ -99,12 +99,12 @@ class Combination(msgspec.Struct, frozen=True):
         )
 
 
-class Shape(msgspec.Struct, frozen=True):
+class PlanShape(msgspec.Struct, frozen=True):
     """A plan taken apart."""
 
-    positive: tuple[Alternatives, ...]
-    mixed: tuple[Alternatives, ...]
-    absent: tuple[Alternatives, ...]
+    positive: tuple[ClauseShape, ...]
+    mixed: tuple[ClauseShape, ...]
+    absent: tuple[ClauseShape, ...]
     combinations: tuple[Combination, ...]
 
     def parts_around(self, number: int) -> tuple[Part, ...]:
@@ -116,7 +116,7 @@ class Shape(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(part for each in around for part in each.parts()))
 
 
-def shape_of(plan: Plan) -> Shape:
+def plan_shape(plan: Plan) -> PlanShape:
     """Takes a plan apart; raises InvalidInput when nothing can open its absence, Unsupported when
     it is too wide.
     """
@@ -132,9 +132,9 @@ def shape_of(plan: Plan) -> Shape:
                 hint="add a condition that events can satisfy",
             )
         # NOT children that nothing can open count as if they were not there.
-        positive = tuple(Alternatives(clause.parts, (), clause.window_ms) for clause in mixed)
+        positive = tuple(ClauseShape(clause.parts, (), clause.window_ms) for clause in mixed)
         mixed = ()
-    return Shape(positive, mixed, absent, _combinations(plan, positive))
+    return PlanShape(positive, mixed, absent, _combinations(plan, positive))
 
 
 def _openable(plan: Plan) -> list[Clause]:
@@ -165,7 +165,7 @@ def _occurs(plan: Plan, child: Child) -> bool:
     return isinstance(child, Positive) and not _is_fact(plan, child)
 
 
-def _alternatives(clause: Clause, window_ms: int) -> Alternatives:
+def _alternatives(clause: Clause, window_ms: int) -> ClauseShape:
     own_ms = _first_of(clause.window_ms, window_ms)
     parts: list[Part] = []
     refuting: list[tuple[int, ...]] = []
@@ -179,7 +179,7 @@ def _alternatives(clause: Clause, window_ms: int) -> Alternatives:
         else:
             parts.append(_sequence(clause, child, own_ms))
     joint = tuple(itertools.product(*refuting)) if refuting else ()
-    return Alternatives(tuple(dict.fromkeys(parts)), joint, own_ms)
+    return ClauseShape(tuple(dict.fromkeys(parts)), joint, own_ms)
 
 
 def _sequence(clause: Clause, child: Sequence, clause_ms: int) -> Part:
@@ -208,7 +208,7 @@ def _first_of(own_ms: int | None, around_ms: int) -> int:
     return around_ms if own_ms is None else own_ms
 
 
-def _combinations(plan: Plan, clauses: tuple[Alternatives, ...]) -> tuple[Combination, ...]:
+def _combinations(plan: Plan, clauses: tuple[ClauseShape, ...]) -> tuple[Combination, ...]:
     by_terms: dict[frozenset[int], list[frozenset[Part]]] = {}
     for choice in _choices(clauses):
         terms = frozenset(term for part in choice for term in part.needs())
@@ -225,7 +225,7 @@ def _combinations(plan: Plan, clauses: tuple[Alternatives, ...]) -> tuple[Combin
     )
 
 
-def _choices(clauses: tuple[Alternatives, ...]) -> list[frozenset[Part]]:
+def _choices(clauses: tuple[ClauseShape, ...]) -> list[frozenset[Part]]:
     """Every way to take one part from each clause, as a set of parts.
 
     A way that contains another is left out: it needs the same and more, so it is never minimal.

@@ -10,19 +10,19 @@ import numpy as np
 
 from rapport.core.detection import Detection, Undecided, detection_order, each_once
 from rapport.policy.plan import Plan
-from rapport.policy.runners.operators.doubt import make_doubt
-from rapport.policy.runners.operators.members import Members
+from rapport.policy.runners.operators.doubt import absence_uncertainty
+from rapport.policy.runners.operators.members import FamilyMembers
 from rapport.policy.runners.operators.output_order import in_output_order
 from rapport.policy.runners.operators.report import detections_of
-from rapport.policy.runners.operators.shapes import Shape
+from rapport.policy.runners.operators.shapes import PlanShape
 from rapport.policy.runners.operators.table import Array, Columns, Rows, take
-from rapport.policy.runners.operators.throttle import Counts, Throttle
+from rapport.policy.runners.operators.throttle import SuppressionFilter, Throttle
 from rapport.policy.runners.operators.varying import VaryingProperty
 from rapport.policy.runners.operators.window import Window
-from rapport.policy.runners.silence import Silence
+from rapport.policy.runners.silence import SourceSilence
 
 
-class SharedReport:
+class FamilyReport:
     """Like `Report`, for many plans. Identities and causes of a match are made once and shared by
     the detections of all members; making these is what a family costs.
     """
@@ -30,16 +30,16 @@ class SharedReport:
     def __init__(
         self,
         plan: Plan,
-        shape: Shape,
+        shape: PlanShape,
         window: Window,
-        silence: Silence | None,
-        members: Members,
-        counts: Counts | None = None,
+        silence: SourceSilence | None,
+        members: FamilyMembers,
+        counts: SuppressionFilter | None = None,
     ) -> None:
         """`counts`: which of those left out are counted; None: all."""
         self._counts = counts
         self._plan, self._window, self._members = plan, window, members
-        self._doubt = make_doubt(plan, shape, silence, window.uncertainty_ms)
+        self._doubt = absence_uncertainty(plan, shape, silence, window.uncertainty_ms)
         self._throttles: dict[str, Throttle] = {}
         self._undecided: list[Undecided] = []
         self._matches: list[Detection] = []

@@ -31,7 +31,7 @@ class StepCounts(NamedTuple):
     """Of one of several that are executed as one, its share."""
 
 
-class SharedSteps:
+class SharedCache:
     """Costs one look into a dictionary per step and batch; keeps nothing that no operator uses,
     and of batches only what the latest one gave.
     """

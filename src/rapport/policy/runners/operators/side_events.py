@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rapport.policy.plan import Side
-from rapport.policy.runners.operators.identities import Leaf
+from rapport.policy.runners.operators.identities import IdentityFilter
 from rapport.policy.runners.operators.intake import StreamRows
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.shared_steps import SharedCache
 from rapport.policy.runners.operators.stream_steps import side_rows
 from rapport.policy.runners.operators.table import Table
 
@@ -15,7 +15,9 @@ class SideEvents:
     hold of events near each other.
     """
 
-    def __init__(self, side: Side, leaf: Leaf, reach: float | None, shared: SharedSteps) -> None:
+    def __init__(
+        self, side: Side, leaf: IdentityFilter, reach: float | None, shared: SharedCache
+    ) -> None:
         self.stream, self._leaf, self._reach = side.stream or "", leaf, reach
         self._shared = shared
         self.table: Table | None = None

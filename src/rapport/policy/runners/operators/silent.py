@@ -11,17 +11,17 @@ import pyarrow as pa
 from rapport.core.detection import Cause
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import SilentTerm
-from rapport.policy.runners.operators.due_times import DueTimes
-from rapport.policy.runners.operators.identities import Identities, Leaf
+from rapport.policy.runners.operators.due_times import DueQueue
+from rapport.policy.runners.operators.identities import Identities, IdentityFilter
 from rapport.policy.runners.operators.intake import blurs_of, rows_of_stream
-from rapport.policy.runners.operators.silent_heard import Heard
+from rapport.policy.runners.operators.silent_heard import LastHeard
 from rapport.policy.runners.operators.state_values import texts_at
 from rapport.policy.runners.operators.table import Array, Columns, Rows, concatenate, take
 
 _NONE = np.zeros(0, np.int64)
 
 
-class Silences(NamedTuple):
+class SilenceRows(NamedTuple):
     """Who fell silent after which reading."""
 
     codes: Rows
@@ -31,7 +31,7 @@ class Silences(NamedTuple):
     blurs: Rows
 
 
-class SilentStep:
+class SilenceStep:
     """One `no`. Costs the readings of its streams and the silences; remembers the last reading of
     every identity.
 
@@ -46,11 +46,11 @@ class SilentStep:
         began: int | None = None,
     ) -> None:
         self._term, self._identities = term, identities
-        self._leaf = Leaf(term.first, identities)
+        self._leaf = IdentityFilter(term.first, identities)
         own = [one for one in sources.values() if one.streams & frozenset(term.streams)]
         self._blurs = {one.name: one.uncertainty_ms for one in own if one.uncertainty_ms}
-        self._heard = Heard()
-        self._due = DueTimes(self._heard.is_waiting)
+        self._heard = LastHeard()
+        self._due = DueQueue(self._heard.is_waiting)
         self._began: int | None = None
         self._until = 0
         if began is not None:
@@ -95,9 +95,9 @@ class SilentStep:
         satisfies the constraints, or was only known by a table that has lost it, is not waited for.
         """
         self._leaf.forget()
-        self._heard = Heard.restored(state["heard"])
+        self._heard = LastHeard.restored(state["heard"])
         self._heard.forget(self._lost(np.flatnonzero(self._heard.waiting)))
-        self._due = DueTimes(self._heard.is_waiting)
+        self._due = DueQueue(self._heard.is_waiting)
         self._began, self._until = state["began"], state["until"]
         self._wait(np.flatnonzero(self._heard.waiting))
         if self._began is not None:
@@ -145,7 +145,9 @@ class SilentStep:
         found = [
             self._occurrences(self._last(codes[old])),
             self._occurrences(
-                Silences(codes[before], times[before], texts_at(ids, places[before]), blurs[before])
+                SilenceRows(
+                    codes[before], times[before], texts_at(ids, places[before]), blurs[before]
+                )
             ),
         ]
         last = np.append(first[1:], len(codes)) - 1
@@ -166,11 +168,11 @@ class SilentStep:
         order = np.argsort(whose * (len(readings) + 1) + where)
         return whose[order], where[order]
 
-    def _last(self, codes: Rows) -> Silences:
+    def _last(self, codes: Rows) -> SilenceRows:
         heard = self._heard
-        return Silences(codes, heard.times[codes], heard.ids[codes], heard.blurs[codes])
+        return SilenceRows(codes, heard.times[codes], heard.ids[codes], heard.blurs[codes])
 
-    def _occurrences(self, silences: Silences) -> Columns:
+    def _occurrences(self, silences: SilenceRows) -> Columns:
         end = silences.since + self._term.duration_ms
         unheard = np.array([id is None for id in silences.ids], np.bool_)
         causes = (

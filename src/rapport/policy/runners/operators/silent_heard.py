@@ -12,7 +12,7 @@ _FIRST_SIZE = 64
 _COLUMNS = ("times", "ids", "blurs", "marks", "waiting")
 
 
-class Heard:
+class LastHeard:
     """Columns with one row per code; grow by doubling, with the number of identities only."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Heard:
         return {"codes": codes, **kept}
 
     @classmethod
-    def restored(cls, state: dict[str, Any]) -> Heard:
+    def restored(cls, state: dict[str, Any]) -> LastHeard:
         """That whose `state` this is."""
         made, codes = cls(), state["codes"]
         made.note(codes, state["times"], state["ids"], state["blurs"])

@@ -13,12 +13,12 @@ _ARRAY = "\0array"
 _OBJECTS = "\0objects"
 
 
-def pack(state: Any) -> bytes:
+def pack_state(state: Any) -> bytes:
     """The bytes of a state."""
     return msgspec.msgpack.encode(_out(state))
 
 
-def unpack(raw: bytes) -> Any:
+def unpack_state(raw: bytes) -> Any:
     """The state of the bytes; raises Corrupt when they are none."""
     try:
         return _in(msgspec.msgpack.decode(raw, strict=False))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rapport.policy.runners.operators.due_times import DueTimes
+from rapport.policy.runners.operators.due_times import DueQueue
 from rapport.policy.runners.operators.table import Array, Mask, Rows
 
 _FIRST_SIZE = 64
@@ -34,7 +34,7 @@ class LastValues:
         self.values: Array | None = None
         self._marks: Rows = np.zeros(0, np.int64)
         self._last_mark = 0
-        self._expiries: dict[int, DueTimes] = {}
+        self._expiries: dict[int, DueQueue] = {}
 
     def grow(self, size: int, like: Array | None = None) -> None:
         """Makes room for codes below `size`, and for values like those given."""
@@ -62,7 +62,7 @@ class LastValues:
         self._last_mark += len(codes)
         for after in np.unique(stale[stale > 0]).tolist():
             chosen = stale == after
-            queue = self._expiries.setdefault(after, DueTimes(self._is_latest))
+            queue = self._expiries.setdefault(after, DueQueue(self._is_latest))
             queue.push(times[chosen] + after, codes[chosen], marks[chosen])
 
     def forget_value(self, codes: Rows) -> None:

@@ -8,11 +8,11 @@ from functools import partial
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import LastingTerm, SilentTerm
 from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.common_steps import StepReader
+from rapport.policy.runners.operators.common_steps import SharedStepReader
 from rapport.policy.runners.operators.identities import Identities
-from rapport.policy.runners.operators.lasting import LastingStep
-from rapport.policy.runners.operators.shared_steps import SharedSteps
-from rapport.policy.runners.operators.silent import SilentStep
+from rapport.policy.runners.operators.lasting import DurationStep
+from rapport.policy.runners.operators.shared_steps import SharedCache
+from rapport.policy.runners.operators.silent import SilenceStep
 from rapport.policy.runners.operators.step import OccurrenceStep
 from rapport.policy.runners.operators.term_sides import is_shareable, renamed, sides_of
 
@@ -23,7 +23,7 @@ def make_step(
     pull: PullData,
     sources: Mapping[str, PushSource],
     began: int | None = None,
-    shared: SharedSteps | None = None,
+    shared: SharedCache | None = None,
 ) -> OccurrenceStep:
     """A step that has seen nothing yet.
 
@@ -32,8 +32,8 @@ def make_step(
         shared: with whom it is shared, if they have the same.
     """
     key = _key(term, identities, began) if is_shareable(term) else None
-    return StepReader(
-        key, partial(_make, term, identities, pull, sources, began), shared or SharedSteps()
+    return SharedStepReader(
+        key, partial(_make, term, identities, pull, sources, began), shared or SharedCache()
     )
 
 
@@ -43,7 +43,7 @@ def _key(
     """What it depends on besides readings and the sources of the site."""
     concepts = sorted({side.concept for side in sides_of(term)})
     since = began if isinstance(term, SilentTerm) else None
-    return (StepReader, renamed([term])[0], tuple(identities[one] for one in concepts), since)
+    return (SharedStepReader, renamed([term])[0], tuple(identities[one] for one in concepts), since)
 
 
 def _make(
@@ -54,5 +54,5 @@ def _make(
     began: int | None,
 ) -> OccurrenceStep:
     if isinstance(term, SilentTerm):
-        return SilentStep(term, identities[term.first.concept], sources, began)
-    return LastingStep(term, identities, pull, sources)
+        return SilenceStep(term, identities[term.first.concept], sources, began)
+    return DurationStep(term, identities, pull, sources)

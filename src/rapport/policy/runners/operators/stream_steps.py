@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from rapport.policy.runners.operators.causes import NO_EVENT
-from rapport.policy.runners.operators.identities import Codes, Identities, Leaf
+from rapport.policy.runners.operators.identities import Codes, Identities, IdentityFilter
 from rapport.policy.runners.operators.intake import StreamRows, blurs_of, rows_of_stream
 from rapport.policy.runners.operators.near import cells_of
 from rapport.policy.runners.operators.predicate import Predicate
-from rapport.policy.runners.operators.queries import Asking
+from rapport.policy.runners.operators.queries import TermQuery
 from rapport.policy.runners.operators.table import Columns, Rows
 
 
-class Occurred(NamedTuple):
+class StreamOccurrences(NamedTuple):
     """Occurrences of a term, and the rows of the stream that show them."""
 
     places: Rows
@@ -33,7 +33,7 @@ class Occurred(NamedTuple):
         return self.columns | {"event": self.columns["event"] + first}
 
 
-_NOTHING = Occurred(np.zeros(0, np.int64), {})
+_NOTHING = StreamOccurrences(np.zeros(0, np.int64), {})
 
 
 def stream_rows(
@@ -46,7 +46,9 @@ def stream_rows(
     return rows
 
 
-def query_occurrences(rows: StreamRows, asking: Asking, places: Rows, instances: Codes) -> Occurred:
+def query_occurrences(
+    rows: StreamRows, asking: TermQuery, places: Rows, instances: Codes
+) -> StreamOccurrences:
     """Of pairs of rows and instances those that this one asks about."""
     if not len(places):
         return _NOTHING
@@ -60,7 +62,9 @@ def query_occurrences(rows: StreamRows, asking: Asking, places: Rows, instances:
     return _occurred(rows, places, first, second)
 
 
-def reading_occurrences(rows: StreamRows, leaf: Leaf, predicate: Predicate) -> Occurred:
+def reading_occurrences(
+    rows: StreamRows, leaf: IdentityFilter, predicate: Predicate
+) -> StreamOccurrences:
     """The rows of which a comparison holds with what is known of their instance."""
     chosen = np.flatnonzero(leaf.allowed()[rows.codes])
     values, codes = rows.values[chosen], rows.codes[chosen]
@@ -68,7 +72,7 @@ def reading_occurrences(rows: StreamRows, leaf: Leaf, predicate: Predicate) -> O
     return _occurred(rows, places, rows.codes[places], rows.codes[places])
 
 
-def side_rows(rows: StreamRows, leaf: Leaf, reach: float | None) -> Columns | None:
+def side_rows(rows: StreamRows, leaf: IdentityFilter, reach: float | None) -> Columns | None:
     """The rows that one side of a correlation asks for, with the cell each lies in where only
     events near each other matter; None when there are none.
     """
@@ -89,7 +93,7 @@ def side_rows(rows: StreamRows, leaf: Leaf, reach: float | None) -> Columns | No
     return _for_reading(columns)
 
 
-def _occurred(rows: StreamRows, places: Rows, first: Codes, second: Codes) -> Occurred:
+def _occurred(rows: StreamRows, places: Rows, first: Codes, second: Codes) -> StreamOccurrences:
     if not len(places):
         return _NOTHING
     times = rows.times[places]
@@ -103,7 +107,7 @@ def _occurred(rows: StreamRows, places: Rows, first: Codes, second: Codes) -> Oc
     }
     if rows.blurs is not None:
         columns["blur"] = rows.blurs[places]
-    return Occurred(places, _for_reading(columns))
+    return StreamOccurrences(places, _for_reading(columns))
 
 
 def _for_reading(columns: Columns) -> Columns:

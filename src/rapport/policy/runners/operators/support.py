@@ -17,7 +17,7 @@ from rapport.policy.plan import (
     StateTerm,
     state_atoms,
 )
-from rapport.policy.runners.operators.shapes import shape_of
+from rapport.policy.runners.operators.shapes import plan_shape
 
 
 def check_supported(plan: Plan) -> list[str]:
@@ -28,7 +28,7 @@ def check_supported(plan: Plan) -> list[str]:
     if plan.once_per_ms is not None and plan.once_per_ms <= 0:
         reasons.append("'at most once per' is not longer than nothing")
     try:
-        shape_of(plan)
+        plan_shape(plan)
     except RapportError as error:
         reasons.append(error.message)
     return reasons

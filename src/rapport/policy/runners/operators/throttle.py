@@ -13,7 +13,7 @@ from rapport.policy.runners.operators.output_order import in_output_order
 
 _time = attrgetter("time")
 Bindings = tuple[tuple[str, str], ...]
-Counts = Callable[[Detection], bool]
+SuppressionFilter = Callable[[Detection], bool]
 
 
 class Throttle:
@@ -24,7 +24,7 @@ class Throttle:
     time can come. Remembers the bindings reported within `once_per_ms`.
     """
 
-    def __init__(self, once_per_ms: int, counts: Counts | None = None) -> None:
+    def __init__(self, once_per_ms: int, counts: SuppressionFilter | None = None) -> None:
         """`counts`: whether one that is left out is to be counted here; None: all are."""
         self._once_per_ms, self._counts = once_per_ms, counts
         self._held: list[Detection] = []

@@ -18,12 +18,12 @@ from rapport.policy.runners.operators.decide import (
     decided_at,
     matched_at,
 )
-from rapport.policy.runners.operators.finding import Finder
-from rapport.policy.runners.operators.members import Members
+from rapport.policy.runners.operators.finding import MatchFinder
+from rapport.policy.runners.operators.members import FamilyMembers
 from rapport.policy.runners.operators.mixed import MixedClauses
 from rapport.policy.runners.operators.open_matches import OpenMatches
-from rapport.policy.runners.operators.shapes import Shape
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.shapes import PlanShape
+from rapport.policy.runners.operators.shared_steps import SharedCache
 from rapport.policy.runners.operators.table import (
     Array,
     Columns,
@@ -34,21 +34,21 @@ from rapport.policy.runners.operators.table import (
 )
 from rapport.policy.runners.operators.window import Window
 
-Decided = Callable[[Columns, Array], None]
+MatchSink = Callable[[Columns, Array], None]
 """Takes matches that survived, with the times of their detections."""
 
 
-class UnderWay:
+class PendingMatches:
     """All matches of one operator that are not yet decided."""
 
     def __init__(
         self,
         window: Window,
-        shape: Shape,
+        shape: PlanShape,
         activations: Activations,
-        members: Members | None,
-        shared: SharedSteps,
-        decided: Decided,
+        members: FamilyMembers | None,
+        shared: SharedCache,
+        decided: MatchSink,
     ) -> None:
         self._window, self._shape, self._shared = window, shape, shared
         self._activations, self._members, self._decided = activations, members, decided
@@ -64,7 +64,7 @@ class UnderWay:
 
     def _begin(self) -> None:
         numbers = range(len(self._shape.combinations))
-        self._finders = [Finder(self._window, self._shape, n, self._shared) for n in numbers]
+        self._finders = [MatchFinder(self._window, self._shape, n, self._shared) for n in numbers]
         self._open = [OpenMatches() for _ in numbers]
         self._waiting: Columns | None = None
 

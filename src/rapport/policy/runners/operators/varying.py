@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rapport.policy.plan import Constraint
-from rapport.policy.runners.operators.identities import Codes, Identities, OneOf
+from rapport.policy.runners.operators.identities import Codes, Identities, OneOfConstraint
 from rapport.policy.runners.operators.predicate import Predicate
 from rapport.policy.runners.operators.table import Array
 from rapport.tables.instances import Instances
@@ -51,7 +51,7 @@ class VaryingProperty:
     term = None
 
     def __init__(
-        self, alias: str, attribute: str, *, absent: bool, sign: int, choice: Choice | None
+        self, alias: str, attribute: str, *, absent: bool, sign: int, choice: ValueChoice | None
     ) -> None:
         """`choice`: the values asked for; None: a number is compared, turned by `sign`."""
         self.alias, self.absent = f"@{alias}", absent
@@ -69,7 +69,7 @@ class VaryingProperty:
 Varying = VaryingTerm | VaryingProperty
 
 
-class Choice:
+class ValueChoice:
     """Values that members ask for with `=`, numbered; asked by column, a dictionary look-up each.
 
     How a constant is read depends on what the tables hold: texts, truths or numbers.
@@ -92,7 +92,7 @@ class Choice:
 
     def constraint(self, attribute: str) -> Constraint:
         """The constraint that somebody's value is met."""
-        return OneOf(attribute, "=", "", choice=self)
+        return OneOfConstraint(attribute, "=", "", choice=self)
 
 
 def _reader(instances: Instances, attribute: str) -> Any:

@@ -28,26 +28,26 @@ from rapport.policy.plan import (
 )
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.causes import NO_EVENT, CauseSets
-from rapport.policy.runners.operators.common_tables import CommonTables
+from rapport.policy.runners.operators.common_tables import SharedTables
 from rapport.policy.runners.operators.correlations import Correlations
 from rapport.policy.runners.operators.facts import facts_of_tables, unnamed_facts
 from rapport.policy.runners.operators.identities import Identities
 from rapport.policy.runners.operators.intake import EventLog, StreamRows
-from rapport.policy.runners.operators.later_streams import LaterStreams
-from rapport.policy.runners.operators.leaves import Leaves
-from rapport.policy.runners.operators.needs import Needs
+from rapport.policy.runners.operators.later_streams import DeferredStreams
+from rapport.policy.runners.operators.leaves import IdentityFilters
+from rapport.policy.runners.operators.needs import VariantMask
 from rapport.policy.runners.operators.predicate import Predicate, is_of_tables_alone
-from rapport.policy.runners.operators.putting_off import LaterTerms
-from rapport.policy.runners.operators.queries import Asking, Pairs, Queries
+from rapport.policy.runners.operators.putting_off import DeferredTerms
+from rapport.policy.runners.operators.queries import Pairs, QueryTerms, TermQuery
 from rapport.policy.runners.operators.reaches import (
     longest_window_ms,
     uncertainties,
 )
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.shared_steps import SharedCache
 from rapport.policy.runners.operators.step import OccurrenceStep
 from rapport.policy.runners.operators.steps import make_step
 from rapport.policy.runners.operators.stream_steps import (
-    Occurred,
+    StreamOccurrences,
     query_occurrences,
     reading_occurrences,
     stream_rows,
@@ -73,7 +73,7 @@ class Window:
         sources: Mapping[str, PushSource],
         began: int | None = None,
         varying: Varying | None = None,
-        shared: SharedSteps | None = None,
+        shared: SharedCache | None = None,
         saved: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """`varying`: what a family of plans differs in, of which this is the one that lets most
@@ -81,14 +81,14 @@ class Window:
         `saved`: by concept the identities of the state that will be restored.
         """
         self.plan, self._pull, self.varying = plan, pull, varying
-        self._shared = shared = shared or SharedSteps()
+        self._shared = shared = shared or SharedCache()
         self.identities = {
             name: shared.identities(name, pull.instances(name), (saved or {}).get(name))
             for name in plan.concepts()
         }
         self.events, self.sets = EventLog(), CauseSets()
         self.occurrences: dict[int, Table] = {}
-        self.common = CommonTables(self.occurrences, shared)
+        self.common = SharedTables(self.occurrences, shared)
         self._blurs = uncertainties(plan, sources)
         self.uncertainty_ms = max(self._blurs.values(), default=0)
         """How far the clock of any source may be wrong; 0: no column says it."""
@@ -96,15 +96,15 @@ class Window:
             {s for t in plan.terms if not _is_step(t) for s in streams_of_term(t)}
         )
         self._blur_key = tuple(sorted(self._blurs.items()))
-        self._leaves = Leaves(self.identities, shared)
-        self._later_streams = LaterStreams(self.identities, self._blur_key, shared)
+        self._leaves = IdentityFilters(self.identities, shared)
+        self._later_streams = DeferredStreams(self.identities, self._blur_key, shared)
         self.correlations = Correlations(plan, self._leaves, self._later_streams, shared)
-        self._queries = Queries(self.identities, pull, shared)
+        self._queries = QueryTerms(self.identities, pull, shared)
         self._readings: dict[int, ReadingTerm] = {}
         self._steps: dict[int, OccurrenceStep] = {}
         self._predicates: dict[int, Predicate] = {}
-        self.needs = Needs(plan, varying, self._predicates, self._identities_of)
-        self._later = LaterTerms(
+        self.needs = VariantMask(plan, varying, self._predicates, self._identities_of)
+        self._later = DeferredTerms(
             self._later_streams, self._leaves, self._queries, self.needs, shared
         )
         for number, term in enumerate(plan.terms):
@@ -348,7 +348,7 @@ class Window:
         self.occurrences[number] = facts
 
     def _add_query(
-        self, number: int, rows: StreamRows, asking: Asking, pairs: Pairs, first: int
+        self, number: int, rows: StreamRows, asking: TermQuery, pairs: Pairs, first: int
     ) -> None:
         """What instances say of the values that events bring."""
         occurred = self._shared.once_of(rows, asking, query_occurrences, rows, asking, *pairs)
@@ -376,7 +376,7 @@ class Window:
         self.occurrences[number].append(columns)
 
     def _add_occurrences(
-        self, number: int, rows: StreamRows, occurred: Occurred, first: int
+        self, number: int, rows: StreamRows, occurred: StreamOccurrences, first: int
     ) -> None:
         if not len(occurred.places) or self.common.has_taken(number):
             return

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rapport.policy.runners.operators.shared_steps import StepCounts
-from rapport.policy.runners.sharing.groups import Group
+from rapport.policy.runners.sharing.groups import PlanGroup
 
 
-class Costs:
+class PolicyCosts:
     """By policy. What a group costs is shared equally among its plans; each of them wanted all its
     steps, as it would alone.
     """
@@ -17,20 +17,20 @@ class Costs:
         self.spent_ns: dict[str, int] = {}
         self.steps: dict[str, StepCounts] = {}
 
-    def settle(self, groups: Iterable[Group]) -> None:
+    def settle(self, groups: Iterable[PlanGroup]) -> None:
         """Takes over what groups cost so far; to be called before their plans change."""
         for group in groups:
             if group.plans:
                 self._take_time(group)
                 self._take_steps(group)
 
-    def _take_time(self, group: Group) -> None:
+    def _take_time(self, group: PlanGroup) -> None:
         share = group.spent_ns // len(group.plans)
         for name in group.plans if share else ():
             self.spent_ns[name] = self.spent_ns.get(name, 0) + share
             group.spent_ns -= share
 
-    def _take_steps(self, group: Group) -> None:
+    def _take_steps(self, group: PlanGroup) -> None:
         share = group.computed / len(group.plans)
         for name in group.plans if group.wanted else ():
             before = self.steps.get(name, StepCounts())

@@ -12,14 +12,14 @@ from rapport.core.ids import content_id
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.members import Member, Members
-from rapport.policy.runners.operators.operator import Numbered, PlanOperator
-from rapport.policy.runners.operators.shared_steps import SharedSteps
-from rapport.policy.runners.operators.throttle import Counts
-from rapport.policy.runners.operators.varying import Choice, VaryingProperty, VaryingTerm
+from rapport.policy.runners.operators.members import FamilyMember, FamilyMembers
+from rapport.policy.runners.operators.operator import PlanOperator, SavedIdentities
+from rapport.policy.runners.operators.shared_steps import SharedCache
+from rapport.policy.runners.operators.throttle import SuppressionFilter
+from rapport.policy.runners.operators.varying import ValueChoice, VaryingProperty, VaryingTerm
 from rapport.policy.runners.sharing.sides import replace, with_sides
 from rapport.policy.runners.sharing.slots import (
-    Alike,
+    IdenticalPlans,
     PropertyConstant,
     Slot,
     TermConstant,
@@ -30,34 +30,34 @@ from rapport.policy.runners.sharing.slots import (
     side_of,
     with_constant,
 )
-from rapport.policy.runners.silence import Silence
+from rapport.policy.runners.silence import SourceSilence
 
 _LARGER = (">", ">=")
 
 
-class Surroundings(NamedTuple):
+class OperatorContext(NamedTuple):
     """What operators of a runner are made with."""
 
     pull: PullData
-    silence: Silence | None
+    silence: SourceSilence | None
     sources: Mapping[str, PushSource]
-    counts: Counts | None = None
+    counts: SuppressionFilter | None = None
     """Which of the detections that `at most once per` leaves out are counted; None: all."""
-    shared: SharedSteps | None = None
+    shared: SharedCache | None = None
     """With whom steps are shared; None: with nobody."""
 
 
-class Family:
+class PlanFamily:
     """Plans that differ in one slot at most, executed by one operator."""
 
     def __init__(
         self,
         slot: Slot,
         plans: Sequence[Plan],
-        around: Surroundings,
+        around: OperatorContext,
         began: int | None,
         bounds: Sequence[str | float] = (),
-        saved: Numbered | None = None,
+        saved: SavedIdentities | None = None,
     ) -> None:
         """`bounds`: constants of others that are let through too; members may have them later.
         `saved`: of the state that the operator will take over.
@@ -68,7 +68,7 @@ class Family:
         self.plans: dict[str, Plan] = {}
         constants = [constant_of(plan, slot) for plan in plans]
         self.bounds = _loosest(self.sample, slot, [*constants, *bounds])
-        self._choice: Choice | None = None
+        self._choice: ValueChoice | None = None
         widest = self._widest(around.pull)
         self._members = self._empty_members()
         self.operator = PlanOperator(
@@ -100,30 +100,30 @@ class Family:
         del self.plans[policy]
         self._members.remove(policy)
 
-    def _member(self, plan: Plan) -> Member:
+    def _member(self, plan: Plan) -> FamilyMember:
         constant = constant_of(plan, self.slot)
         if self._choice is not None:
-            return Member(plan.policy, plan.version(), float(self._choice.number(constant)))
-        return Member(plan.policy, plan.version(), oriented(plan, self.slot, constant))
+            return FamilyMember(plan.policy, plan.version(), float(self._choice.number(constant)))
+        return FamilyMember(plan.policy, plan.version(), oriented(plan, self.slot, constant))
 
-    def _empty_members(self) -> Members:
+    def _empty_members(self) -> FamilyMembers:
         absent = is_absent(self.sample, self.slot)
         how = comparison(self.sample, self.slot)
         sign = -1 if how in _LARGER else 1
         if isinstance(self.slot, TermConstant):
             varying = VaryingTerm(self.slot.term, absent=absent, sign=sign)
-            return Members(varying, strict=how in ("<", ">"))
+            return FamilyMembers(varying, strict=how in ("<", ">"))
         if isinstance(self.slot, PropertyConstant):
             attribute = side_of(self.sample, self.slot.alias).constraints[self.slot.place].attribute
             own = VaryingProperty(
                 self.slot.alias, attribute, absent=absent, sign=sign, choice=self._choice
             )
-            return Members(own, strict=how in ("<", ">"))
-        return Members(None)
+            return FamilyMembers(own, strict=how in ("<", ">"))
+        return FamilyMembers(None)
 
     def _widest(self, pull: PullData) -> Plan:
         """The plan that lets through what any member asks for."""
-        if isinstance(self.slot, Alike):
+        if isinstance(self.slot, IdenticalPlans):
             return self.sample
         if comparison(self.sample, self.slot) != "=":
             _check_numbers(self.sample, self.slot, pull)
@@ -131,7 +131,7 @@ class Family:
         assert isinstance(self.slot, PropertyConstant)
         slot, side = self.slot, side_of(self.sample, self.slot.alias)
         attribute = side.constraints[slot.place].attribute
-        choice = self._choice = Choice(pull.instances(side.concept), attribute, self.bounds)
+        choice = self._choice = ValueChoice(pull.instances(side.concept), attribute, self.bounds)
         constraints = list(side.constraints)
         constraints[slot.place] = choice.constraint(attribute)
         return with_sides(
@@ -144,7 +144,7 @@ class Family:
 
 def oriented(plan: Plan, slot: Slot, constant: str | float) -> float:
     """The constant as needs are compared with it: the larger, the more it lets through."""
-    if isinstance(slot, Alike):
+    if isinstance(slot, IdenticalPlans):
         return 0.0
     number = float(constant)
     if isinstance(slot, TermConstant) and plan.terms[slot.term].function:
@@ -154,7 +154,7 @@ def oriented(plan: Plan, slot: Slot, constant: str | float) -> float:
 
 def _loosest(plan: Plan, slot: Slot, constants: Sequence[str | float]) -> list[str | float]:
     """What of the constants the operator must know: the one that lets most through, or all."""
-    if isinstance(slot, Alike):
+    if isinstance(slot, IdenticalPlans):
         return [0.0]
     if comparison(plan, slot) == "=":
         return sorted(set(constants), key=lambda one: (isinstance(one, str), one))

@@ -12,21 +12,21 @@ from typing import TypeVar
 
 from rapport.core.detection import Detection, Undecided
 
-Found = TypeVar("Found", Detection, Undecided)
+Output = TypeVar("Output", Detection, Undecided)
 
-Given = dict[str, dict[str, int]]
+RecentOutput = dict[str, dict[str, int]]
 """By policy the ids of what was given out, and the watermark until which it may be found again."""
 
 
-class GivenLately:
+class OutputDedupe:
     """Remembers the ids of the policies of which something may be found twice, each for as long as
     it may; a look costs what is new and what is forgotten.
     """
 
     def __init__(self) -> None:
-        self._given: Given = {}
+        self._given: RecentOutput = {}
 
-    def news(self, found: list[Found], reach_ms: int) -> list[Found]:
+    def news(self, found: list[Output], reach_ms: int) -> list[Output]:
         """What was not given out before, in the same order. `reach_ms`: how long after its time
         something may be found again.
         """
@@ -53,7 +53,7 @@ class GivenLately:
         """It was stopped: what it gives out from now on is new."""
         self._given.pop(policy, None)
 
-    def state(self, watermark: int) -> Given:
+    def state(self, watermark: int) -> RecentOutput:
         """What `take_over` takes."""
         self.forget_before(list(self._given), watermark)
         return {policy: dict(own) for policy, own in self._given.items()}

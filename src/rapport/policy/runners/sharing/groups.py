@@ -6,28 +6,24 @@ from collections.abc import Sequence
 
 from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, SilentTerm
 from rapport.policy.runners.base import END_OF_TIME
-from rapport.policy.runners.operators.operator import (
-    Numbered,
-    PlanOperator,
-    positive_terms,
-)
+from rapport.policy.runners.operators.operator import PlanOperator, SavedIdentities, positive_terms
 from rapport.policy.runners.operators.reaches import (
     longest_window_ms,
     memory_ms,
     uncertainty_ms,
 )
-from rapport.policy.runners.operators.shapes import shape_of
-from rapport.policy.runners.sharing.family import Family, Surroundings
+from rapport.policy.runners.operators.shapes import plan_shape
+from rapport.policy.runners.sharing.family import OperatorContext, PlanFamily
 from rapport.policy.runners.sharing.slots import Slot, family_key, slots_of
 
 BEGIN_OF_TIME = -END_OF_TIME
 
 
-class Group:
+class PlanGroup:
     """An operator with the plans it executes, and since when."""
 
     def __init__(
-        self, operator: PlanOperator, plans: dict[str, Plan], family: Family | None, began: int
+        self, operator: PlanOperator, plans: dict[str, Plan], family: PlanFamily | None, began: int
     ) -> None:
         self.operator, self.plans, self.family, self.began = operator, plans, family, began
         self.spent_ns = 0
@@ -63,7 +59,7 @@ class Group:
             self.family.leave(policy)
         del self.plans[policy]
 
-    def move(self, home: Group) -> None:
+    def move(self, home: PlanGroup) -> None:
         """Makes all its plans members of a family that knows what they know."""
         assert home.family is not None
         for policy, plan in list(self.plans.items()):
@@ -76,11 +72,11 @@ class Group:
 
 def start_alone(
     plan: Plan,
-    around: Surroundings,
+    around: OperatorContext,
     since: int | None,
     began: int,
-    saved: Numbered | None = None,
-) -> Group:
+    saved: SavedIdentities | None = None,
+) -> PlanGroup:
     """A plan on its own. `since`: from when silence counts; `began`: the watermark now; `saved`:
     of the state that its operator will take over.
     """
@@ -94,24 +90,24 @@ def start_alone(
         shared=around.shared,
         saved=saved,
     )
-    return Group(operator, {plan.policy: plan}, None, began)
+    return PlanGroup(operator, {plan.policy: plan}, None, began)
 
 
 def start_family(
     slot: Slot,
     plans: Sequence[Plan],
-    around: Surroundings,
+    around: OperatorContext,
     since: int | None,
     began: int,
     bounds: Sequence[str | float] = (),
-    saved: Numbered | None = None,
-) -> Group:
+    saved: SavedIdentities | None = None,
+) -> PlanGroup:
     """Plans that differ in the slot at most."""
-    family = Family(slot, plans, around, since, bounds, saved)
-    return Group(family.operator, {plan.policy: plan for plan in plans}, family, began)
+    family = PlanFamily(slot, plans, around, since, bounds, saved)
+    return PlanGroup(family.operator, {plan.policy: plan for plan in plans}, family, began)
 
 
-def gather(plans: Sequence[Plan]) -> list[tuple[Slot | None, list[Plan]]]:
+def gather_families(plans: Sequence[Plan]) -> list[tuple[Slot | None, list[Plan]]]:
     """Plans that begin together as families, the largest first; the others on their own."""
     by_key: dict[bytes, dict[str, Plan]] = {}
     slots: dict[bytes, Slot] = {}
@@ -134,7 +130,7 @@ def converges(plan: Plan) -> bool:
     """Whether what its operator knows depends on the recent past only, so that one which began
     later comes to know the same. Not where events are used up, and not for durations and silence.
     """
-    positive = positive_terms(shape_of(plan))
+    positive = positive_terms(plan_shape(plan))
     return not any(
         isinstance(term, LastingTerm | SilentTerm)
         or (isinstance(term, CorrelationTerm) and number in positive)
@@ -142,7 +138,7 @@ def converges(plan: Plan) -> bool:
     )
 
 
-def settled_after_ms(plan: Plan, around: Surroundings) -> int:
+def settled_after_ms(plan: Plan, around: OperatorContext) -> int:
     """How long an operator must have run to know what one that began earlier knows: everything it
     remembers is younger, and so is all that this rests on.
     """

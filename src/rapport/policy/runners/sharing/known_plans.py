@@ -7,19 +7,19 @@ from __future__ import annotations
 from rapport.core.errors import Problem
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.plan import Plan
-from rapport.policy.runners.sharing.saved import Failed
+from rapport.policy.runners.sharing.saved import FailedPlan
 
 _log = get_logger(__name__)
 
 
-class KnownPlans:
+class PlanRegistry:
     """Plans by policy; each runs or has failed, never both."""
 
     def __init__(self) -> None:
         self.running: dict[str, Plan] = {}
         self.versions: dict[str, str] = {}
         """Of those that run."""
-        self.failed: dict[str, Failed] = {}
+        self.failed: dict[str, FailedPlan] = {}
         self.failed_plans: dict[str, Plan] = {}
 
     def add(self, plan: Plan) -> None:
@@ -45,9 +45,9 @@ class KnownPlans:
             hint="correct the function or the table it uses, then resume or replace the policy",
         )
         _log.error("policy set aside", policy=name, reason=problem.message)
-        self.keep_aside(plan, Failed(plan.version(), problem))
+        self.keep_aside(plan, FailedPlan(plan.version(), problem))
 
-    def keep_aside(self, plan: Plan, reason: Failed) -> None:
+    def keep_aside(self, plan: Plan, reason: FailedPlan) -> None:
         """It runs no more, for a reason told before."""
         name = plan.policy
         self.failed[name], self.failed_plans[name] = reason, plan

@@ -15,22 +15,22 @@ from rapport.kernel.telemetry import get_logger
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.operators.predicate import looked_up
-from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.shared_steps import SharedCache
 from rapport.policy.runners.operators.support import check_supported
-from rapport.policy.runners.sharing.costs import Costs
-from rapport.policy.runners.sharing.family import Surroundings
-from rapport.policy.runners.sharing.given_lately import GivenLately
+from rapport.policy.runners.sharing.costs import PolicyCosts
+from rapport.policy.runners.sharing.family import OperatorContext
+from rapport.policy.runners.sharing.given_lately import OutputDedupe
 from rapport.policy.runners.sharing.groups import (
     BEGIN_OF_TIME,
-    Group,
-    gather,
+    PlanGroup,
+    gather_families,
     start_alone,
     start_family,
 )
-from rapport.policy.runners.sharing.known_plans import KnownPlans
-from rapport.policy.runners.sharing.saved import Failed, SavedGroup
+from rapport.policy.runners.sharing.known_plans import PlanRegistry
+from rapport.policy.runners.sharing.saved import FailedPlan, SavedGroup
 from rapport.policy.runners.sharing.saving import restored_group, saved_group
-from rapport.policy.runners.sharing.settling import settle
+from rapport.policy.runners.sharing.settling import settle_groups
 from rapport.policy.runners.sharing.slots import Slot
 
 _log = get_logger(__name__)
@@ -41,26 +41,28 @@ _FEW = 16
 _NO_READINGS = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
 
 
-class RunningPlans:
+class DeployedPlans:
     """Groups of plans that all stand at the same watermark.
 
     A plan whose operator raises is set aside with the reason; the others go on. Where it is a
     family, its members begin anew on their own, and those that raise again are set aside.
     """
 
-    def __init__(self, around: Surroundings, since: int | None, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, around: OperatorContext, since: int | None, clock: Callable[[], int]
+    ) -> None:
         """`since`: from when silence counts for plans that begin before the first reading."""
-        self._shared = SharedSteps()
+        self._shared = SharedCache()
         self._around = around._replace(shared=self._shared)
         self._since, self._clock = since, clock
-        self._known = KnownPlans()
-        self._groups: list[Group] = []
+        self._known = PlanRegistry()
+        self._groups: list[PlanGroup] = []
         self._unbuilt: dict[str, Plan] = {}
         """Begin with the first reading, as families where they can."""
         self._settle_at: int | None = None
-        self._costs = Costs()
+        self._costs = PolicyCosts()
         self._undecided: list[Undecided] = []
-        self.given = GivenLately()
+        self.given = OutputDedupe()
 
     # --- which plans ---
 
@@ -76,7 +78,7 @@ class RunningPlans:
         return dict(self._known.versions)
 
     @property
-    def failed(self) -> dict[str, Failed]:
+    def failed(self) -> dict[str, FailedPlan]:
         """Those that were set aside, and why."""
         return self._known.failed
 
@@ -110,13 +112,13 @@ class RunningPlans:
         if not group.plans:
             self._groups.remove(group)
 
-    def _group_of(self, policy: str) -> Group:
+    def _group_of(self, policy: str) -> PlanGroup:
         return next(group for group in self._groups if policy in group.plans)
 
     def _build(self, watermark: int) -> None:
         """Starts what was deployed since the last time."""
         plans, self._unbuilt = list(self._unbuilt.values()), {}
-        for slot, own in gather(plans):
+        for slot, own in gather_families(plans):
             self._start(slot, own, watermark)
         self._settle_at = watermark
 
@@ -140,7 +142,7 @@ class RunningPlans:
         self._costs.settle(self._groups)
         self._groups, self._unbuilt = [], dict(self._known.running)
         self._settle_at = None
-        self.given = GivenLately()
+        self.given = OutputDedupe()
 
     def _start(self, slot: Slot | None, plans: Sequence[Plan], watermark: int) -> None:
         since = watermark if watermark > BEGIN_OF_TIME else self._since
@@ -177,7 +179,7 @@ class RunningPlans:
         return _merged(found)
 
     def _process_group(
-        self, group: Group, ready: pa.RecordBatch | None, watermark: int
+        self, group: PlanGroup, ready: pa.RecordBatch | None, watermark: int
     ) -> list[Detection]:
         began_ns, operator, shared = self._clock(), group.operator, self._shared
         wanted, computed = shared.wanted, shared.computed
@@ -201,7 +203,7 @@ class RunningPlans:
         return found
 
     def _without(
-        self, group: Group, error: Exception, ready: pa.RecordBatch | None, watermark: int
+        self, group: PlanGroup, error: Exception, ready: pa.RecordBatch | None, watermark: int
     ) -> list[Detection]:
         """Goes on without a group that failed, or with its members one by one."""
         self._costs.settle([group])
@@ -218,7 +220,7 @@ class RunningPlans:
 
     def _settle(self, watermark: int) -> None:
         self._costs.settle(self._groups)
-        settled = settle(self._groups, self._around, watermark)
+        settled = settle_groups(self._groups, self._around, watermark)
         self._groups, self._settle_at = settled.groups, settled.again
 
     def pending_until(self) -> int | None:
@@ -241,13 +243,13 @@ class RunningPlans:
         return found
 
     @property
-    def costs(self) -> Costs:
+    def costs(self) -> PolicyCosts:
         """Of each policy so far."""
         self._costs.settle(self._groups)
         return self._costs
 
     @costs.setter
-    def costs(self, costs: Costs) -> None:
+    def costs(self, costs: PolicyCosts) -> None:
         self._costs = costs
 
     # --- other places ---
@@ -264,7 +266,7 @@ class RunningPlans:
         return [saved_group(group, versions) for group in self._groups if group.plans]
 
     def restore(
-        self, saved: Iterable[SavedGroup], failed: Mapping[str, Failed], watermark: int
+        self, saved: Iterable[SavedGroup], failed: Mapping[str, FailedPlan], watermark: int
     ) -> list[str]:
         """Goes on with what was saved of plans that have not changed; all others begin at the
         watermark. Returns those, sorted. Who raises when it looks at the tables is set aside.
@@ -302,10 +304,10 @@ class RunningPlans:
             return False
         return True
 
-    def _restored(self, saved: SavedGroup, plans: list[Plan], watermark: int) -> Group:
+    def _restored(self, saved: SavedGroup, plans: list[Plan], watermark: int) -> PlanGroup:
         return restored_group(saved, plans, self._around, self._since, watermark)
 
-    def adopt(self, other: RunningPlans, watermark: int) -> None:
+    def adopt(self, other: DeployedPlans, watermark: int) -> None:
         """Goes on with what others know that stand at the same watermark; raises Corrupt when they
         are no plans of these.
         """

@@ -18,7 +18,7 @@ class SavedGroup(msgspec.Struct):
     bounds: list[str | float] = []
 
 
-class Failed(msgspec.Struct, frozen=True):
+class FailedPlan(msgspec.Struct, frozen=True):
     """A plan that is out of the running, and why."""
 
     version: str

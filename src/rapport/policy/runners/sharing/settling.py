@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rapport.policy.plan import Plan
-from rapport.policy.runners.sharing.family import Surroundings
-from rapport.policy.runners.sharing.groups import Group, settled_after_ms, start_family
+from rapport.policy.runners.sharing.family import OperatorContext
+from rapport.policy.runners.sharing.groups import PlanGroup, settled_after_ms, start_family
 from rapport.policy.runners.sharing.slots import Slot, constant_of
 
 
-class Settled:
+class SettledGroups:
     """What became of groups: those that go on, and when to look again (None: nothing to do)."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[PlanGroup]) -> None:
         self.groups = list(groups)
         self.again: int | None = None
 
@@ -27,12 +27,14 @@ class Settled:
         self.again = time if self.again is None else min(self.again, time)
 
 
-def settle(groups: Sequence[Group], around: Surroundings, watermark: int) -> Settled:
+def settle_groups(
+    groups: Sequence[PlanGroup], around: OperatorContext, watermark: int
+) -> SettledGroups:
     """Moves what can be moved. All groups have taken what lies before the watermark, nothing else.
 
     Costs a look at the keys of every group; nothing is moved twice for one newcomer.
     """
-    settled, kept = Settled(groups), set[int]()
+    settled, kept = SettledGroups(groups), set[int]()
     for slot, together in _alike(groups):
         sample = _sample(together)
         length = settled_after_ms(sample, around)
@@ -46,9 +48,9 @@ def settle(groups: Sequence[Group], around: Surroundings, watermark: int) -> Set
     return settled
 
 
-def _alike(groups: Iterable[Group]) -> list[tuple[Slot, list[Group]]]:
+def _alike(groups: Iterable[PlanGroup]) -> list[tuple[Slot, list[PlanGroup]]]:
     """Groups that may become one, each at one place: where most are."""
-    by_key: dict[bytes, list[Group]] = {}
+    by_key: dict[bytes, list[PlanGroup]] = {}
     slots: dict[bytes, Slot] = {}
     for group in groups:
         for key, slot in group.keys().items():
@@ -64,36 +66,36 @@ def _alike(groups: Iterable[Group]) -> list[tuple[Slot, list[Group]]]:
     return found
 
 
-def _by_progress(item: tuple[bytes, list[Group]]) -> tuple[bool, int]:
+def _by_progress(item: tuple[bytes, list[PlanGroup]]) -> tuple[bool, int]:
     """Where a family was begun first, then where most are."""
     return all(group.plans for group in item[1]), -len(item[1])
 
 
-def _home(together: Sequence[Group]) -> Group | None:
+def _home(together: Sequence[PlanGroup]) -> PlanGroup | None:
     """The family that others move into: the one begun for that, else the largest."""
     families = [group for group in together if group.family is not None]
     return max(families, key=lambda one: (not one.plans, len(one.plans)), default=None)
 
 
-def _all_covered(home: Group, together: Sequence[Group]) -> bool:
+def _all_covered(home: PlanGroup, together: Sequence[PlanGroup]) -> bool:
     assert home.family is not None
     covers = home.family.covers
     return all(covers(plan) for group in together for plan in group.plans.values())
 
 
-def _sample(together: Sequence[Group]) -> Plan:
+def _sample(together: Sequence[PlanGroup]) -> Plan:
     return next(plan for group in together for plan in group.plans.values())
 
 
 def _prepare(
-    settled: Settled,
+    settled: SettledGroups,
     slot: Slot,
-    together: Sequence[Group],
-    home: Group | None,
-    around: Surroundings,
+    together: Sequence[PlanGroup],
+    home: PlanGroup | None,
+    around: OperatorContext,
     watermark: int,
     length: int,
-) -> Group | None:
+) -> PlanGroup | None:
     """Begins a family for those that fit nowhere, when the first of them has settled."""
     if home is not None and not home.plans:
         return home  # one is under way; who it does not cover waits for the next
@@ -110,7 +112,11 @@ def _prepare(
 
 
 def _move_in(
-    settled: Settled, home: Group, together: Sequence[Group], watermark: int, length: int
+    settled: SettledGroups,
+    home: PlanGroup,
+    together: Sequence[PlanGroup],
+    watermark: int,
+    length: int,
 ) -> None:
     assert home.family is not None
     was_begun = not home.plans

@@ -34,7 +34,7 @@ from rapport.policy.plan import (
     state_atoms,
 )
 from rapport.policy.runners.operators.predicate import is_built_in
-from rapport.policy.runners.operators.shapes import Shape, shape_of
+from rapport.policy.runners.operators.shapes import PlanShape, plan_shape
 from rapport.policy.runners.sharing.sides import replace, sides_of, unnamed, with_sides
 
 _ORDERED = ("<", "<=", ">", ">=")
@@ -42,7 +42,7 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WITHIN = "within"
 
 
-class Alike(msgspec.Struct, frozen=True, tag="alike"):
+class IdenticalPlans(msgspec.Struct, frozen=True, tag="alike"):
     """The plans differ in nothing but their names and actions."""
 
 
@@ -59,8 +59,8 @@ class PropertyConstant(msgspec.Struct, frozen=True, tag="property"):
     place: int
 
 
-Slot = Alike | TermConstant | PropertyConstant
-ANYWHERE = Alike()
+Slot = IdenticalPlans | TermConstant | PropertyConstant
+ANYWHERE = IdenticalPlans()
 
 
 def slots_of(plan: Plan) -> tuple[Slot, ...]:
@@ -70,7 +70,7 @@ def slots_of(plan: Plan) -> tuple[Slot, ...]:
     """
     if not all(is_built_in(term) for term in _state_terms(plan)):
         return ()
-    shape = shape_of(plan)
+    shape = plan_shape(plan)
     terms = [TermConstant(number) for number in range(len(plan.terms))]
     return (
         ANYWHERE,
@@ -110,7 +110,7 @@ def is_absent(plan: Plan, slot: Slot) -> bool:
     if isinstance(slot, TermConstant):
         return any(child == Absent(slot.term) for one in plan.clauses for child in one.children)
     if isinstance(slot, PropertyConstant):
-        return not _is_bound(shape_of(plan), plan, slot.alias)
+        return not _is_bound(plan_shape(plan), plan, slot.alias)
     return False
 
 
@@ -208,7 +208,7 @@ def _with_number(term: TermStep, value: float) -> TermStep:
 # --- the constant of a property ---
 
 
-def _properties(plan: Plan, shape: Shape) -> Iterator[PropertyConstant]:
+def _properties(plan: Plan, shape: PlanShape) -> Iterator[PropertyConstant]:
     sides: dict[str, set[Side]] = {}
     for side in (side for term in plan.terms for side in sides_of(term)):
         sides.setdefault(side.alias, set()).add(side)
@@ -226,7 +226,7 @@ def _is_finite(value: str | float) -> bool:
     return not isinstance(value, str) and math.isfinite(value)
 
 
-def _is_bound(shape: Shape, plan: Plan, alias: str) -> bool:
+def _is_bound(shape: PlanShape, plan: Plan, alias: str) -> bool:
     """Whether every match has an identity for the alias."""
     return all(
         any(alias == side.alias for term in one.terms for side in _ends(plan.terms[term]))
