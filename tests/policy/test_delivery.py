@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rapport.policy.delivery import LINES, read_delivery
 from rapport.policy.delivery_block import DeliveryBlock
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.printer import print_policy

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.operators import absence, correlations, deferred_terms
 from rapport.policy.plan import Plan
-from rapport.policy.runners.local import LocalRunner
-from rapport.policy.runners.operators import absence, asked_side, later_rows
+from rapport.policy.runner.local import LocalRunner
 from rapport.testing.judge.trials import (
     judged,
     outcome_lines,
@@ -35,11 +35,11 @@ pytestmark = pytest.mark.slow
 CHOICES = (
     (absence, "_MANY_UNSEEN", (0, 1, 64)),
     (absence, "_FEW_PAIRS", (-1, 4_096)),
-    (asked_side, "_MOST_BOXES", (0, 16)),
-    (later_rows, "_MOST_WAITING", (0, 2, 16)),
-    (later_rows, "_FEW_CODES", (0, 4)),
-    (later_rows, "_FEW_READERS", (0, 8)),
-    (later_rows, "_LEAST_ROOM", (1, 1_024)),
+    (correlations, "_MOST_BOXES", (0, 16)),
+    (deferred_terms, "_MOST_WAITING", (0, 2, 16)),
+    (deferred_terms, "_FEW_CODES", (0, 4)),
+    (deferred_terms, "_FEW_READERS", (0, 8)),
+    (deferred_terms, "_LEAST_ROOM", (1, 1_024)),
 )
 
 

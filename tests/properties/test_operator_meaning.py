@@ -19,7 +19,7 @@ from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Absent, Plan, Sequence
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.testing.judge.evaluator import evaluate, judge
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.judge.trials import (

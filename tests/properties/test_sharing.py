@@ -16,19 +16,20 @@ from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
-from rapport.policy.runners.local import LocalRunner
-from rapport.policy.runners.sharing.groups import PlanGroup
-from rapport.policy.runners.sharing.sides import sides_of, with_sides
-from rapport.policy.runners.sharing.slots import (
+from rapport.policy.runner.families import (
     PropertyConstant,
     Slot,
     TermConstant,
     constant_of,
     is_absent,
     side_of,
+    sides_of,
     slots_of,
     with_constant,
+    with_sides,
 )
+from rapport.policy.runner.groups import PlanGroup
+from rapport.policy.runner.local import LocalRunner
 from rapport.testing.judge.trials import Trial, judged, outcome_lines, varied_trial, verdict_of
 from rapport.testing.varied.sites import Draws
 from rapport.testing.varied.worlds import (

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from rapport.policy import plan
 from rapport.policy.ontology import PushSource
-from rapport.policy.runners.base import END_OF_TIME
-from rapport.policy.runners.operators.identities import Identities
-from rapport.policy.runners.operators.state import pack_state, unpack_state
-from rapport.policy.runners.operators.steps import make_step
+from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.columns import pack_state, unpack_state
+from rapport.policy.operators.identities import Identities
+from rapport.policy.operators.steps import make_step
 from rapport.tables.instances import Instances
 
 STREAMS = {

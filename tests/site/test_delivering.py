@@ -12,7 +12,7 @@ from rapport.communication.contents.rules import ContentRules
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.parser import parse_policy
 from rapport.site.delivering import OwnActions, check_deliveries
 from rapport.site.site import check_site

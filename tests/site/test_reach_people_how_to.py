@@ -29,7 +29,7 @@ from rapport.core.message import Identifier
 from rapport.core.times import parse_time
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.toml import TomlFile
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.parser import parse_policy
 from rapport.site.delivering import OwnActions, check_deliveries

@@ -19,10 +19,10 @@ from rapport.mediation.changing.standing import Standing
 from rapport.node.fresh_tables import FreshTables
 from rapport.node.meanings import Meanings, in_site, other_streams
 from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
+from rapport.policy.compiler.interpretation import PolicyTerms
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.life.asking import Done
 from rapport.policy.life.life import PolicyLife
-from rapport.policy.own_terms.terms import PolicyTerms
 from rapport.site.checkers import check_actions, check_data
 from rapport.site.facts import SiteFacts
 from rapport.site.linting import check_instances

@@ -11,10 +11,9 @@ from typing import Literal
 
 from rapport.core.errors import nearest_names
 from rapport.policy.delivery_block import DeliveryBlock, Next, Receiver
-from rapport.policy.language.cursor import SyntaxFault, TokenCursor
-from rapport.policy.language.durations import Timing, read_duration
-from rapport.policy.language.faults import Diagnostics
-from rapport.policy.language.tokens import tokenize_line
+from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.language.lexer import SyntaxFault, TokenCursor, tokenize_line
+from rapport.policy.language.quantities import Timing, read_duration
 from rapport.policy.language.tree import Action, Delivery, SourceSpan
 
 _MOST_ANSWERS = 100_000

@@ -13,8 +13,8 @@ from rapport.kernel.paths import is_file, is_inside
 from rapport.kernel.settings import check_settings
 from rapport.kernel.toml import Section, TomlFile
 from rapport.policy.compiler.compile import CompiledPolicy
-from rapport.policy.compiler.reads import first_mentions, table_attributes
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.compiler.scope import first_mentions, table_attributes
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import SourceSpan
 from rapport.policy.life.commands import lint_commands, stop_of
 from rapport.site.linting import check_chains, check_contrary, check_instances, check_similar

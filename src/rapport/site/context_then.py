@@ -15,7 +15,7 @@ from rapport.policy.explaining.then import AtTime, TablesThen, always
 from rapport.policy.explaining.verdict import Known, Note
 from rapport.policy.explaining.wording import Wording
 from rapport.policy.ontology import Ontology
-from rapport.policy.runners.base import PullData
+from rapport.policy.operators.base import PullData
 from rapport.tables.context import field_text, question_of, rows_of_context
 from rapport.tables.context_found import FOUND_CHANNEL, ContextFound
 from rapport.tables.declaration import TableDeclaration

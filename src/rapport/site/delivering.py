@@ -21,7 +21,7 @@ from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
 from rapport.policy.delivery import read_delivery
 from rapport.policy.delivery_block import DeliveryBlock, Reach, Receiver, Ways
-from rapport.policy.language.faults import Diagnostics, did_you_mean
+from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.tree import Action as PolicyAction
 from rapport.policy.language.tree import PolicyTree

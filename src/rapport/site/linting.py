@@ -11,7 +11,7 @@ from typing import Any
 
 from rapport.core.errors import Problem
 from rapport.kernel.fields import Fields
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import Action
 from rapport.policy.life.commands import stop_of
 from rapport.policy.linting.chains import Effect, effect_of, leads_to, way_round

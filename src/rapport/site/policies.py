@@ -13,9 +13,9 @@ from rapport.kernel.fields import Fields
 from rapport.kernel.paths import files_matching, is_file
 from rapport.kernel.toml import TomlFile
 from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
+from rapport.policy.compiler.interpretation import PolicyTerms
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.ontology import Ontology
-from rapport.policy.own_terms.terms import PolicyTerms
 
 DEFAULT_WINDOW_MS = 5_000
 _LONGEST_WINDOW_MS = 366 * 86_400_000

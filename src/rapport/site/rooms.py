@@ -32,9 +32,9 @@ from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.meaning import build_meaning
 from rapport.mediation.resolve import check_bindings
 from rapport.mediation.sources import sources_into_channels
-from rapport.policy.compiler.atoms import atoms_of_expression
-from rapport.policy.language.faults import Diagnostics
-from rapport.policy.runners.operators.support import check_supported
+from rapport.policy.compiler.normal_form import atoms_of_expression
+from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.operators.plan_shape import check_supported
 from rapport.site.bindings import source_bindings
 from rapport.site.context import check_context
 from rapport.site.delivering import check_deliveries

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rapport.core.errors import PolicyError
 from rapport.policy.compiler.compile import CompiledPolicy, compile_draft, compile_policy
 from rapport.policy.compiler.plan_text import plan_text, predicate_text
-from rapport.policy.compiler.reads import table_attributes
+from rapport.policy.compiler.scope import table_attributes
 from rapport.policy.language.printer import print_policy
 from rapport.policy.ontology import Kind, Ontology
 from rapport.policy.plan import (

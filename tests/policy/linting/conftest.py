@@ -11,7 +11,7 @@ import pytest
 
 from rapport.core.errors import Problem
 from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.linting.instances import Candidates, lint_instances
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances

@@ -20,6 +20,10 @@ import pyarrow.compute as pc
 
 from rapport.core.detection import Detection, Undecided
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.identities import Identities, IdentityFilter
+from rapport.policy.operators.plan_shape import plan_shape
+from rapport.policy.operators.uncertainty import watched_sources
 from rapport.policy.plan import (
     Constraint,
     LastingTerm,
@@ -29,10 +33,6 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import Identities, IdentityFilter
-from rapport.policy.runners.operators.shapes import plan_shape
-from rapport.policy.runners.silence import watched_sources
 
 EVERY, NOBODY = -1, -2
 """Instead of a bucket: all of them need the reading, or none does."""

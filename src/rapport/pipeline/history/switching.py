@@ -18,14 +18,14 @@ from rapport.core.errors import Unsupported
 from rapport.pipeline.history.layout import BEGIN_OF_TIME
 from rapport.pipeline.worker_tables import WorkerTables, tables_asked
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.detection_output import SuppressionFilter
+from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, Switch, always
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.throttle import SuppressionFilter
-from rapport.policy.runners.sharing.family import OperatorContext
-from rapport.policy.runners.sharing.running import DeployedPlans
-from rapport.policy.runners.sharing.saved import FailedPlan
-from rapport.policy.runners.silence import SourceSilence
+from rapport.policy.runner.deployed_plans import DeployedPlans
+from rapport.policy.runner.families import OperatorContext
+from rapport.policy.runner.groups import FailedPlan
 from rapport.tables.instances import Instances
 
 Found = Detection | Undecided

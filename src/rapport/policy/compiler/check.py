@@ -1,48 +1,608 @@
-"""Names, types and units of a parsed policy against the ontology; every fault with the nearest
-known name. [PO-3]"""
+"""What an operand of a comparison is: its type, its unit in root, and constants as root says them.
+[PO-3]
+
+Properties of aliases: the attribute exists, comes from tables, and the constant fits its type
+and unit. [PO-3]
+
+Relationships between two aliases: they exist, fit the aliases' concepts, and have the parameter
+they need. [PO-3]
+
+Comparisons: their names, types and units, and how much they read. [PO-3]
+
+Constants become root's: `86 degF` is `30 degC` where root measures in degC.
+
+What lasts and what is silent: `C for 2 hours`, `no temperature of S for 3 hours`. [PO-3]
+
+Names, types and units of a parsed policy against the ontology; every fault with the nearest
+known name. [PO-3]
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal, NamedTuple
+
 import msgspec
 
-from rapport.policy.compiler.check_comparison import ComparisonCheck
-from rapport.policy.compiler.check_state import check_duration, check_silence
-from rapport.policy.compiler.check_term import TermCheck
-from rapport.policy.compiler.draft import CompilerDraft
-from rapport.policy.compiler.properties import check_property
-from rapport.policy.compiler.scope import Scope
-from rapport.policy.language.faults import Diagnostics, did_you_mean
-from rapport.policy.language.printer import print_expression
+from rapport.core.errors import InvalidInput, RapportError
+from rapport.core.schema import AttributeType
+from rapport.core.times import format_duration
+from rapport.policy import measures, relations
+from rapport.policy.compiler.scope import IDENTITY, AttributeRef, Scope, aliases_of, event_names
+from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
+from rapport.policy.language.printer import print_expression, print_term, print_value
 from rapport.policy.language.tree import (
     And,
     Atomic,
+    AttributeOf,
+    Call,
     Comparison,
     ConceptDef,
     DurationCondition,
     Expression,
     FollowedBy,
+    Measured,
     Or,
+    PolicyTree,
+    Property,
+    Quantity,
     SilenceCondition,
+    SourceSpan,
     Term,
     Within,
 )
-from rapport.policy.ontology import known_kinds, resolve_kind, why_no_kind
+from rapport.policy.ontology import (
+    Ontology,
+    Relationship,
+    SiteFunction,
+    known_kinds,
+    relationships_named,
+    resolve_kind,
+    why_no_kind,
+)
 from rapport.policy.plan import Constraint
+from rapport.units.quantities import converter, unit_named
+
+ComparedType = Literal["number", "text", "boolean"]
+TRUTHS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+"""What may be said of what is true or false, and what plans have instead."""
+_NO_UNIT = ("", "1")
 
 
-def check_policy(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
-    """The draft with names as declared, constants in root's units and constraints typed; faults
-    are noted.
-    """
-    checker = _Checker(draft, faults)
-    constraints = {
-        concept.alias: _definition(concept, checker.scope, faults)
-        for concept in draft.tree.concepts
-    }
-    condition = checker.expression(draft.condition)
-    return msgspec.structs.replace(
-        draft, condition=condition, constraints=constraints, stated=checker.stated
+class OperandType(NamedTuple):
+    """What a measured operand gives, and how messages name it."""
+
+    type: ComparedType
+    unit: str
+    shown: str
+    place: SourceSpan
+
+
+class ComparisonFault(Exception):
+    """A comparison that cannot be made; `place` is None for that of the whole."""
+
+    def __init__(self, code: str, message: str, hint: str, place: SourceSpan | None = None) -> None:
+        super().__init__(message)
+        self.code, self.hint, self.place = code, hint, place
+
+
+def operand_type(operand: Measured, scope: Scope) -> OperandType | None:
+    """Type and unit of what is measured, None for a constant; raises Wrong."""
+    match operand:
+        case Quantity():
+            return None
+        case AttributeOf(attribute, alias):
+            shown = f"{attribute!r} of {alias!r}"
+            concept = scope.concepts[alias]
+            kind = scope.attributes_of(alias).get(attribute, "text")
+            unit = scope.ontology.units.get(concept, {}).get(attribute, "")
+            return OperandType(comparable(kind, shown, operand.place), unit, shown, operand.place)
+        case Call(function):
+            shown = f"{function}({', '.join(operand.aliases)})"
+            unit = function_unit(scope.ontology.functions[function], operand.place)
+            return OperandType("number", unit, shown, operand.place)
+
+
+def function_unit(function: SiteFunction, place: SourceSpan | None = None) -> str:
+    """The unit of what a function of the site gives; raises Wrong when its measure is not there."""
+    if function.unit or not function.measure:
+        return function.unit
+    try:
+        return measures.get(function.measure).unit
+    except RapportError as error:
+        raise ComparisonFault(error.code, error.message, error.hint, place) from error
+
+
+def canonical_constant(constant: Quantity, measured: OperandType) -> Quantity:
+    """The constant as root says it beside what is measured; raises Wrong."""
+    match measured.type:
+        case "text":
+            return _text(constant, measured)
+        case "boolean":
+            return _truth(constant, measured)
+        case "number":
+            return _number(constant, measured)
+
+
+def plan_value(constant: Quantity, kind: ComparedType) -> str | float:
+    """A constant of a checked comparison as plans have it: truths are 1.0 and 0.0."""
+    return TRUTHS[str(constant.value)] if kind == "boolean" else constant.value
+
+
+def comparable(kind: AttributeType, shown: str, place: SourceSpan) -> ComparedType:
+    """The type when its values can be compared with constants; raises Wrong for all others."""
+    if kind in ("number", "text", "boolean"):
+        return kind
+    message = f"{shown} is a {kind}, not a number or a text"
+    hint = "use a relationship, or a function of the site such as distance(A, B)"
+    raise ComparisonFault("policy.wrong_type", message, hint, place)
+
+
+def _text(constant: Quantity, measured: OperandType) -> Quantity:
+    if isinstance(constant.value, str):
+        return constant
+    number = print_value(constant.value)
+    message = f"{measured.shown} is text, but {number} is a number"
+    raise ComparisonFault(
+        "policy.wrong_type", message, f"put it in quotes: '{number}'", constant.place
     )
+
+
+def _truth(constant: Quantity, measured: OperandType) -> Quantity:
+    truth = TRUTHS.get(constant.value.lower()) if isinstance(constant.value, str) else None
+    if truth is None:
+        message = f"{measured.shown} is either true or false"
+        hint = "write true or false, without quotes"
+        raise ComparisonFault("policy.wrong_type", message, hint, constant.place)
+    return msgspec.structs.replace(constant, value="true" if truth else "false")
+
+
+def _number(constant: Quantity, measured: OperandType) -> Quantity:
+    if isinstance(constant.value, str):
+        message = f"{measured.shown} is a number, but {constant.value!r} is text"
+        hint = "write a number without quotes" + (f", in {measured.unit}" if measured.unit else "")
+        raise ComparisonFault("policy.wrong_type", message, hint, constant.place)
+    written = f"{print_value(constant.value)} {constant.unit}".rstrip()
+    if not constant.unit and measured.unit not in _NO_UNIT:
+        message = f"{measured.shown} is in {measured.unit}, but {written} has no unit"
+        hint = f"write: {written} {measured.unit}"
+        raise ComparisonFault("policy.missing_unit", message, hint, constant.place)
+    if constant.unit and not measured.unit:
+        message = f"{measured.shown} has no unit in this site, but {written} has one"
+        hint = f"write {print_value(constant.value)}, or declare its unit under [concepts.*.units]"
+        raise ComparisonFault("policy.needless_unit", message, hint, constant.place)
+    if not constant.unit:
+        return constant
+    return _converted(constant, measured, written)
+
+
+def _converted(constant: Quantity, measured: OperandType, written: str) -> Quantity:
+    assert not isinstance(constant.value, str)
+    try:
+        value = converter(constant.unit, measured.unit).apply(float(constant.value))
+    except InvalidInput as error:
+        code = "policy.unknown_unit" if error.code == "unit.unknown" else "policy.wrong_units"
+        message = error.message
+        if code == "policy.wrong_units":
+            dimension = unit_named(constant.unit).dimension
+            message = f"{measured.shown} is in {measured.unit}, but {written} is a {dimension}"
+        raise ComparisonFault(code, message, error.hint, constant.place) from error
+    if not math.isfinite(value):
+        message = f"{written} is too large a number in {measured.unit}"
+        raise ComparisonFault("policy.bad_number", message, "write a smaller one", constant.place)
+    return msgspec.structs.replace(constant, value=value, unit=measured.unit)
+
+
+def check_property(
+    definition: ConceptDef, item: Property, scope: Scope, faults: Diagnostics
+) -> Constraint | None:
+    """The property of an alias that the scope knows as a constraint in root's unit, booleans as
+    1.0 and 0.0; None with a fault noted.
+    """
+    try:
+        return _constraint(definition, item, scope)
+    except ComparisonFault as fault:
+        faults.add(fault.code, str(fault), fault.place or item.place, hint=fault.hint)
+        return None
+
+
+def _constraint(definition: ConceptDef, item: Property, scope: Scope) -> Constraint:
+    concept = scope.concepts[definition.alias]
+    attributes = scope.attributes_of(definition.alias)
+    kind = attributes.get(item.attribute)
+    if kind is None:
+        message = f"the concept {concept!r} has no attribute {item.attribute!r}"
+        hint = did_you_mean(item.attribute, attributes)
+        raise ComparisonFault("policy.unknown_attribute", message, hint)
+    unit = scope.ontology.units.get(concept, {}).get(item.attribute, "")
+    if f"{concept}.{item.attribute}" in scope.streams:
+        is_comparable = kind not in ("point", "rectangle")
+        raise _comes_as_events(definition, concept, item, unit, is_comparable=is_comparable)
+    shown = repr(item.attribute)
+    sort = OperandType(comparable(kind, shown, item.place), unit, shown, item.place)
+    constant = canonical_constant(item.constant, sort)
+    if kind != "number" and item.operator not in ("=", "!="):
+        what = "text" if kind == "text" else "true or false"
+        message = f"{shown} is {what} and has no order"
+        raise ComparisonFault("policy.bad_operator", message, "use = or !=")
+    return Constraint(item.attribute, item.operator, plan_value(constant, sort.type))
+
+
+def _comes_as_events(
+    definition: ConceptDef, concept: str, item: Property, unit: str, *, is_comparable: bool
+) -> ComparisonFault:
+    """A property is of what tables say; what changes with every reading is a condition."""
+    message = f"{item.attribute!r} of {concept!r} comes as events, so it is no lasting property"
+    hint = "use it in a relationship, in the conditions"
+    if is_comparable:
+        measured = AttributeOf(item.attribute, definition.alias, item.place, item.place)
+        constant = item.constant
+        if unit and not constant.unit and not isinstance(constant.value, str):
+            constant = msgspec.structs.replace(constant, unit=unit)
+        meant = Comparison(measured, item.operator, constant, False, item.place)
+        hint = f"take it out here, and in the conditions write: {print_expression(meant)}"
+    return ComparisonFault("policy.event_property", message, hint)
+
+
+def check_alias(alias: str, place: SourceSpan, known: Collection[str], faults: Diagnostics) -> bool:
+    """True when the policy defines the alias; else the fault is noted with the nearest one."""
+    if alias not in known:
+        message = f"there is no alias {alias!r}"
+        faults.add("policy.unknown_alias", message, place, hint=did_you_mean(alias, known))
+    return alias in known
+
+
+class TermCheck:
+    """The checks of relationships in one policy."""
+
+    def __init__(
+        self, scope: Scope, definitions: Sequence[ConceptDef], faults: Diagnostics
+    ) -> None:
+        self.scope, self.faults = scope, faults
+        self.aliases = frozenset(definition.alias for definition in definitions)
+
+    def checked(self, term: Term) -> Term:
+        """The term with the relationship's name and the order of aliases as declared, and its
+        parameter in base units; as it was when faults were noted.
+        """
+        known = [
+            check_alias(term.first, term.first_place, self.aliases, self.faults),
+            check_alias(term.second, term.second_place, self.aliases, self.faults),
+        ]
+        declared = self._declared(term)
+        if not declared or not all(known):
+            return term
+        if term.first == term.second:
+            self.faults.add(
+                "policy.same_alias",
+                f"{term.first!r} stands on both sides",
+                term.second_place,
+                hint="define a second alias of the same concept",
+            )
+            return term
+        try:
+            return self._ordered(term, declared)
+        except RapportError as error:
+            self.faults.add(error.code, error.message, term.function_place, hint=error.hint)
+            return term
+
+    def _declared(self, term: Term) -> list[Relationship]:
+        """All relationships of that name; none, with a fault noted, when there is no such name."""
+        declared = relationships_named(self.scope.ontology, term.function)
+        if not declared:
+            names = [each.name for each in self.scope.ontology.relationships.values()]
+            message = f"there is no relationship named {term.function!r}"
+            # With their negations, so that a misspelt NOT is not advised away.
+            hint = did_you_mean(term.function, [*names, *(f"not {name}" for name in names)])
+            self.faults.add("policy.unknown_relationship", message, term.function_place, hint=hint)
+        return declared
+
+    def _ordered(self, term: Term, declared: list[Relationship]) -> Term:
+        """The term with its aliases in the order of the declaration that fits their concepts."""
+        known = self.scope.concepts
+        if term.first not in known or term.second not in known:
+            return term  # the definition was faulted already
+        concepts = (known[term.first], known[term.second])
+        term = msgspec.structs.replace(term, function=declared[0].name)
+        turned = msgspec.structs.replace(term, first=term.second, second=term.first)
+        fitting = {(each.first[0], each.second[0]): each for each in declared}
+        if concepts in fitting:
+            return self._with_parameter(term, fitting[concepts])
+        other = fitting.get(concepts[::-1])
+        if other is not None and relations.get(other.function).symmetric:
+            return self._with_parameter(turned, other)
+        between = ", or between ".join(_two(pair) for pair in fitting)
+        message = f"{term.function!r} is between {between}, not between {_two(concepts)}"
+        hint = f"write: {print_term(turned)}" if other is not None else self._fitting(fitting)
+        self.faults.add("policy.wrong_concepts", message, term.place, hint=hint)
+        return term
+
+    def _fitting(self, pairs: Iterable[tuple[str, str]]) -> str:
+        def aliases_of(concept: str) -> list[str]:
+            return [alias for alias, known in self.scope.concepts.items() if known == concept]
+
+        names = dict.fromkeys(name for pair in pairs for name in pair)
+        found = [f"{name}: {', '.join(aliases_of(name)) or 'none'}" for name in names]
+        return f"aliases of fitting concepts are {'; '.join(found)}"
+
+    def _with_parameter(self, term: Term, relationship: Relationship) -> Term:
+        kind = relations.get(relationship.function).parameter_kind
+        if kind == "none":
+            if term.parameter:
+                message = f"{relationship.name!r} takes no parameter"
+                hint = f"leave {term.parameter!r} out"
+                self.faults.add(
+                    "policy.needless_parameter", message, term.function_place, hint=hint
+                )
+            return term
+        if not term.parameter:
+            example = "5m of" if kind == "length" else "5"
+            message = f"{relationship.name!r} needs a {kind}"
+            hint = f"write: {relationship.name} {example} {term.second}"
+            self.faults.add("policy.missing_parameter", message, term.function_place, hint=hint)
+            return term
+        try:
+            value = relations.parse_parameter(term.parameter, kind)
+        except InvalidInput as error:
+            self.faults.add(
+                "policy.bad_parameter", error.message, term.function_place, hint=error.hint
+            )
+            return term
+        # One spelling for one value, so that 5m and 500cm are the same term.
+        unit = "m" if kind == "length" else ""
+        return msgspec.structs.replace(term, parameter=f"{value!r}{unit}".replace(".0m", "m"))
+
+
+def _two(names: tuple[str, str]) -> str:
+    return f"{names[0]!r} and {names[1]!r}"
+
+
+_MOST_ALIASES = 2
+_MOST_EVENTS = 2
+
+
+class ComparisonCheck:
+    """The checks of comparisons in one policy."""
+
+    def __init__(
+        self, scope: Scope, definitions: Sequence[ConceptDef], faults: Diagnostics
+    ) -> None:
+        self.scope, self.faults = scope, faults
+        self.aliases = frozenset(definition.alias for definition in definitions)
+
+    def checked(self, comparison: Comparison) -> Comparison:
+        """The comparison with constants in root's units; as it was when faults were noted."""
+        left, right = comparison.left, comparison.right
+        known = [self._known(left), self._known(right)]
+        if not all(known):
+            return comparison
+        if isinstance(left, Quantity) and isinstance(right, Quantity):
+            message = "both sides are constants, so there is nothing to watch"
+            hint = "write an attribute on one side, such as: temperature of S"
+            self.faults.add("policy.constant_comparison", message, comparison.place, hint=hint)
+            return comparison
+        try:
+            comparison = self._in_root(comparison)
+        except ComparisonFault as fault:
+            place = fault.place or comparison.place
+            self.faults.add(fault.code, str(fault), place, hint=fault.hint)
+            return comparison
+        self._check_ends(comparison)
+        return comparison
+
+    def alias(self, alias: str, place: SourceSpan) -> bool:
+        """True when the alias is defined, and of a concept that is there."""
+        defined = check_alias(alias, place, self.aliases, self.faults)
+        return defined and alias in self.scope.concepts
+
+    def _known(self, operand: Measured) -> bool:
+        """True when every name of the operand is known; else faults are noted."""
+        match operand:
+            case Quantity():
+                return True
+            case AttributeOf():
+                return self._known_attribute(operand)
+            case Call():
+                return self._known_call(operand)
+
+    def _known_attribute(self, operand: AttributeOf) -> bool:
+        if not self.alias(operand.alias, operand.alias_place):
+            return False
+        attributes = self.scope.attributes_of(operand.alias)
+        if operand.attribute in attributes or operand.attribute == IDENTITY:
+            return True
+        concept = self.scope.concepts[operand.alias]
+        message = f"the concept {concept!r} has no attribute {operand.attribute!r}"
+        hint = did_you_mean(operand.attribute, attributes)
+        self.faults.add("policy.unknown_attribute", message, operand.place, hint=hint)
+        return False
+
+    def _known_call(self, call: Call) -> bool:
+        known = [
+            self.alias(alias, place)
+            for alias, place in zip(call.aliases, call.alias_places, strict=True)
+        ]
+        function = self.scope.ontology.functions.get(call.function)
+        if function is None:
+            message = f"the site has no function named {call.function!r}"
+            hint = did_you_mean(call.function, self.scope.ontology.functions)
+            hint = hint or f"declare it: [functions.{call.function}] with of = [...] in site.toml"
+            self.faults.add("policy.unknown_function", message, call.place, hint=hint)
+            return False
+        return all(known) and self._fits(call, function)
+
+    def _fits(self, call: Call, function: SiteFunction) -> bool:
+        wanted = [concept for concept, _ in function.of]
+        given = [self.scope.concepts[alias] for alias in call.aliases]
+        if wanted != given:
+            message = f"{call.function!r} is of {_words(wanted)}, not of {_words(given)}"
+            hint = f"write: {call.function}({', '.join(reversed(call.aliases))})"
+            if wanted != given[::-1]:
+                hint = f"aliases that fit: {self._fitting(wanted)}"
+            self.faults.add("policy.wrong_arguments", message, call.place, hint=hint)
+            return False
+        ends = self.scope.ends_of_operand(call)
+        if len(set(ends)) < len(ends):
+            message = f"{call.function!r} would compare {call.aliases[0]!r} with itself"
+            hint = "define a second alias of the same concept"
+            self.faults.add("policy.same_alias", message, call.alias_places[-1], hint=hint)
+            return False
+        return True
+
+    def _fitting(self, wanted: Sequence[str]) -> str:
+        """The aliases of each concept wanted, for a hint."""
+        known = self.scope.concepts
+        found = {
+            concept: [alias for alias, of in known.items() if of == concept]
+            for concept in dict.fromkeys(wanted)
+        }
+        return "; ".join(f"{name}: {', '.join(own) or 'none'}" for name, own in found.items())
+
+    def _in_root(self, comparison: Comparison) -> Comparison:
+        """With both sides of one type and unit; raises Wrong."""
+        left, right = (
+            operand_type(each, self.scope) for each in (comparison.left, comparison.right)
+        )
+        measured = left if right is None or left is not None else right
+        assert measured is not None, "not two constants"
+        if left is not None and right is not None:
+            _check_alike(left, right)
+        if measured.type != "number" and comparison.operator not in ("=", "!="):
+            what = "text" if measured.type == "text" else "true or false"
+            message = f"{measured.shown} is {what} and has no order"
+            raise ComparisonFault("policy.bad_operator", message, "use 'is' or 'is not'")
+        changed = {
+            side: canonical_constant(operand, measured)
+            for side, operand in (("left", comparison.left), ("right", comparison.right))
+            if isinstance(operand, Quantity)
+        }
+        return msgspec.structs.replace(comparison, **changed)
+
+    def _check_ends(self, comparison: Comparison) -> None:
+        """Notes a comparison that reads more than a step can hold together."""
+        ends = self.scope.ends_of_comparison(comparison)
+        events = [end for end in ends if end.from_events]
+        aliases = dict.fromkeys(end.alias for end in ends)
+        if len(aliases) > _MOST_ALIASES:
+            message = f"this compares {len(aliases)} aliases: {', '.join(aliases)}"
+            hint = "a comparison is about one or two aliases; split it into several"
+        elif len(events) > _MOST_EVENTS:
+            message = f"this reads {len(events)} attributes that come as events: {_ends(events)}"
+            hint = "a comparison reads at most two; split it, or let a table give one of them"
+        elif len(aliases) == _MOST_ALIASES and len({e.alias for e in events}) < len(events):
+            other = next(alias for alias in aliases if alias != events[0].alias)
+            message = f"this reads {_ends(events)}, which both come as events, beside {other!r}"
+            hint = f"say it in two lines: one about {events[0].alias!r} alone, one with {other!r}"
+        else:
+            return
+        self.faults.add("policy.too_many_ends", message, comparison.place, hint=hint)
+
+
+def _check_alike(left: OperandType, right: OperandType) -> None:
+    """Raises Wrong when two measured things cannot be compared."""
+    if left.type != right.type:
+        message = f"{left.shown} is {_a(left)}, but {right.shown} is {_a(right)}"
+        raise ComparisonFault(
+            "policy.wrong_type", message, "compare a number with a number, text with text"
+        )
+    if left.unit != right.unit:
+        units = [each.unit or "without a unit" for each in (left, right)]
+        message = f"{left.shown} is in {units[0]}, but {right.shown} is in {units[1]}"
+        message = message.replace("in without", "without")
+        raise ComparisonFault("policy.wrong_units", message, _why_not_alike(left.unit, right.unit))
+
+
+def _why_not_alike(first: str, second: str) -> str:
+    """What to do about two units that are not the same."""
+    if first and second:
+        kinds = [unit_named(unit).dimension for unit in (first, second)]
+        if kinds[0] != kinds[1]:
+            return f"one is a {kinds[0]}, the other a {kinds[1]}; compare each with a constant"
+    return "the site must give both in one unit: [concepts.*.units] and [functions.*] in site.toml"
+
+
+def _a(sort: OperandType) -> str:
+    return {"number": "a number", "text": "text", "boolean": "true or false"}[sort.type]
+
+
+def _words(concepts: Sequence[str]) -> str:
+    return " and ".join(repr(concept) for concept in concepts)
+
+
+def _ends(ends: Sequence[AttributeRef]) -> str:
+    return ", ".join(f"{end.attribute} of {end.alias}" for end in ends)
+
+
+def check_duration(lasting: DurationCondition, scope: Scope, faults: Diagnostics) -> None:
+    """Notes a state of too many aliases, and one that no event ever begins; its parts are sound."""
+    aliases = aliases_of(lasting.inner)
+    if len(aliases) > _MOST_ALIASES:
+        faults.add(
+            "policy.for_too_many_aliases",
+            f"'for' is about one or two aliases, but this names {', '.join(aliases)}",
+            lasting.place,
+            hint="put what is about the others on lines of their own",
+        )
+        return
+    if not all(alias in scope.concepts for alias in aliases):
+        return  # the definition was faulted already
+    if not any(end.from_events for end in scope.ends(lasting)):
+        duration = format_duration(lasting.duration_ms)
+        faults.add(
+            "policy.for_without_events",
+            f"only tables decide this, so no event begins its {duration}",
+            lasting.place,
+            hint="leave 'for' out, or put a condition beside it on what comes as events: "
+            f"{event_names(scope.ontology)}",
+        )
+
+
+def check_silence(silent: SilenceCondition, scope: Scope, faults: Diagnostics) -> SilenceCondition:
+    """Notes an attribute that is not there or that no source gives; the node stays as it is."""
+    if silent.alias not in scope.concepts:
+        return silent  # faulted already
+    given = scope.event_attributes(silent.alias)
+    concept, attribute = scope.concepts[silent.alias], silent.attribute
+    known = scope.attributes_of(silent.alias)
+    if not given:
+        faults.add(
+            "policy.silence_without_events",
+            f"nothing about a {concept} comes as events, so it is always silent",
+            silent.place,
+            hint=f"add [sources.NAME] with concept = {concept!r} to the site",
+        )
+    elif attribute and attribute not in (*known, IDENTITY):
+        message = f"the concept {concept!r} has no attribute {attribute!r}"
+        hint = did_you_mean(attribute, given)
+        faults.add("policy.unknown_attribute", message, silent.place, hint=hint)
+    elif attribute and attribute not in given:
+        faults.add(
+            "policy.silence_without_events",
+            f"no source gives {attribute!r} of {concept!r}, so it is always silent",
+            silent.place,
+            hint=f"what comes as events: {', '.join(given)}",
+        )
+    return silent
+
+
+class CheckedPolicy(NamedTuple):
+    """The condition with declared names and canonical constants, and the typed constraints."""
+
+    condition: Expression
+    constraints: dict[str, tuple[Constraint, ...]]
+    text_atoms: dict[str, Atomic]
+    """Comparisons, durations and silences by their canonical text."""
+
+
+def check_policy(tree: PolicyTree, ontology: Ontology, faults: Diagnostics) -> CheckedPolicy:
+    """Checks names, types and units against the ontology; adds every fault found."""
+    checker = _Checker(tree.concepts, ontology, faults)
+    constraints = {
+        concept.alias: _definition(concept, checker.scope, faults) for concept in tree.concepts
+    }
+    condition = checker.expression(tree.condition)
+    return CheckedPolicy(condition, constraints, checker.text_atoms)
 
 
 def positive_text(atomic: Atomic) -> str:
@@ -70,12 +630,14 @@ def _definition(concept: ConceptDef, scope: Scope, faults: Diagnostics) -> tuple
 class _Checker:
     """Walks the condition of one policy."""
 
-    def __init__(self, draft: CompilerDraft, faults: Diagnostics) -> None:
-        self.scope = Scope(draft.tree.concepts, draft.ontology)
+    def __init__(
+        self, concepts: Sequence[ConceptDef], ontology: Ontology, faults: Diagnostics
+    ) -> None:
+        self.scope = Scope(concepts, ontology)
         self.faults = faults
-        self.terms = TermCheck(self.scope, draft.tree.concepts, faults)
-        self.comparisons = ComparisonCheck(self.scope, draft.tree.concepts, faults)
-        self.stated: dict[str, Atomic] = {}
+        self.terms = TermCheck(self.scope, concepts, faults)
+        self.comparisons = ComparisonCheck(self.scope, concepts, faults)
+        self.text_atoms: dict[str, Atomic] = {}
 
     def expression(self, expression: Expression) -> Expression:
         """The expression with its parts as declared."""
@@ -83,7 +645,7 @@ class _Checker:
             case Term():
                 return self.terms.checked(expression)
             case Comparison() | DurationCondition() | SilenceCondition():
-                return self._stated(expression)
+                return self._text_atom(expression)
             case And(parts):
                 return And(tuple(self.expression(part) for part in parts))
             case Or(parts):
@@ -94,7 +656,7 @@ class _Checker:
             case Within(inner):
                 return msgspec.structs.replace(expression, inner=self.expression(inner))
 
-    def _stated(
+    def _text_atom(
         self, atomic: Comparison | DurationCondition | SilenceCondition
     ) -> Comparison | DurationCondition | SilenceCondition:
         """The part as declared, kept under its text."""
@@ -111,7 +673,7 @@ class _Checker:
         kept = found
         if isinstance(kept, Comparison):
             kept = msgspec.structs.replace(kept, negated=False)
-        self.stated.setdefault(positive_text(found), kept)
+        self.text_atoms.setdefault(positive_text(found), kept)
         return found
 
     def _lasting(self, lasting: DurationCondition) -> DurationCondition:

@@ -8,22 +8,20 @@ from collections.abc import Callable
 import msgspec
 
 from rapport.core.errors import InvalidInput, PolicyError, Problem
-from rapport.policy.compiler.atoms import atoms_of_expression
 from rapport.policy.compiler.check import check_policy
-from rapport.policy.compiler.draft import CompilerDraft, TermRewrite
+from rapport.policy.compiler.interpretation import PolicyTerms, TermRewrite, rewrite_policy
 from rapport.policy.compiler.logic_tree import build_logic_tree
-from rapport.policy.compiler.normalize import normalize
-from rapport.policy.compiler.planner import make_plan
+from rapport.policy.compiler.normal_form import atoms_of_expression, normalize
+from rapport.policy.compiler.planner import CompilerDraft, make_plan
 from rapport.policy.compiler.scope import aliases_of
 from rapport.policy.delivery import read_delivery
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.linting.aliases import lint_policy
 from rapport.policy.linting.possible import lint_possible
 from rapport.policy.linting.times import lint_times
 from rapport.policy.ontology import Ontology
-from rapport.policy.own_terms.terms import PolicyTerms, rewrite_policy
 from rapport.policy.plan import Plan
 
 Stage = Callable[[CompilerDraft, Diagnostics], CompilerDraft]
@@ -99,7 +97,8 @@ def _in_root(draft: CompilerDraft, terms: PolicyTerms, faults: Diagnostics) -> C
 def _check(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
     for action in draft.tree.actions:
         read_delivery(action, faults)
-    return check_policy(draft, faults)
+    checked = check_policy(draft.tree, draft.ontology, faults)
+    return msgspec.structs.replace(draft, **checked._asdict())
 
 
 def _normalize(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
@@ -112,7 +111,7 @@ def _normalize(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
 
 
 def _logic_tree(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
-    tree = build_logic_tree(draft.ecnf, draft.stated, draft.constraints, draft.scope)
+    tree = build_logic_tree(draft.ecnf, draft.text_atoms, draft.constraints, draft.scope)
     return msgspec.structs.replace(draft, logic_tree=tree)
 
 

@@ -1,15 +1,50 @@
-"""Boxes joined by lines as SVG: readable in light and dark, without any dependency. Pure. [PO-5]"""
+"""Boxes joined by lines as SVG: readable in light and dark, without any dependency. Pure. [PO-5]
+
+A plan as a drawing: what is read, its terms, the clauses over them, what is done. Pure.
+[PO-5]
+
+A logic tree as a drawing, root to the left. Pure. [PO-5]
+"""
 
 from __future__ import annotations
 
 import re
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections import abc
+from collections.abc import Iterator
 from html import escape
 from typing import Literal
 
 import msgspec
+
+from rapport.policy.compiler.logic_tree import (
+    Branch,
+    FollowedByBranch,
+    LogicTree,
+    OrBranch,
+    TermBranch,
+    within_text,
+)
+from rapport.policy.compiler.plan_text import (
+    clause_text,
+    kind_of,
+    option_lines,
+    predicate_text,
+    side_text,
+)
+from rapport.policy.plan import (
+    Absent,
+    Clause,
+    CorrelationTerm,
+    LastingTerm,
+    Plan,
+    Positive,
+    Sequence,
+    Side,
+    TermStep,
+    state_atoms,
+)
 
 Style = Literal["join", "term", "events", "tables", "result"]
 
@@ -67,7 +102,7 @@ def text_width(text: str) -> float:
     return cells * _CHARACTER
 
 
-def place_columns(boxes: Sequence[Box]) -> None:
+def place_columns(boxes: abc.Sequence[Box]) -> None:
     """Gives every box its `x`: columns from left to right, each as wide as its widest box."""
     left = _MARGIN
     for column in sorted({each.column for each in boxes}):
@@ -78,7 +113,7 @@ def place_columns(boxes: Sequence[Box]) -> None:
         left = end + _COLUMN_GAP
 
 
-def stack_columns(boxes: Sequence[Box]) -> None:
+def stack_columns(boxes: abc.Sequence[Box]) -> None:
     """Gives every box its `y`: those of a column below each other, columns centred."""
     columns = [
         [each for each in boxes if each.column == column]
@@ -92,12 +127,12 @@ def stack_columns(boxes: Sequence[Box]) -> None:
             top += each.height + _GAP
 
 
-def stacked_height(heights: Sequence[float]) -> float:
+def stacked_height(heights: abc.Sequence[float]) -> float:
     """How high boxes or groups of them are when they stand below each other."""
     return sum(heights) + _GAP * max(len(heights) - 1, 0)
 
 
-def place_tree(boxes: Sequence[Box], children: dict[int, list[int]], root: int = 0) -> None:
+def place_tree(boxes: abc.Sequence[Box], children: dict[int, list[int]], root: int = 0) -> None:
     """Gives every box of a tree its `y`: a parent stands in the middle of its children."""
     heights: dict[int, float] = {}
 
@@ -118,7 +153,7 @@ def place_tree(boxes: Sequence[Box], children: dict[int, list[int]], root: int =
     place(root, _MARGIN)
 
 
-def svg(title: str, boxes: Sequence[Box], joins: Sequence[Join]) -> str:
+def svg(title: str, boxes: abc.Sequence[Box], joins: abc.Sequence[Join]) -> str:
     """The drawing as a whole SVG document of placed boxes."""
     width = max(each.x + each.width for each in boxes) + _MARGIN
     height = max(each.y + each.height for each in boxes) + _MARGIN
@@ -182,3 +217,146 @@ def _colours(boxes: dict[str, str], *, ground: str, ink: str, line: str) -> str:
         f".ground{{fill:{ground}}}text{{fill:{ink}}}path,rect.box{{stroke:{line}}}"
         f"rect.join,rect.result{{fill:{boxes['join']}}}{fills}"
     )
+
+
+_READ, _TERMS, _CLAUSES, _MATCH, _ACTIONS = range(5)
+
+
+def draw_plan(plan: Plan, *, title: str) -> str:
+    """The plan as SVG, from what it reads on the left to what is done on the right; what must be
+    absent hangs on dashed lines.
+    """
+    drawing = _PlanDrawing()
+    terms = [drawing.term(number, term) for number, term in enumerate(plan.terms)]
+    clauses = [drawing.clause(clause, terms) for clause in plan.clauses]
+    match = drawing.add("all of them", "join", _MATCH, *option_lines(plan))
+    for clause in clauses:
+        drawing.join(clause, match)
+    for action in plan.actions:
+        drawing.join(match, drawing.add(action, "result", _ACTIONS))
+    place_columns(drawing.boxes)
+    stack_columns(drawing.boxes)
+    return svg(title, drawing.boxes, drawing.joins)
+
+
+class _PlanDrawing:
+    """Boxes and lines, gathered from left to right; each side that is read has one box."""
+
+    def __init__(self) -> None:
+        self.boxes: list[Box] = []
+        self.joins: list[Join] = []
+        self._sides: dict[Side, int] = {}
+
+    def add(self, text: str, style: Style, column: int, *more: str) -> int:
+        """A box; returns its number."""
+        self.boxes.append(box(text, style, column, *more))
+        return len(self.boxes) - 1
+
+    def join(self, start: int, end: int, *, dashed: bool = False) -> None:
+        """A line; one of each kind is enough."""
+        joined = Join(start, end, dashed)
+        if joined not in self.joins:
+            self.joins.append(joined)
+
+    def term(self, number: int, term: TermStep) -> int:
+        """A term with lines from all it reads."""
+        window = within_text(term.window_ms) if isinstance(term, CorrelationTerm) else ""
+        own = self.add(f"{number} {kind_of(term)}{window}", "term", _TERMS, predicate_text(term))
+        for side in _read(term):
+            if side not in self._sides:
+                style: Style = "tables" if side.stream is None else "events"
+                self._sides[side] = self.add(side_text(side), style, _READ)
+            self.join(self._sides[side], own)
+        return own
+
+    def clause(self, clause: Clause, terms: list[int]) -> int:
+        """A clause with lines from its terms."""
+        own = self.add(clause_text(clause), "join", _CLAUSES)
+        for number, negated in _used(clause):
+            self.join(terms[number], own, dashed=negated)
+        return own
+
+
+def _read(term: TermStep) -> Iterator[Side]:
+    """Every side that a term reads, those of its state included."""
+    if isinstance(term, LastingTerm):
+        for atom in state_atoms(term.state):
+            yield from _read(atom.term)
+    else:
+        yield from dict.fromkeys((term.first, term.second))
+
+
+def _used(clause: Clause) -> Iterator[tuple[int, bool]]:
+    """The terms of a clause and whether their absence is meant."""
+    for child in clause.children:
+        match child:
+            case Positive(term):
+                yield term, False
+            case Absent(term):
+                yield term, True
+            case Sequence():
+                yield child.first, child.first_negated
+                yield child.second, child.second_negated
+
+
+_LEAVES = 4
+"""The column of the leaves: a tree is five high at most."""
+
+
+def draw_logic_tree(tree: LogicTree, *, title: str) -> str:
+    """The tree as SVG: negated parts hang on dashed lines, leaves are coloured by what gives
+    them.
+    """
+    drawing = _TreeDrawing()
+    for child, window_ms in zip(tree.children, tree.windows, strict=True):
+        drawing.branch(child, 0, 1, within_text(window_ms))
+    place_columns(drawing.boxes)
+    place_tree(drawing.boxes, drawing.children)
+    return svg(title, drawing.boxes, drawing.joins)
+
+
+class _TreeDrawing:
+    """Boxes and lines, gathered from the root down."""
+
+    def __init__(self) -> None:
+        self.boxes: list[Box] = [box("and", "join", 0)]
+        self.joins: list[Join] = []
+        self.children: dict[int, list[int]] = {}
+
+    def branch(self, branch: Branch, parent: int, column: int, window: str) -> None:
+        """Adds a branch and all below it."""
+        match branch:
+            case OrBranch(children):
+                own = self._add(parent, f"or{window}", "join", column)
+                for child in children:
+                    self.branch(child, own, column + 1, "")
+            case FollowedByBranch(first, second, window_ms):
+                text = f"followed-by{within_text(window_ms)}{window}"
+                own = self._add(parent, text, "join", column)
+                self._term(first, own, "")
+                self._term(second, own, "")
+            case _:
+                self._term(branch, parent, window)
+
+    def _term(self, branch: TermBranch, parent: int, window: str) -> None:
+        negated = branch.atom.negated
+        own = self._add(parent, branch.text() + window, "term", _LEAVES - 1, dashed=negated)
+        for edge in branch.edges:
+            style: Style = "events" if edge.provision == "event-based" else "tables"
+            shown = (f"{edge.attribute} ({edge.provision})", f"of {edge.leaf.text()}")
+            self._add(own, shown[0], style, _LEAVES, shown[1])
+
+    def _add(
+        self,
+        parent: int,
+        text: str,
+        style: Style,
+        column: int,
+        *more: str,
+        dashed: bool = False,
+    ) -> int:
+        number = len(self.boxes)
+        self.boxes.append(box(text, style, column, *more))
+        self.joins.append(Join(parent, number, dashed))
+        self.children.setdefault(parent, []).append(number)
+        return number

@@ -9,7 +9,14 @@ from typing import Literal as Choice
 import msgspec
 
 from rapport.core.times import format_duration
-from rapport.policy.compiler.atoms import Atom, Ecnf, NormalClause, SequenceAtom, TermAtom, TextAtom
+from rapport.policy.compiler.normal_form import (
+    Atom,
+    Ecnf,
+    NormalClause,
+    SequenceAtom,
+    TermAtom,
+    TextAtom,
+)
 from rapport.policy.compiler.scope import IDENTITY, AttributeRef, Scope
 from rapport.policy.language.printer import print_value
 from rapport.policy.language.tree import Atomic
@@ -117,7 +124,7 @@ class LogicTree(msgspec.Struct, frozen=True):
 
 def build_logic_tree(
     ecnf: Ecnf,
-    stated: Mapping[str, Atomic],
+    text_atoms: Mapping[str, Atomic],
     constraints: Mapping[str, tuple[Constraint, ...]],
     scope: Scope,
 ) -> LogicTree:
@@ -137,7 +144,7 @@ def build_logic_tree(
 
     def term(found: TermAtom | TextAtom) -> TermBranch:
         if isinstance(found, TextAtom):
-            return TextBranch(found, edges(scope.ends(stated[found.text])))
+            return TextBranch(found, edges(scope.ends(text_atoms[found.text])))
         function = scope.relationship(found).function
         return RelationshipBranch(found, function, edges(scope.ends_of_term(found)))
 

@@ -16,8 +16,7 @@ from rapport.policy.explaining.partials import Partial
 from rapport.policy.explaining.stretch import Occurrence
 from rapport.policy.explaining.verdict import Candidate, Node, Truth
 from rapport.policy.explaining.wording import at, duration, who
-from rapport.policy.plan import Clause, LastingTerm, SilentTerm
-from rapport.policy.runners.operators.shapes import (
+from rapport.policy.operators.plan_shape import (
     ClauseShape,
     NotFollowed,
     NotPreceded,
@@ -25,6 +24,7 @@ from rapport.policy.runners.operators.shapes import (
     Ordered,
     Part,
 )
+from rapport.policy.plan import Clause, LastingTerm, SilentTerm
 
 _MOST_NEAREST = 5
 

@@ -21,11 +21,11 @@ from rapport.policy.explaining.matching import (
 from rapport.policy.explaining.occurring import Occurring
 from rapport.policy.explaining.stretch import Occurrence
 from rapport.policy.explaining.world import World
-from rapport.policy.runners.operators.reaches import longest_window_ms
-from rapport.policy.runners.operators.shapes import (
+from rapport.policy.operators.plan_shape import (
     ClauseShape,
     NotFollowed,
     NotPreceded,
+    longest_window_ms,
     plan_shape,
 )
 

@@ -11,9 +11,7 @@ import msgspec
 from rapport.core.detection import identity_order
 from rapport.policy.explaining.occurring import Occurring
 from rapport.policy.explaining.stretch import Occurrence
-from rapport.policy.plan import ConstraintTerm, Plan
-from rapport.policy.runners.operators.reaches import longest_window_ms
-from rapport.policy.runners.operators.shapes import (
+from rapport.policy.operators.plan_shape import (
     ClauseShape,
     NotFollowed,
     NotPreceded,
@@ -21,7 +19,9 @@ from rapport.policy.runners.operators.shapes import (
     Ordered,
     Part,
     PlanShape,
+    longest_window_ms,
 )
+from rapport.policy.plan import ConstraintTerm, Plan
 
 Assignment = Mapping[int, Occurrence]
 Counts = Callable[[Occurrence], bool]

@@ -1,4 +1,14 @@
-"""One logical line of the `conditions` section as an expression. [PO-3]
+"""Chains of FOLLOWED-BY and the windows of their links. [PO-3]
+
+A window stands behind its link and is also that of the links before it that have none; a link in
+parentheses is left alone.
+
+Relationships between two aliases: `A is not within 5m of B`. [PO-3]
+
+What lasts and what is silent: `A is inside R for 10 min`, `no temperature of S for 3 hours`.
+[PO-3]
+
+One logical line of the `conditions` section as an expression. [PO-3]
 
 FOLLOWED-BY binds tightest; AND beside OR needs parentheses; NOT stands before single conditions
 only; `for` belongs to what stands right before it.
@@ -11,22 +21,17 @@ from typing import NamedTuple
 import msgspec
 
 from rapport.core.times import format_duration
-from rapport.policy.language.chains import ChainLink, inherit_windows, make_chain, set_chain_window
-from rapport.policy.language.comparisons import begins_comparison, read_comparison
-from rapport.policy.language.cursor import SyntaxFault, TokenCursor, span
-from rapport.policy.language.durations import WINDOW, read_duration
-from rapport.policy.language.misspelt import misspelt_condition, suggest_connective
-from rapport.policy.language.printer import print_expression
-from rapport.policy.language.relationships import read_term
-from rapport.policy.language.rewrite import negate
-from rapport.policy.language.states import (
-    LONGEST_HINT,
-    begins_silence_condition,
-    not_before_state_fault,
-    read_duration_condition,
-    read_silence_condition,
+from rapport.policy.language.comparisons import (
+    COMPARATOR_WORDS,
+    begins_comparator,
+    begins_comparison,
+    read_comparison,
 )
-from rapport.policy.language.tokens import Token
+from rapport.policy.language.diagnostics import nearest_word
+from rapport.policy.language.lexer import SyntaxFault, Token, TokenCursor, span
+from rapport.policy.language.printer import print_expression
+from rapport.policy.language.quantities import DURATION, TIMING_WORDS, WINDOW, read_duration
+from rapport.policy.language.spelling import CONNECTIVES, misspelt_condition, suggest_connective
 from rapport.policy.language.tree import (
     And,
     Atomic,
@@ -39,7 +44,315 @@ from rapport.policy.language.tree import (
     SourceSpan,
     Term,
     Within,
+    negate,
 )
+
+
+class ChainLink(NamedTuple):
+    """What follows in a chain, where its FOLLOWED-BY stands, and its window."""
+
+    second: Expression
+    place: SourceSpan
+    window_ms: int | None
+
+
+def make_chain(first: Expression, links: list[ChainLink]) -> Expression:
+    """The links one after the other, leaning to the left; `first` alone when there is none."""
+    expression = first
+    for second, place, window_ms in links:
+        expression = FollowedBy(expression, second, place, window_ms)
+    return expression
+
+
+def set_chain_window(chain: FollowedBy, window_ms: int, place: SourceSpan) -> Expression:
+    """The chain with this window in its last link and those before it that have none; raises
+    SyntaxFault when the last has one."""
+    if chain.window_ms is not None:
+        message = f"its window is already {format_duration(chain.window_ms)}"
+        raise SyntaxFault("policy.repeated_window", message, place, "leave one of them out")
+    links: list[ChainLink] = []
+    first: Expression = chain
+    while isinstance(first, FollowedBy) and first.window_ms is None:
+        links.append(ChainLink(first.second, first.place, window_ms))
+        first = first.first
+    return make_chain(first, links[::-1])
+
+
+def inherit_windows(links: list[ChainLink]) -> list[ChainLink]:
+    """The links, each without a window with that of the next one that has one."""
+    window_ms = None
+    found: list[ChainLink] = []
+    for link in reversed(links):
+        window_ms = link.window_ms if link.window_ms is not None else window_ms
+        found.append(link._replace(window_ms=window_ms))
+    return found[::-1]
+
+
+_NEEDLESS = ("if", "when", "whenever", "while", "where", "that")
+_COMPARING = (*COMPARATOR_WORDS, "at least", "at most")
+
+
+def read_term(cursor: TokenCursor, aliases: frozenset[str]) -> Term:
+    """The relationship that comes next; raises SyntaxFault.
+
+    `aliases` are those the policy defines: they tell where a relationship's name ends.
+    """
+    first = cursor.take_if("word")
+    if first is None:
+        raise _expected_condition(cursor)
+    if first.text not in aliases and (
+        cursor.sees("number") or (aliases and first.text.lower() in _NEEDLESS)
+    ):
+        raise _nothing_before(first)
+    cursor.take_if("keyword", "is")
+    negated = cursor.take_if("keyword", "not") is not None
+    if cursor.sees("operator"):
+        raise _no_attribute(first, [], aliases)
+    names = _relationship_words(cursor, aliases)
+    parameter = _parameter(cursor, aliases)
+    of = cursor.take_if("keyword", "of")
+    timed = len(names) > 1 and _begins_time(cursor, aliases)
+    second = None if timed else cursor.take_if("word")
+    if second is None and len(names) > 1 and not parameter and of is None:
+        second = names.pop()  # an alias nobody defined; the checker names the nearest
+    unknown = second is None or (bool(aliases) and second.text not in aliases)
+    if (unknown and parameter and _compares(names)) or cursor.sees("operator"):
+        raise _no_attribute(first, names, aliases)
+    if aliases and first.text not in aliases and begins_comparator(cursor):
+        raise _no_attribute(first, [second] if second else names, aliases)
+    if unknown and parameter and of is None and _before_time(names)[1] is not None:
+        second = None  # the unit of a time: `A is inside for 10 min`
+    if not names or second is None:
+        raise _expected_rest(cursor, first, names, second, aliases)
+    return Term(
+        first=first.text,
+        function=" ".join(name.text for name in names),
+        second=second.text,
+        negated=negated,
+        parameter=parameter,
+        place=span(first.place, second.place),
+        function_place=names[0].place,
+        first_place=first.place,
+        second_place=second.place,
+    )
+
+
+def _relationship_words(cursor: TokenCursor, aliases: frozenset[str]) -> list[Token]:
+    """Words up to a number, a keyword, the end, a time, or an alias the policy defines."""
+    names: list[Token] = []
+    while (token := cursor.peek()) is not None and token.kind == "word":
+        if names and token.text in aliases:
+            break
+        if len(names) > 1 and _begins_time(cursor, aliases):
+            break
+        names.append(cursor.take())
+    return names
+
+
+def _begins_time(cursor: TokenCursor, aliases: frozenset[str]) -> bool:
+    """`for 10 min` after an alias nobody defined; not the `within 5m of` of a relationship."""
+    word, unit, after = cursor.peek(), cursor.peek(2), cursor.peek(3)
+    if word is None or word.text.lower() not in TIMING_WORDS:
+        return False
+    if not cursor.sees("number", ahead=1) or unit is None or unit.text in aliases:
+        return False
+    return after is None or after.text in (")", *CONNECTIVES, *TIMING_WORDS, "not")
+
+
+def _parameter(cursor: TokenCursor, aliases: frozenset[str]) -> str:
+    """`5m` or `5 m` as `5m`; a word is a unit when it is glued on or more words follow it."""
+    number = cursor.take_if("number")
+    if number is None:
+        return ""
+    unit = cursor.peek()
+    if unit is not None and unit.kind == "unit":
+        return number.text + cursor.take().text
+    if unit is None or unit.kind != "word":
+        return number.text
+    followed = cursor.sees("word", ahead=1) or cursor.sees("keyword", "of", ahead=1)
+    if not unit.glued and (not followed or unit.text in aliases):
+        return number.text
+    return number.text + cursor.take().text
+
+
+def _compares(names: list[Token]) -> bool:
+    """True when the words end in one for comparing, and no second alias came after it."""
+    said = " ".join(name.text.lower() for name in names)
+    return any(said == word or said.endswith(f" {word}") for word in _COMPARING)
+
+
+def _nothing_before(first: Token) -> SyntaxFault:
+    """`above 30 degC`, `within 5m of B`, `if A is inside R`."""
+    message = f"{first.text!r} is no alias, and a condition begins with one"
+    hint = f"define {first.text!r} in the concepts, or leave it out"
+    if first.text.lower() in _NEEDLESS:
+        hint = f"leave {first.text!r} out: each line says what must be true, and all lines must be"
+    if first.text.lower() in COMPARATOR_WORDS:
+        hint = f"say what is compared, such as: temperature of S {first.text} 30 degC"
+    elif first.text.lower() == "within":
+        hint = "say what is near it, such as: A is within 5m of B"
+    return SyntaxFault("policy.expected_condition", message, first.place, hint)
+
+
+def _no_attribute(first: Token, names: list[Token], aliases: frozenset[str]) -> SyntaxFault:
+    """`A above 30 degC`, `temperature above 30 degC`, `S temperature above 30 degC`."""
+    said = [name for name in names if name.text.lower() not in (*COMPARATOR_WORDS, "at")]
+    other = said[0] if said and said[0].text.lower() not in ("least", "most") else None
+    attribute, alias, among = "temperature", first.text, ""
+    message = f"{first.text!r} alone cannot be compared, only an attribute of it"
+    if first.text not in aliases:
+        attribute, alias = first.text, min(aliases, default="S")
+        message = f"{first.text!r} is no alias; say whose it is"
+        among = f" (or another of {', '.join(sorted(aliases))})" if len(aliases) > 1 else ""
+        if other is not None and other.text in aliases:
+            alias, among = other.text, ""
+    elif other is not None:
+        attribute = other.text
+    hint = f"write whose attribute it is, such as: {attribute} of {alias} ...{among}"
+    return SyntaxFault("policy.missing_attribute", message, first.place, hint)
+
+
+def _expected_condition(cursor: TokenCursor) -> SyntaxFault:
+    token = cursor.peek()
+    message = "expected a condition such as A is inside R"
+    hint = "write two aliases with a relationship between them"
+    if token is not None and token.kind == "keyword" and token.text in CONNECTIVES:
+        message = f"{token.text.upper()} needs a condition before it"
+        hint = "to go on from the line above, put it at the end of that line"
+    elif token is not None:
+        message += f", found {token.text!r}"
+    return cursor.fault("policy.expected_condition", message, hint=hint)
+
+
+def _expected_rest(
+    cursor: TokenCursor,
+    first: Token,
+    names: list[Token],
+    second: Token | None,
+    aliases: frozenset[str],
+) -> SyntaxFault:
+    example = f"such as: {first.text} is inside R"
+    if first.text not in aliases:
+        example = "such as: A is inside R"
+        if names and names[0].text in aliases:
+            return _nothing_before(first)
+    if not names:
+        message = f"expected a relationship after {first.text!r}"
+        return cursor.fault("policy.expected_relationship", message, hint=example)
+    said, rest = _before_time(names)
+    name = " ".join(token.text for token in said)
+    if name in aliases and second is None:
+        message = f"expected a relationship between {first.text!r} and {name!r}"
+        return SyntaxFault("policy.expected_relationship", message, names[0].place, example)
+    message = f"expected a second alias after {name!r}"
+    place = rest.place if rest is not None else cursor.place()
+    return SyntaxFault("policy.missing_alias", message, place, example)
+
+
+def _before_time(names: list[Token]) -> tuple[list[Token], Token | None]:
+    """The words before a `for` or `within` that was read as part of the relationship's name."""
+    if len(names) > 1 and names[-1].text.lower() in TIMING_WORDS:
+        return names[:-1], names[-1]
+    return names, None
+
+
+LONGEST_HINT = 300
+_ANY_EVENT = ("event", "events")
+
+
+def begins_silence_condition(cursor: TokenCursor, aliases: frozenset[str]) -> bool:
+    """True when `no ...` comes next and `no` is no alias."""
+    token = cursor.peek()
+    return cursor.reads("no") and token is not None and token.text not in aliases
+
+
+def read_silence_condition(cursor: TokenCursor, aliases: frozenset[str]) -> SilenceCondition:
+    """`no temperature of S for 3 hours`; raises SyntaxFault."""
+    no = cursor.take()
+    attribute = None if cursor.reads("for") else cursor.take_if("word")
+    of = cursor.take_if("keyword", "of")
+    alias = cursor.take_if("word") if attribute is not None and of is not None else None
+    if attribute is None or alias is None:
+        raise _incomplete(cursor, attribute, aliases)
+    if not cursor.reads("for"):
+        message = f"expected how long there is no {attribute.text} of {alias.text}"
+        hint = f"such as: no {attribute.text} of {alias.text} for 3 h"
+        if nearest_word(cursor.word(), ("for",)):
+            hint = "did you mean 'for'?"
+        raise cursor.fault("policy.bad_silence", message, hint=hint)
+    cursor.take()
+    duration_ms = read_duration(cursor, DURATION)
+    name = "" if attribute.text.lower() in _ANY_EVENT else attribute.text
+    place = span(no.place, cursor.last_place())
+    return SilenceCondition(name, alias.text, duration_ms, place, alias.place)
+
+
+def _incomplete(
+    cursor: TokenCursor, attribute: Token | None, aliases: frozenset[str]
+) -> SyntaxFault:
+    """`no position A for 3 h`, `no A for 3 h`, `no position for 3 h`."""
+    following = cursor.peek()
+    what, whose = "temperature", min(aliases, default="S")
+    if attribute is not None:
+        what = attribute.text
+        if what in aliases:
+            what, whose = "event", attribute.text
+        if following is not None and following.kind == "word" and following.text.lower() != "for":
+            alias_first = attribute.text in aliases
+            what, whose = (following.text, whose) if alias_first else (what, following.text)
+    message = "expected 'no', an attribute, 'of' and an alias"
+    hint = f"did you mean: no {what} of {whose} for 3 h"
+    return cursor.fault("policy.bad_silence", message, hint=hint)
+
+
+def read_duration_condition(
+    cursor: TokenCursor, inner: Expression, start: SourceSpan
+) -> DurationCondition:
+    """The `for 10 min` that comes next, of `inner`; raises SyntaxFault."""
+    word = cursor.take()
+    duration_ms = read_duration(cursor, DURATION)
+    problem = _not_a_state(inner)
+    if problem:
+        hint = "put 'for' after a single condition, or after conditions joined by AND and OR"
+        raise SyntaxFault("policy.bad_for", problem, word.place, hint)
+    return DurationCondition(inner, duration_ms, span(start, cursor.last_place()))
+
+
+def _not_a_state(expression: Expression) -> str:
+    """Why the expression cannot last; empty when it can."""
+    match expression:
+        case FollowedBy():
+            return "a FOLLOWED-BY happens at a moment, so it cannot last"
+        case DurationCondition():
+            return "'for' stands inside what lasts already"
+        case SilenceCondition():
+            return "a silence has its own 'for' already"
+        case Within():
+            return "a window stands inside what lasts"
+        case And(parts) | Or(parts):
+            return next((why for part in parts if (why := _not_a_state(part))), "")
+        case _:
+            return ""
+
+
+def not_before_state_fault(
+    expression: DurationCondition | SilenceCondition, place: SourceSpan
+) -> SyntaxFault:
+    """NOT before `for` or `no`: what it would mean is not what people mean by it."""
+    if isinstance(expression, SilenceCondition):
+        what = f"{expression.attribute or 'temperature'} of {expression.alias}"
+        message = "NOT cannot stand before 'no'"
+        hint = f"to watch for what is heard, write a comparison such as: {what} above 30 degC"
+        return SyntaxFault("policy.not_before_for", message, place, hint)
+    message = "NOT cannot stand before a condition with 'for'"
+    contrary = negate(expression.inner)
+    assert contrary is not None  # only `for` and `no` have none, and neither stands inside
+    shown = print_expression(DurationCondition(contrary, expression.duration_ms, expression.place))
+    hint = f"to say that the contrary lasted, write {shown}"
+    if len(hint) > LONGEST_HINT:
+        hint = "to say that the contrary lasted, put NOT before each single condition inside"
+    return SyntaxFault("policy.not_before_for", message, place, hint)
+
 
 MAX_DEPTH = 50
 

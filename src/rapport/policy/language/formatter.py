@@ -12,12 +12,10 @@ from typing import NamedTuple
 
 from rapport.policy.language.conditions import parse_condition
 from rapport.policy.language.definitions import parse_definitions
-from rapport.policy.language.faults import Diagnostics
-from rapport.policy.language.options import Options
-from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.language.lexer import HEADERS, Token, comment_at, phrase_comment_at
+from rapport.policy.language.parser import Options, Sections, parse_policy, split_sections
 from rapport.policy.language.printer import print_definition, print_expression
-from rapport.policy.language.sections import Sections, split_sections
-from rapport.policy.language.tokens import HEADERS, Token, comment_at, phrase_comment_at
 from rapport.policy.language.tree import SourceSpan
 
 _INDENT = "  "

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from rapport.core.errors import nearest_names
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import PolicyTree
 
 _COMMAND = re.compile(r"(delete|pause)\s+policy\s+(\S.*)", re.IGNORECASE)

@@ -19,7 +19,7 @@ from rapport.kernel.clock import Clock
 from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.places import Place
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.life.asking import Checked, Done, check_name, is_needed, known_entry
 from rapport.policy.life.carrying import Carrying, Renew, changed_of
 from rapport.policy.life.changes import CHANNEL, KeptChange, What

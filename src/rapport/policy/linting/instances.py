@@ -12,12 +12,16 @@ import numpy as np
 
 from rapport.core.errors import nearest_names
 from rapport.policy.compiler.plan_text import predicate_text
-from rapport.policy.compiler.reads import table_attributes
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.compiler.scope import table_attributes
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.printer import print_value
 from rapport.policy.language.tree import PolicyTree, SourceSpan
 from rapport.policy.linting.impossible import never_fires
 from rapport.policy.linting.possible import place_of_alias
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.columns import Mask
+from rapport.policy.operators.identities import Identities, satisfies
+from rapport.policy.operators.predicates import Predicate
 from rapport.policy.plan import (
     Constraint,
     ConstraintTerm,
@@ -28,10 +32,6 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import Identities, satisfies
-from rapport.policy.runners.operators.predicate import Predicate
-from rapport.policy.runners.operators.table import Mask
 from rapport.tables.instances import Instances
 
 _MOST_PAIRS = 250_000

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.linting.possible import place_of_alias
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.identities import satisfies
 from rapport.policy.plan import (
     LastingTerm,
     LookedUp,
@@ -22,8 +24,6 @@ from rapport.policy.plan import (
     StateTerm,
     state_atoms,
 )
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import satisfies
 
 _SHOWN = 5
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import PolicyTree, SourceSpan
 from rapport.policy.linting.impossible import Meant, excluding_readings, never_fires
 from rapport.policy.linting.requirements import can_coincide

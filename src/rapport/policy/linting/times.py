@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rapport.core.times import format_duration
-from rapport.policy.compiler.atoms import atoms_of_expression
+from rapport.policy.compiler.normal_form import atoms_of_expression
 from rapport.policy.compiler.scope import aliases_of
-from rapport.policy.language.faults import Diagnostics
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import (
     Atomic,
     DurationCondition,

@@ -14,7 +14,7 @@ import msgspec
 
 from rapport.core.errors import RapportError
 from rapport.core.schema import AttributeType
-from rapport.policy.language.tokens import is_name
+from rapport.policy.language.lexer import is_name
 from rapport.policy.rdf import graph as words
 from rapport.policy.rdf.graph import Blank, Graph, Iri, Text
 from rapport.units.quantities import unit_named

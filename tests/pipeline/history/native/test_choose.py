@@ -10,8 +10,8 @@ from rapport.core.errors import InvalidInput
 from rapport.pipeline.history.native.choose import choose, interest_filter
 from rapport.pipeline.history.native.whole import why_not_native
 from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.operators.plan_shape import plan_shape
 from rapport.policy.plan import Plan
-from rapport.policy.runners.operators.shapes import plan_shape
 from rapport.testing.varied.worlds import Pull
 
 BUILDING = building.Building(200, 100, 1)

@@ -1,0 +1,697 @@
+"""A property in own terms as properties of root, all of which must hold. [ME-9, PO-3]
+
+Comparisons in own terms as comparisons of root. Pure. [ME-9, PO-3]
+
+A number without a unit is in the interpretation's unit of what it is compared with, and becomes the
+float of root at which the comparison turns. A number with a unit means that quantity, whoever says
+it. What one comparison of root cannot say is refused: two of them could be satisfied by different
+events.
+
+Policies in one's own terms: names and thresholds rewritten to root before planning. Pure. [ME-9,
+PO-3]
+
+A plan compares columns of root, so a threshold becomes the float of root at which the comparison in
+own terms turns, found exactly (`core/boundaries.py`): both runners and the judge agree to the last
+bit with a comparison of converted values. What properties cannot say is refused with its place.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from math import isclose, prod
+from typing import NamedTuple
+
+import msgspec
+
+from rapport.core.boundaries import span_of
+from rapport.core.errors import InvalidInput, RapportError
+from rapport.core.schema import PARTS
+from rapport.core.terms import (
+    ABSENT,
+    Constant,
+    Linear,
+    Listed,
+    Members,
+    Path,
+    Same,
+    Scalar,
+    Term,
+    at,
+)
+from rapport.policy import measures, relations
+from rapport.policy.compiler.check import (
+    ComparisonFault,
+    function_unit,
+)
+from rapport.policy.compiler.scope import IDENTITY
+from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
+from rapport.policy.language.printer import print_expression, print_measured, print_term
+from rapport.policy.language.tree import (
+    And,
+    AttributeOf,
+    Call,
+    Comparison,
+    ConceptDef,
+    DurationCondition,
+    Expression,
+    FollowedBy,
+    Measured,
+    Operator,
+    Or,
+    PolicyTree,
+    Property,
+    Quantity,
+    SilenceCondition,
+    SourceSpan,
+    Within,
+)
+from rapport.policy.language.tree import Term as Relation
+from rapport.policy.ontology import (
+    Ontology,
+    Relationship,
+    SiteFunction,
+    relationships_named,
+    resolve_kind,
+)
+from rapport.units.catalogue import UNITS
+from rapport.units.quantities import converter, unit_named
+
+_LARGEST = sys.float_info.max
+_TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
+
+
+class UntranslatableTerm(Exception):
+    """Properties of root cannot say it."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def canonical_properties(item: Property, term: Term) -> tuple[Property, ...]:
+    """The property said in root; none when it always holds. Raises Unsayable.
+
+    A property of the wrong type stays so, under root's name: the check says what is wrong.
+    """
+    match term:
+        case Same(path):
+            return _named(item, path)
+        case Linear(path) if isinstance(item.value, str):
+            return _named(item, path)
+        case Linear():
+            return _number(item, term)
+        case Listed():
+            return _listed(item, term)
+        case Constant(value):
+            return _constant(item, value)
+        case _:
+            reason = getattr(term, "reason", "made of several attributes")
+            raise UntranslatableTerm(f"cannot be compared in root ({reason})", _ROOT_INSTEAD)
+
+
+_ROOT_INSTEAD = "write this policy in root's terms, or give the interpretation units or a look-up"
+
+
+def _named(item: Property, path: tuple[str | int, ...]) -> tuple[Property, ...]:
+    if len(path) != 1:
+        raise UntranslatableTerm("is part of another attribute in root", _ROOT_INSTEAD)
+    return (msgspec.structs.replace(item, attribute=str(path[0])),)
+
+
+def _number(item: Property, term: Linear) -> tuple[Property, ...]:
+    """A threshold as the float of root at which it turns."""
+    (named,) = _named(item, term.path)
+    assert not isinstance(item.value, str)
+    if item.operator == "!=":
+        return (_unequal(named, term, item.value),)
+    span = span_of(term, item.operator, item.value)
+    if span is None:
+        return (_with(named, ">", _LARGEST),)  # no number of root leads there
+    if span.low is not None and span.low == span.high:
+        return (_with(named, "=", span.low),)
+    ends = []
+    if span.low is not None or span.high is None:
+        ends.append(_with(named, ">=", -_LARGEST if span.low is None else span.low))
+    if span.high is not None:
+        ends.append(_with(named, "<=", span.high))
+    return tuple(ends)
+
+
+def _unequal(named: Property, term: Linear, value: float) -> Property:
+    span = span_of(term, "=", value)
+    if span is None:
+        return _with(named, ">=", -_LARGEST)  # any number, but there must be one
+    if span.low is None or span.low != span.high:
+        message = "several numbers of root lead to this one, and != can name only one"
+        raise UntranslatableTerm(
+            message, "say < or > with two policies, or = with a rounded number"
+        )
+    return _with(named, "!=", span.low)
+
+
+def _listed(item: Property, term: Listed) -> tuple[Property, ...]:
+    """Keys of the look-up: `=` with one of them, or `!=` with each that must not be."""
+    (named,) = _named(item, term.path)
+    if item.operator not in ("=", "!="):
+        raise UntranslatableTerm("comes from a look-up, which has no order", "use = or !=")
+    meant = {key for key, value in term.entries if _holds(item, value) and key is not None}
+    others = {key for key, _ in term.entries if key is not None and key not in meant}
+    by_default = term.otherwise is not msgspec.UNSET and _holds(item, term.otherwise)
+    if by_default and not others:
+        raise UntranslatableTerm("holds for every value", "leave this property out")
+    if by_default:
+        return tuple(_with(named, "!=", _said(key)) for key in _in_order(others, term))
+    if len(meant) == 1:
+        return (_with(named, "=", _said(meant.pop())),)
+    listed = ", ".join(repr(key) for key in _in_order(meant, term)) or "no value of root"
+    hint = "write one policy for each, or in root's terms"
+    raise UntranslatableTerm(f"means {listed}, and a property names one", hint)
+
+
+def _holds(item: Property, value: Scalar) -> bool:
+    """A missing value satisfies nothing."""
+    if value is None:
+        return False
+    wanted: Scalar = item.value
+    if isinstance(value, bool):
+        wanted = _TRUTHS.get(item.value.lower()) if isinstance(item.value, str) else None
+    is_same = isinstance(value, str) == isinstance(wanted, str) and value == wanted
+    return is_same is (item.operator == "=")
+
+
+def _constant(item: Property, value: Scalar) -> tuple[Property, ...]:
+    if item.operator not in ("=", "!="):
+        raise UntranslatableTerm(
+            f"is always {value!r} here", "leave this property out, or use = or !="
+        )
+    if _holds(item, value):
+        return ()
+    raise UntranslatableTerm(
+        f"is always {value!r} here, so this never holds", "mend or remove the policy"
+    )
+
+
+def _in_order(keys: Iterable[Scalar], term: Listed) -> list[Scalar]:
+    wanted = set(keys)
+    return [key for key, _ in term.entries if key in wanted]
+
+
+def _said(key: Scalar) -> str | float:
+    """A value of root as a property says it."""
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    assert key is not None
+    return key if isinstance(key, str) else float(key)
+
+
+def _with(named: Property, operator: Operator, value: str | float) -> Property:
+    return msgspec.structs.replace(named, operator=operator, value=value)
+
+
+MIRRORED: dict[Operator, Operator] = {
+    "=": "=",
+    "!=": "!=",
+    "<": ">",
+    ">": "<",
+    "<=": ">=",
+    ">=": "<=",
+}
+_USE_CANONICAL = "write this policy in root's terms"
+
+
+class OwnConcept(NamedTuple):
+    """What an alias is: root's concept, and how the interpretation sees it."""
+
+    concept: str
+    whole: Term
+
+
+class UnknownAttribute(Exception):
+    """The interpretation has no such attribute of the operand's alias."""
+
+    def __init__(self, operand: AttributeOf) -> None:
+        super().__init__(operand.attribute)
+        self.operand = operand
+
+
+class ComparisonRewriter:
+    """The comparisons of one policy; `scale` says by how much an interpretation multiplies all
+    parts of one of root's attributes.
+    """
+
+    def __init__(
+        self,
+        aliases: Mapping[str, OwnConcept],
+        ontology: Ontology,
+        scale: Callable[[str, str], Fraction | None],
+    ) -> None:
+        self._aliases, self._ontology, self._scale = aliases, ontology, scale
+
+    def rewritten(self, comparison: Comparison) -> Comparison:
+        """The comparison in root; raises Unsayable and UnknownAttribute.
+
+        What has an unknown alias or function stays as it is: the check names it.
+        """
+        if isinstance(comparison.left, Quantity):
+            comparison = msgspec.structs.replace(
+                comparison,
+                left=comparison.right,
+                operator=MIRRORED[comparison.operator],
+                right=comparison.left,
+            )
+        match comparison.left, comparison.right:
+            case AttributeOf() as attribute, Quantity() as constant:
+                return self._threshold(comparison, attribute, constant)
+            case Call() as call, Quantity() as constant:
+                right = self._length(call, constant)
+                return msgspec.structs.replace(comparison, right=right)
+            case Quantity(), _:
+                return comparison
+            case left, right:
+                return self._of_two(comparison, left, right)
+
+    def property_in_root(self, alias: str, item: Property) -> tuple[Property, ...]:
+        """The property of an alias that is known, said in root; none when it always holds. Raises
+        Unsayable and UnknownAttribute.
+        """
+        operand = AttributeOf(item.attribute, alias, item.place, item.place)
+        term = at(self._aliases[alias].whole, (item.attribute,))
+        if term == ABSENT:
+            raise UnknownAttribute(operand)
+        if item.unit:
+            name = self._named(operand, term, explicit=True).attribute
+            return (msgspec.structs.replace(item, attribute=name),)
+        return tuple(
+            msgspec.structs.replace(each, unit=self._unit_of_value(alias, each))
+            for each in canonical_properties(item, term)
+        )
+
+    def root_attribute(self, operand: AttributeOf) -> str:
+        """Root's name of an attribute; raises Unsayable when it is made of several."""
+        term = self._term(operand)
+        path = getattr(term, "path", None) if term is not None else (operand.attribute,)
+        if path is None or len(path) != 1:
+            raise UntranslatableTerm("is no attribute of root by itself", _USE_CANONICAL)
+        return str(path[0])
+
+    def _term(self, operand: AttributeOf) -> Term | None:
+        """How the attribute comes from root; None when it needs no words."""
+        own = self._aliases.get(operand.alias)
+        if own is None or operand.attribute == IDENTITY:
+            return None
+        term = at(own.whole, (operand.attribute,))
+        if term == ABSENT:
+            raise UnknownAttribute(operand)
+        return term
+
+    def _threshold(
+        self, comparison: Comparison, attribute: AttributeOf, constant: Quantity
+    ) -> Comparison:
+        term = self._term(attribute)
+        if term is None:
+            return comparison
+        if constant.unit:
+            left = self._named(attribute, term, explicit=True)
+            return msgspec.structs.replace(comparison, left=left)
+        written = Property(
+            attribute.attribute, comparison.operator, constant.value, comparison.place
+        )
+        found = canonical_properties(written, term)
+        if not found:
+            raise UntranslatableTerm("always holds here", "leave this comparison out")
+        if len(found) > 1:
+            message = "takes several comparisons of root, which different events could satisfy"
+            raise UntranslatableTerm(
+                message, "compare with < or >, or write this policy in root's terms"
+            )
+        (root,) = found
+        unit = self._unit_of_value(attribute.alias, root)
+        return msgspec.structs.replace(
+            comparison,
+            left=msgspec.structs.replace(attribute, attribute=root.attribute),
+            operator=root.operator,
+            right=msgspec.structs.replace(constant, value=root.value, unit=unit),
+        )
+
+    def _named(self, attribute: AttributeOf, term: Term, *, explicit: bool) -> AttributeOf:
+        """The attribute under root's name, whose numbers are root's but for their unit."""
+        name = self.root_attribute(attribute)
+        unit = self._unit(attribute.alias, name)
+        if isinstance(term, Same) or (isinstance(term, Linear) and not term.steps):
+            return msgspec.structs.replace(attribute, attribute=name)
+        if explicit and isinstance(term, Linear) and _converts_units(term, unit):
+            return msgspec.structs.replace(attribute, attribute=name)
+        message = "is calculated from root's, so its unit is not known"
+        raise UntranslatableTerm(
+            message, "write the number without a unit, as it is in these terms"
+        )
+
+    def _unit_of_value(self, alias: str, root: Property) -> str:
+        return "" if isinstance(root.value, str) else self._unit(alias, root.attribute)
+
+    def _unit(self, alias: str, attribute: str) -> str:
+        return self._ontology.units.get(self._aliases[alias].concept, {}).get(attribute, "")
+
+    def _length(self, call: Call, constant: Quantity) -> Quantity:
+        """A constant beside a function: a bare one beside a distance is in the unit of positions;
+        any other needs its unit.
+        """
+        function = self._ontology.functions.get(call.function)
+        if function is None or constant.unit or isinstance(constant.value, str):
+            return constant
+        try:
+            unit = function_unit(function)
+        except ComparisonFault:
+            return constant  # the check says why
+        if unit in ("", "1"):
+            return constant
+        scales = {self._scale(*end) for end in function.of} if _is_distance(function) else {None}
+        scale = scales.pop()
+        if scales or scale is None:
+            message = "has no one unit in these terms"
+            raise UntranslatableTerm(message, f"write the unit, such as: {constant.value:g} {unit}")
+        value = float(Fraction(repr(constant.value)) / scale)
+        return msgspec.structs.replace(constant, value=value, unit=unit)
+
+    def _of_two(self, comparison: Comparison, left: Measured, right: Measured) -> Comparison:
+        """Two measured things: as root gives them, or both calculated in the same way.
+
+        Calculating alike keeps the order, so root's numbers are compared themselves.
+        """
+        terms = [
+            self._term(each) if isinstance(each, AttributeOf) else None for each in (left, right)
+        ]
+        if all(isinstance(each, Linear) and each.steps for each in terms):
+            return self._alike(comparison, left, right, *terms)
+        named = [
+            self._named(each, term, explicit=False)
+            if isinstance(each, AttributeOf) and term is not None
+            else each
+            for each, term in zip((left, right), terms, strict=True)
+        ]
+        return msgspec.structs.replace(comparison, left=named[0], right=named[1])
+
+    def _alike(
+        self,
+        comparison: Comparison,
+        left: Measured,
+        right: Measured,
+        first: Term | None,
+        second: Term | None,
+    ) -> Comparison:
+        assert isinstance(left, AttributeOf)
+        assert isinstance(right, AttributeOf)
+        assert isinstance(first, Linear)
+        assert isinstance(second, Linear)
+        if first.steps != second.steps:
+            raise UntranslatableTerm("two attributes calculated differently", _USE_CANONICAL)
+        operator = comparison.operator
+        return msgspec.structs.replace(
+            comparison,
+            left=msgspec.structs.replace(left, attribute=self.root_attribute(left)),
+            operator=MIRRORED[operator] if first.turns else operator,
+            right=msgspec.structs.replace(right, attribute=self.root_attribute(right)),
+        )
+
+
+def _is_distance(function: SiteFunction) -> bool:
+    try:
+        return bool(function.measure) and measures.get(function.measure).shape == "distance"
+    except RapportError:
+        return False  # the check says why
+
+
+def _converts_units(term: Linear, root: str) -> bool:
+    """True when the calculation is the conversion of root's unit into another of its dimension."""
+    if not root:
+        return False
+    scale, offset = Fraction(1), Fraction(0)
+    for step in term.steps:
+        scale = scale * Fraction(step.multiply) / Fraction(step.divide)
+        offset = (offset * Fraction(step.multiply) + Fraction(step.add)) / Fraction(step.divide)
+    dimension = unit_named(root).dimension
+    known = (converter(root, unit.symbol) for unit in UNITS if unit.dimension == dimension)
+    return any(
+        isclose(each.scale, scale, rel_tol=1e-12)
+        and isclose(each.offset, offset, rel_tol=1e-12, abs_tol=1e-12)
+        for each in known
+    )
+
+
+class ConceptTerms(msgspec.Struct, frozen=True):
+    """A concept as an interpretation sees it; the paths in `whole` begin with root's attribute."""
+
+    concept: str
+    """Root's name."""
+    whole: Term
+
+
+class PolicyTerms(msgspec.Struct, frozen=True):
+    """What a policy's words mean: concepts by the name that the interpretation gives them."""
+
+    interpretation: str
+    concepts: Mapping[str, ConceptTerms]
+
+
+def rewrite_policy(
+    tree: PolicyTree, terms: PolicyTerms, ontology: Ontology, faults: Diagnostics
+) -> tuple[PolicyTree, tuple[TermRewrite, ...]]:
+    """The policy in root, and what was rewritten in the order of the text; faults are noted.
+
+    Relationships keep their names, lengths with a unit their meaning; a length without one is in
+    the unit of the interpretation's positions.
+    """
+    rewriter = _Rewriter(tree, terms, ontology, faults)
+    concepts = tuple(rewriter.definition(concept) for concept in tree.concepts)
+    condition = rewriter.expression(tree.condition)
+    changed = msgspec.structs.replace(tree, concepts=concepts, condition=condition)
+    return changed, tuple(rewriter.rewritten)
+
+
+class _Rewriter:
+    """The rewriting of one policy."""
+
+    def __init__(
+        self, tree: PolicyTree, terms: PolicyTerms, ontology: Ontology, faults: Diagnostics
+    ) -> None:
+        self._terms, self._ontology, self._faults = terms, ontology, faults
+        self._of_alias = {each.alias: self._concept(each.concept) for each in tree.concepts}
+        self.rewritten: list[TermRewrite] = []
+        known = {
+            alias: OwnConcept(each.concept, each.whole)
+            for alias, each in self._of_alias.items()
+            if each is not None
+        }
+        self._comparisons = ComparisonRewriter(known, ontology, self._scale)
+
+    def definition(self, concept: ConceptDef) -> ConceptDef:
+        """The definition with root's name of the concept and its properties."""
+        found = self._of_alias[concept.alias]
+        if found is None:
+            self._unknown(concept)
+            return concept
+        properties = tuple(
+            changed
+            for item in concept.properties
+            for changed in self._property(concept.alias, item)
+        )
+        # A kind of root's (`employee`) keeps its name, which says more than its concept.
+        name = concept.concept if concept.concept in self._ontology.kinds else found.concept
+        return msgspec.structs.replace(concept, concept=name, properties=properties)
+
+    def expression(self, expression: Expression) -> Expression:
+        """The expression with root's names and numbers."""
+        match expression:
+            case And(parts):
+                return And(tuple(self.expression(part) for part in parts))
+            case Or(parts):
+                return Or(tuple(self.expression(part) for part in parts))
+            case FollowedBy(first, second):
+                first, second = self.expression(first), self.expression(second)
+                return msgspec.structs.replace(expression, first=first, second=second)
+            case Within(inner) | DurationCondition(inner):
+                return msgspec.structs.replace(expression, inner=self.expression(inner))
+            case Comparison() | SilenceCondition():
+                return self._compared(expression)
+            case Relation():
+                return self._relation(expression)
+
+    def _compared(self, expression: Comparison | SilenceCondition) -> Comparison | SilenceCondition:
+        """A comparison or a silence of root's attributes; as it was when faults were noted."""
+        try:
+            if isinstance(expression, Comparison):
+                changed: Comparison | SilenceCondition = self._comparisons.rewritten(expression)
+            else:
+                changed = self._silence(expression)
+        except UntranslatableTerm as error:
+            shown = print_expression(expression)
+            message = f"{shown!r} in the terms of {self._terms.interpretation}: {error}"
+            self._faults.add("policy.untranslatable", message, expression.place, hint=error.hint)
+            return expression
+        except UnknownAttribute as error:
+            concept = self._of_alias[error.operand.alias]
+            assert concept is not None, "an attribute of it was looked for"
+            self._unknown_attribute(concept, error.operand.attribute, error.operand.place)
+            return expression
+        self._note(print_expression(expression), print_expression(changed), expression.place)
+        return changed
+
+    def _silence(self, silent: SilenceCondition) -> SilenceCondition:
+        if not silent.attribute:
+            return silent
+        wanted = AttributeOf(silent.attribute, silent.alias, silent.place, silent.alias_place)
+        attribute = self._comparisons.root_attribute(wanted)
+        return msgspec.structs.replace(silent, attribute=attribute)
+
+    def _concept(self, name: str) -> ConceptTerms | None:
+        """By the interpretation's name; root's is understood where it is nobody else's."""
+        known = self._terms.concepts
+        if name in known:
+            return known[name]
+        kind = resolve_kind(self._ontology, name)
+        wanted = name if kind is None else kind.concept
+        return next((each for each in known.values() if each.concept == wanted), None)
+
+    def _unknown(self, concept: ConceptDef) -> None:
+        """One of root's that the interpretation cannot be given; others the check names."""
+        if concept.concept in self._ontology.concepts:
+            message = f"{self._terms.interpretation} has no words for {concept.concept!r}"
+            hint = f"map {concept.concept} in the interpretation, direction out"
+            self._faults.add("policy.untranslatable", message, concept.place, hint=hint)
+
+    def _property(self, alias: str, item: Property) -> tuple[Property, ...]:
+        """A number without a unit is the interpretation's, one with a unit means that quantity."""
+        concept = self._of_alias[alias]
+        assert concept is not None, "the definition was faulted otherwise"
+        try:
+            found = self._comparisons.property_in_root(alias, item)
+        except UnknownAttribute:
+            self._unknown_attribute(concept, item.attribute, item.place)
+            return ()
+        except UntranslatableTerm as error:
+            message = f"{item.attribute!r} in the terms of {self._terms.interpretation}: {error}"
+            self._faults.add("policy.untranslatable", message, item.place, hint=error.hint)
+            return ()
+        self._note(_shown((item,)), _shown(found), item.place)
+        return found
+
+    def _unknown_attribute(self, concept: ConceptTerms, name: str, place: SourceSpan) -> None:
+        names = sorted(_names(concept.whole, self._ontology.concepts.get(concept.concept, {})))
+        message = f"{self._terms.interpretation} knows no attribute {name!r} here"
+        hint = did_you_mean(name, names)
+        self._faults.add("policy.unknown_attribute", message, place, hint=hint)
+
+    def _relation(self, term: Relation) -> Relation:
+        """A length without a unit in metres; anything else as it is."""
+        declared = self._fitting(term)
+        if not declared or not _is_bare(term.parameter):
+            return term
+        try:
+            needs_length = all(
+                relations.get(each.function).parameter_kind == "length" for each in declared
+            )
+        except InvalidInput:
+            return term  # the check says why
+        if not needs_length:
+            return term
+        ends = [end for each in declared for end in (each.first, each.second)]
+        metres = self._metres(term, ends)
+        if metres is None:
+            self._faults.add(
+                "policy.untranslatable",
+                f"{self._terms.interpretation} has no one unit of length for {term.parameter!r}",
+                term.function_place,
+                hint=f"write the unit: {term.parameter}m",
+            )
+            return term
+        changed = msgspec.structs.replace(term, parameter=f"{metres!r}m")
+        self._note(print_term(term), print_term(changed), term.place)
+        return changed
+
+    def _fitting(self, term: Relation) -> list[Relationship]:
+        """The relationships of the term's name between the concepts of its aliases."""
+        known = [self._of_alias.get(alias) for alias in (term.first, term.second)]
+        concepts = {each.concept for each in known if each is not None}
+        declared = relationships_named(self._ontology, term.function)
+        return [each for each in declared if {each.first[0], each.second[0]} == concepts]
+
+    def _metres(self, term: Relation, ends: Iterable[tuple[str, str]]) -> float | None:
+        """The length by the scale of the positions on both sides, which must be one."""
+        scales = {self._scale(*end) for end in ends}
+        scale = scales.pop()
+        return None if scales or scale is None else float(Fraction(term.parameter) / scale)
+
+    def _scale(self, concept: str, attribute: str) -> Fraction | None:
+        """By how much the interpretation multiplies root's positions; None: by no one number."""
+        known = [each.whole for each in self._terms.concepts.values() if each.concept == concept]
+        kind = self._ontology.concepts[concept][attribute]
+        found = [scale_of(whole, attribute, PARTS[kind]) for whole in known]
+        return found[0] if found else None
+
+    def _note(self, written: str, root: str, place: SourceSpan) -> None:
+        if written != root:
+            self.rewritten.append(TermRewrite(written, root, place))
+
+
+def _is_bare(parameter: str) -> bool:
+    """A number without a unit."""
+    try:
+        return bool(parameter) and float(parameter) >= 0
+    except ValueError:
+        return False
+
+
+def _shown(properties: tuple[Property, ...]) -> str:
+    shown = (
+        f"{each.attribute} {each.operator} {print_measured(each.constant)}" for each in properties
+    )
+    return " and ".join(shown) or "always"
+
+
+def _names(whole: Term, attributes: Mapping[str, object]) -> set[str]:
+    """The attributes that the interpretation knows."""
+    if not isinstance(whole, Members):
+        return set(attributes)
+    own = {name for name, term in whole.members.items() if term != Constant(None)}
+    return own | {name for name in attributes if whole.rest and name not in whole.members}
+
+
+def scale_of(whole: Term, attribute: str, parts: Sequence[str]) -> Fraction | None:
+    """The factor of all parts of one of root's attributes, without its sign; None: there is none.
+
+    >>> scale_of(Same(()), "position", ("x", "y"))
+    Fraction(1, 1)
+    """
+    place: Path = (attribute,)
+    found = [at(whole, place)]
+    if isinstance(whole, Members):
+        found = [term for term in whole.members.values() if _path_of(term) == place]
+        found += [Same(place)] if whole.rest and attribute not in whole.members else []
+    if len(found) != 1:
+        return None
+    single = len(parts) == 1
+    scales = {_factor(found[0] if single else at(found[0], (part,))) for part in parts}
+    return scales.pop() if len(scales) == 1 else None
+
+
+def _path_of(term: Term) -> Path | None:
+    return term.path if isinstance(term, Same | Linear | Members) else None
+
+
+def _factor(term: Term) -> Fraction | None:
+    if isinstance(term, Same):
+        return Fraction(1)
+    if not isinstance(term, Linear):
+        return None
+    factors = (Fraction(step.multiply) / Fraction(step.divide) for step in term.steps)
+    return abs(prod(factors, start=Fraction(1)))
+
+
+class TermRewrite(msgspec.Struct, frozen=True):
+    """Something a policy says in an interpretation's terms and what it is in root, for people."""
+
+    written: str
+    root: str
+    place: SourceSpan

@@ -1,0 +1,552 @@
+"""Absence: looking for joint counterexamples in bulk, only among what the matches' identities
+allow. [PO-6, PO-7]
+
+Activations: matches that wait for a counterexample, asked about once for all policies. [PO-6,
+PO-13]
+
+Rule 4 looks at events from t0 on only, and all operators of a runner have seen the same from any
+time at which they were there. So when the first counterexample of an activation was complete
+depends on nothing but what the clause says, t0 and the identities: one search answers for every
+policy that has the clause, whatever its window and its names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from weakref import WeakSet
+
+import numpy as np
+from msgspec.structs import replace
+
+from rapport.policy.operators.columns import (
+    Array,
+    Columns,
+    Mask,
+    Rows,
+    Table,
+    concatenate,
+    count,
+    spread,
+    take,
+)
+from rapport.policy.operators.correlations import EventQuery
+from rapport.policy.operators.joins import apart, matching
+from rapport.policy.operators.plan_shape import ClauseShape
+from rapport.policy.operators.predicates import Predicate
+from rapport.policy.operators.sharing import SharedCache, is_shareable, renamed
+from rapport.policy.operators.spatial import cells_of, partner_rows
+from rapport.policy.operators.variants import NEED
+from rapport.policy.operators.window import Window
+from rapport.policy.plan import CorrelationTerm, LastingTerm, SilentTerm, TermStep
+
+_MOST_ROWS = 1 << 20
+_LARGEST_KEY = 1 << 62
+_FEW_PAIRS = 4_096
+"""So many are tried at once faster than cells are looked into."""
+_MANY_UNSEEN = 64
+"""So many look-ups cost more than looking for what is near one match."""
+_NONE = np.zeros(0, np.int64)
+_ANY_TIME = -(1 << 62)
+_ANY_LENGTH = 1 << 61
+LATEST = "latest"
+"""The column, where it is asked for, of the latest end of what a row has so far."""
+
+
+class SearchSpan:
+    """For each match: occurrences count when they end in [low, high) and begin at or after
+    `since`; with `unsure`, when they may have ended there as far as their clocks can be trusted.
+
+    `covered_ms`: pairs for which so much is close enough count however far apart they are.
+    """
+
+    def __init__(
+        self,
+        low: Array,
+        high: Array,
+        since: Array | None = None,
+        *,
+        unsure_ms: int = 0,
+        covered_ms: int = _ANY_LENGTH,
+    ) -> None:
+        self.low, self.high = low, high
+        self.since = np.full(len(low), _ANY_TIME) if since is None else since
+        self.unsure_ms, self._covered_ms = unsure_ms, covered_ms
+        self.earliest, self.latest = low - unsure_ms, high + unsure_ms
+
+    def pair_ms(self, own_ms: int) -> int:
+        """How close the events of a pair must be that must be closer than `own_ms`."""
+        return own_ms if own_ms < self._covered_ms else _ANY_LENGTH
+
+    def holds(self, rows: Rows, ends: Array, blurs: Array) -> Mask:
+        """Whether ends that may be wrong by so much can lie in the span of these matches."""
+        return (ends + blurs >= self.low[rows]) & (ends - blurs < self.high[rows])
+
+
+def refuted(window: Window, terms: Sequence[int], bound: Columns, span: SearchSpan) -> Mask:
+    """Which matches have a counterexample: one occurrence per term, all identities equal, in the
+    span.
+
+    `bound` holds the `@alias` columns of the matches. Cost follows the number of occurrences that
+    agree with the identities bound so far; the number of identities not involved does not matter.
+    """
+    found = np.zeros(len(span.low), np.bool_)
+    found[counterexamples(window, terms, bound, span)["row"]] = True
+    return found
+
+
+def counterexamples(
+    window: Window, terms: Sequence[int], bound: Columns, span: SearchSpan
+) -> Columns:
+    """The matches (`row`) that have one; of a family also the needs: for whom these are some.
+    Where constants are ordered only the smallest need of each match is there.
+    """
+    start = {**bound, "row": np.arange(len(span.low))}
+    found = _search(window, start, list(terms), span)
+    return {name: found[name] for name in ("row", NEED) if name in found}
+
+
+def first_counterexamples(
+    window: Window, terms: Sequence[int], bound: Columns, span: SearchSpan
+) -> tuple[Rows, Array]:
+    """The matches that have one, and when the first of each was complete: its latest end. Facts of
+    the tables are complete before any time.
+    """
+    rows = len(span.low)
+    start = {**bound, "row": np.arange(rows), LATEST: np.full(rows, _ANY_TIME)}
+    found = _search(window, start, list(terms), span)
+    return found["row"], found[LATEST]
+
+
+def _search(window: Window, frame: Columns, terms: list[int], span: SearchSpan) -> Columns:
+    if not terms or not count(frame):
+        return frame
+    term = terms[0]
+    if len(terms) > 1:
+        term = min(terms, key=lambda other: _cost(window, other, frame, span))
+    rest = [other for other in terms if other != term]
+    keep = {alias for other in rest for alias in _aliases(window, other)}
+    keep |= {f"@{alias}" for pair in window.plan.distinct for alias in pair} if rest else set()
+    return _search(window, _extended(window, frame, term, span, keep), rest, span)
+
+
+def _cost(window: Window, term: int, frame: Columns, span: SearchSpan) -> tuple[int, int]:
+    """Few unbound aliases first; tables before pairs of events, which are made on the spot, unless
+    many rows would have to be looked up first.
+    """
+    unbound = sum(alias not in frame for alias in set(_aliases(window, term)))
+    if isinstance(window.plan.terms[term], CorrelationTerm):
+        return unbound, 1 if window.predicate(term).reach is not None else 3
+    unseen = window.unseen(term, frame, int(span.latest.max()))
+    return unbound, 2 if unseen > _MANY_UNSEEN * count(frame) else 0
+
+
+def _aliases(window: Window, term: int) -> tuple[str, str]:
+    step = window.plan.terms[term]
+    return f"@{step.first.alias}", f"@{step.second.alias}"
+
+
+def _extended(
+    window: Window, frame: Columns, term: int, span: SearchSpan, keep: set[str]
+) -> Columns:
+    """The frame joined with a term, reduced to what the remaining terms look at; in pieces when it
+    is large.
+    """
+    if isinstance(window.plan.terms[term], CorrelationTerm):
+        return _with_pairs(window, frame, term, span, keep)
+    rows, low = frame["row"], np.maximum(span.earliest, span.since)
+    table = window.asked(term, frame, int(low[rows].min()), int(span.latest[rows].max()))
+    if window.is_constraint(term):
+        first, last = np.zeros(len(rows), np.int64), np.full(len(rows), len(table))
+    else:
+        first, last = table.rows_from(low)[rows], table.rows_from(span.latest)[rows]
+    owners, places = matching(window, table, term, frame, first, last)
+    if span.unsure_ms and "blur" in table.columns:
+        ends, blurs = table.columns["end"][places], table.columns["blur"][places]
+        possible = span.holds(rows[owners], ends, blurs)
+        owners, places = owners[possible], places[possible]
+    joined = take(frame, owners)
+    for alias, name in zip(_aliases(window, term), ("first", "second"), strict=True):
+        joined[alias] = table.columns[name][places]
+    if NEED in table.columns:
+        joined[NEED] = table.columns[NEED][places]
+    if LATEST in frame and not window.is_constraint(term):
+        joined[LATEST] = np.maximum(joined[LATEST], table.columns["end"][places])
+    return _thin(window, apart(window, joined), keep)
+
+
+def _with_pairs(
+    window: Window, frame: Columns, term: int, span: SearchSpan, keep: set[str]
+) -> Columns:
+    """Every pair of different events of the two sides within the window, made only for these
+    matches.
+    """
+    aliases = _aliases(window, term)
+    near, far = (0, 1) if aliases[0] in frame or aliases[1] not in frame else (1, 0)
+    rows, length = frame["row"], span.pair_ms(window.correlations.window_ms(term))
+    since = np.maximum(span.since, span.earliest - length + 1)[rows]
+    codes, others = frame.get(aliases[near]), frame.get(aliases[far])
+    low, high = int(since.min()), int(span.latest[rows].max())
+    asked = EventQuery(low, high, codes)
+    mine = window.correlations.asked_side(term, near, asked)
+    if mine is None:
+        return _without_rows(window, term, frame)
+    asked = asked._replace(codes=others, around=None if codes is None else mine)
+    theirs = window.correlations.asked_side(term, far, asked)
+    if theirs is None:
+        return _without_rows(window, term, frame)
+    if others is None and len(mine) * len(theirs) > _FEW_PAIRS:
+        _put_cells(window, term, mine, theirs)
+    start, stop = mine.find(
+        None if codes is None else "code",
+        codes,
+        mine.rows_from(since),
+        mine.rows_from(span.latest[rows]),
+    )
+    pieces = []
+    for piece in _pieces(start, stop):
+        owners, places = spread(start[piece], stop[piece])
+        owners += piece.start
+        events = mine.rows_at(None if codes is None else "code", places)
+        joined = take(frame, owners)
+        joined[aliases[near]] = mine.columns["code"][events]
+        found = _partners(window, joined, term, (near, mine, theirs, events), span, since[owners])
+        pieces.append(_thin(window, apart(window, found), keep))
+    return concatenate(pieces)
+
+
+def _put_cells(window: Window, term: int, *sides: Table) -> None:
+    """Where only events near each other matter, says in which cell each of them lies."""
+    reach = window.predicate(term).reach
+    for side in sides:
+        if reach is not None and "cell" not in side.columns:
+            side.columns["cell"] = cells_of(side.columns["value"], reach)
+
+
+def _partners(
+    window: Window,
+    frame: Columns,
+    term: int,
+    sides: tuple[int, Table, Table, Rows],
+    span: SearchSpan,
+    since: Array,
+) -> Columns:
+    """Joins the events of the other side that make a pair with the event each row has."""
+    near, mine, theirs, events = sides
+    predicate = window.predicate(term)
+    length = span.pair_ms(window.correlations.window_ms(term))
+    alias = _aliases(window, term)[1 - near]
+    times, rows = mine.columns["end"][events], frame["row"]
+    earliest = span.low[rows]
+    low = theirs.rows_from(np.maximum(since, times - length + 1))
+    high = theirs.rows_from(np.minimum(span.latest[rows], times + length))
+    if alias in frame:
+        owners, places = spread(*theirs.find("code", frame[alias], low, high))
+        pairs = iter([(owners, theirs.rows_at("code", places))])
+    else:
+        has_cells = "cell" in mine.columns and "cell" in theirs.columns
+        cells = mine.columns["cell"][events] if has_cells else None
+        pairs = partner_rows(theirs, cells, low, high)
+    found = [_without_rows(window, term, frame) | {alias: _NONE}]
+    for owners, others in pairs:
+        chosen = _holding(predicate, (near, mine, theirs), events[owners], others)
+        ends = np.maximum(times[owners], theirs.columns["end"][others])
+        if span.unsure_ms:
+            blurs = np.maximum(mine.columns["blur"][events[owners]], theirs.columns["blur"][others])
+            chosen &= span.holds(rows[owners], ends, blurs)
+        else:
+            chosen &= ends >= earliest[owners]
+        owners, others = owners[chosen], others[chosen]
+        pair = (mine.columns, events[owners]), (theirs.columns, others)
+        (first, here), (second, there) = pair if near == 0 else pair[::-1]
+        joined = take(frame, owners) | window.needs.of_pairs(term, first, here, second, there)
+        if LATEST in frame:
+            joined[LATEST] = np.maximum(joined[LATEST], ends[chosen])
+        found.append(joined | {alias: theirs.columns["code"][others]})
+    return concatenate(found)
+
+
+def _without_rows(window: Window, term: int, frame: Columns) -> Columns:
+    """No row of what a correlation makes of the frame."""
+    varying, none = window.varying, take(frame, _NONE)
+    return none | ({NEED: np.zeros(0)} if varying is not None and varying.term == term else {})
+
+
+def _holding(
+    predicate: Predicate, sides: tuple[int, Table, Table], mine: Rows, theirs: Rows
+) -> Mask:
+    """Which pairs are two different events of which the term holds."""
+    near, own, other = sides
+    pair = (own.columns, mine), (other.columns, theirs)
+    (first, here), (second, there) = pair if near == 0 else pair[::-1]
+    mask = predicate.holds_of(first, here, second, there)
+    mask &= first["event"][here] != second["event"][there]
+    return mask
+
+
+def _pieces(start: Rows, stop: Rows) -> list[slice]:
+    """Cuts questions so that each piece spreads to a bounded number of rows."""
+    total = np.cumsum(stop - start)
+    if not len(total) or total[-1] <= _MOST_ROWS:
+        return [slice(0, len(start))]
+    cuts = np.searchsorted(total, np.arange(_MOST_ROWS, int(total[-1]), _MOST_ROWS)) + 1
+    edges = sorted({0, *cuts.tolist(), len(start)})
+    return [slice(low, high) for low, high in pairwise(edges)]
+
+
+def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
+    """Distinct rows over the match, the aliases still looked at, and the members of a family they
+    count for; where needs are ordered, the smallest; of equal ones the first that was complete.
+    """
+    frame = window.needs.joined(frame)
+    names = sorted(name for name in frame if name in keep)
+    least = _least(window, frame)
+    kept = ("row", *names, *(name for name in (NEED, LATEST) if name in frame))
+    thinned = {name: frame[name] for name in kept}
+    key, size = frame["row"], int(frame["row"].max(initial=0)) + 1
+    for name in names:
+        known = len(window.identities[window.alias_concept(name[1:])].ids)
+        key, size = key * known + frame[name], size * known
+    if NEED in frame and least != NEED:
+        values = int(frame[NEED].max(initial=0)) + 1
+        key, size = key * values + frame[NEED], size * values
+    if (
+        size >= _LARGEST_KEY
+    ):  # a wrapped key could merge different rows; repeated ones only cost time
+        return thinned
+    if least is not None:
+        order = np.lexsort((frame[least], key))
+        thinned, key = take(thinned, order), key[order]
+    _, chosen = np.unique(key, return_index=True)
+    return take(thinned, chosen)
+
+
+def _least(window: Window, frame: Columns) -> str | None:
+    """The column of which only the smallest value of rows that are otherwise equal matters."""
+    if LATEST in frame:
+        return LATEST
+    nested = window.varying is not None and window.varying.nested
+    return NEED if NEED in frame and nested else None
+
+
+_NEVER = 1 << 62
+_AHEAD = 4
+"""A search looks so many windows ahead where somebody has a longer one: each longer window then
+looks again seldom, and a short one never pays for a much longer one.
+"""
+_NO_ROWS: Rows = np.zeros(0, np.int64)
+_MIX, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
+
+
+class CounterexampleQuery:
+    """One operator asking about one joint counterexample, and what its aliases are called there."""
+
+    def __init__(self, window_ms: int, names: dict[str, str], known: ActivationCache) -> None:
+        self.window_ms, self.names, self.known = window_ms, names, known
+        known.askers.add(self)
+
+
+class ActivationCache:
+    """Of each activation asked about lately: when its first counterexample was complete, and up to
+    which time that is known. Costs a binary search per question; grows with the activations of the
+    longest window. Never saved: who does not find an answer here looks for himself.
+    """
+
+    def __init__(self) -> None:
+        self.askers: WeakSet[CounterexampleQuery] = WeakSet()
+        self._hashes = np.zeros(0, np.uint64)
+        self._columns: Columns = {}
+        self._watermark = self._earlier = -_NEVER
+        self.searched = 0
+        """Activations for which counterexamples were looked for so far."""
+
+    def longest_ms(self) -> int:
+        """The longest window that somebody asks with."""
+        return max(asker.window_ms for asker in self.askers)
+
+    def turn_to(self, watermark: int) -> None:
+        """Goes on to a batch, perhaps the one others had before."""
+        if watermark != self._watermark:
+            self._earlier, self._watermark = self._watermark, watermark
+
+    def find(self, asked: Columns) -> tuple[Rows, Rows]:
+        """Rows of those asked for (columns `t0`, and the codes of identities) that are known, and
+        where.
+        """
+        if not len(self._hashes):
+            return _NO_ROWS, _NO_ROWS
+        hashes = _hashed(asked)
+        places = np.searchsorted(self._hashes, hashes)
+        places[places == len(self._hashes)] = 0
+        same = self._hashes[places] == hashes
+        for name, column in asked.items():
+            same &= self._columns[name][places] == column
+        rows = np.flatnonzero(same)
+        return rows, places[rows]
+
+    def first(self, places: Rows) -> tuple[Array, Array]:
+        """When the first counterexample was complete, and up to which time that is known."""
+        if not len(places):
+            return _NO_ROWS, _NO_ROWS
+        return self._columns["first"][places], self._columns["until"][places]
+
+    def learn(self, asked: Columns, first: Array, until: Array) -> None:
+        """Remembers answers in place of those known before; forgets what nobody asks any more."""
+        self.searched += len(first)
+        columns = asked | {"first": first, "until": until}
+        if len(self._hashes):
+            _, places = self.find(asked)
+            kept = self._columns["t0"] >= self._earlier - self.longest_ms()
+            kept[places] = False
+            columns = concatenate([take(self._columns, kept), columns])
+        # Of two that share a hash one is found; the other is looked for each time it is asked for.
+        hashes = _hashed({name: columns[name] for name in asked})
+        order = np.argsort(hashes, kind="stable")
+        self._hashes, self._columns = hashes[order], take(columns, order)
+
+
+class Activations:
+    """The NOT clauses of one operator: which matches they hold of.
+
+    Where nobody else asks, counterexamples are looked for as long as the window and no further.
+    """
+
+    def __init__(self, window: Window, shared: SharedCache) -> None:
+        self._window, self._shared = window, shared
+        self._askers: dict[
+            tuple[tuple[int, ...], int, frozenset[str]], CounterexampleQuery | None
+        ] = {}
+        self._watermark = -_NEVER
+        self._own_before = -_NEVER
+
+    def expect(self, clause: ClauseShape, bound: Iterable[str]) -> None:
+        """Says before the first question which matches will be asked about, by their `@alias`
+        columns, so that others know.
+        """
+        for terms in clause.counterexamples:
+            self._asker(terms, clause.window_ms, bound)
+
+    def stand_alone_before(self, time: int) -> None:
+        """What was opened before a time is looked for here alone: of what came before it others
+        may have seen more, or less.
+        """
+        self._own_before = time
+
+    def turn_to(self, watermark: int) -> None:
+        """Goes on: all that ended before the watermark is known."""
+        self._watermark = watermark
+
+    def hold(self, clause: ClauseShape, bound: Columns, t0: Array) -> Mask:
+        """Rule 4: which matches have no joint counterexample among events of [t0, t0 + window).
+        `bound`: the `@alias` columns of the matches, all of which are due.
+        """
+        holds = np.ones(len(t0), np.bool_)
+        for terms in clause.counterexamples:
+            holds &= ~self._refuted(terms, clause.window_ms, bound, t0)
+        return holds
+
+    def _refuted(self, terms: tuple[int, ...], window_ms: int, bound: Columns, t0: Array) -> Mask:
+        asker = self._asker(terms, window_ms, bound)
+        if asker is None or len(asker.known.askers) < 2 or self._is_own(t0):
+            self._window.note_search()
+            return refuted(self._window, terms, bound, SearchSpan(t0, t0 + window_ms, t0))
+        names = asker.names
+        asked = {names[name[1:]]: codes for name, codes in bound.items() if name[1:] in names}
+        return np.asarray(self._first(asker, terms, {"t0": t0, **asked}) < t0 + window_ms)
+
+    def _is_own(self, t0: Array) -> bool:
+        return self._own_before > -_NEVER and bool((t0 < self._own_before).any())
+
+    def _first(self, asker: CounterexampleQuery, terms: Sequence[int], asked: Columns) -> Array:
+        """When the first counterexample of each was complete, as far as the asker must know."""
+        known, t0 = asker.known, asked["t0"]
+        known.turn_to(self._watermark)
+        self._shared.wanted += 1
+        first, unknown = np.full(len(t0), _NEVER), np.ones(len(t0), np.bool_)
+        rows, places = known.find(asked)
+        first[rows], until = known.first(places)
+        unknown[rows] = (first[rows] == _NEVER) & (until < t0[rows] + asker.window_ms)
+        if unknown.any():
+            self._shared.computed += 1
+            once, which = _each_once(take(asked, unknown))
+            ahead = min(known.longest_ms(), _AHEAD * asker.window_ms)
+            until = np.minimum(once["t0"] + ahead, self._watermark)
+            found = self._search(asker, terms, once, until)
+            known.learn(once, found, until)
+            first[unknown] = found[which]
+        return first
+
+    def _search(
+        self, asker: CounterexampleQuery, terms: Sequence[int], asked: Columns, until: Array
+    ) -> Array:
+        t0 = asked["t0"]
+        bound = {f"@{alias}": asked[name] for alias, name in asker.names.items() if name in asked}
+        span = SearchSpan(t0, until, t0, covered_ms=asker.window_ms)
+        rows, ends = first_counterexamples(self._window, terms, bound, span)
+        first = np.full(len(t0), _NEVER)
+        np.minimum.at(first, rows, ends)
+        return first
+
+    def _asker(
+        self, terms: tuple[int, ...], window_ms: int, bound: Iterable[str]
+    ) -> CounterexampleQuery | None:
+        """Who asks about matches with these `@alias` columns; None when nobody else can say."""
+        key = (terms, window_ms, frozenset(bound))
+        if key not in self._askers:
+            self._askers[key] = self._new_asker(*key)
+        return self._askers[key]
+
+    def _new_asker(
+        self, terms: tuple[int, ...], window_ms: int, bound: frozenset[str]
+    ) -> CounterexampleQuery | None:
+        window = self._window
+        steps = [window.plan.terms[term] for term in terms]
+        if any(isinstance(one, LastingTerm | SilentTerm) or not is_shareable(one) for one in steps):
+            return None
+        blank, names = renamed([_without_window(step) for step in steps])
+        apart = [
+            pair
+            for pair in window.plan.distinct
+            if any(alias in names for alias in pair)
+            and all(alias in names or f"@{alias}" in bound for alias in pair)
+        ]
+        for alias in (alias for pair in apart for alias in pair):
+            names.setdefault(alias, str(len(names)))
+        key = (
+            ActivationCache,
+            blank,
+            tuple(window.identities[window.alias_concept(alias)] for alias in names),
+            tuple(self._pair_ms(term, window_ms) for term in terms),
+            frozenset(frozenset(map(names.__getitem__, pair)) for pair in apart),
+            frozenset(name for alias, name in names.items() if f"@{alias}" in bound),
+        )
+        return CounterexampleQuery(window_ms, names, self._shared.keep(key, ActivationCache))
+
+    def _pair_ms(self, term: int, window_ms: int) -> int | None:
+        """How close the events of a pair must be; None: all in the window are close enough."""
+        if not isinstance(self._window.plan.terms[term], CorrelationTerm):
+            return None
+        own_ms = self._window.correlations.window_ms(term)
+        return own_ms if own_ms < window_ms else None
+
+
+def _without_window(term: TermStep) -> TermStep:
+    return replace(term, window_ms=None) if isinstance(term, CorrelationTerm) else term
+
+
+def _each_once(asked: Columns) -> tuple[Columns, Rows]:
+    """The different ones, and for each which it is."""
+    _, first, which = np.unique(_hashed(asked), return_index=True, return_inverse=True)
+    once = take(asked, first)
+    if all(bool((once[name][which] == column).all()) for name, column in asked.items()):
+        return once, which
+    return asked, np.arange(len(which))  # different ones share a hash
+
+
+def _hashed(asked: Columns) -> Array:
+    """One number for the columns of each row."""
+    mixed = np.zeros(len(asked["t0"]), np.uint64)
+    for name in sorted(asked):
+        mixed = (mixed ^ asked[name].astype(np.uint64)) * _MIX
+        mixed ^= mixed >> _STEP
+    return mixed

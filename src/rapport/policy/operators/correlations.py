@@ -1,0 +1,575 @@
+"""One side of a correlation under a NOT: of the events kept, those a match asks about. [PO-6]
+
+The events of one side of a correlation, where pairs are looked for. [PO-6]
+
+Positive correlations: pairs of events where each is used once per pair of identities. [PO-6,
+PO-7]
+
+Pairs of events that several plans have in common: used up once, read by each. [PO-6, PO-13]
+
+What was used up depends on everything that came before. So two plans have it in common when their
+terms say the same under other names and both know the same past: either neither has seen an event
+of the term's streams, or both took over the same state.
+
+The correlation terms of a plan: the recent events of both sides, and what was used up. [PO-6,
+PO-7, PO-13]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from rapport.policy.language.tree import Consumption
+from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.columns import (
+    Array,
+    Columns,
+    Rows,
+    Table,
+    concatenate,
+    pack_state,
+    spread,
+    take,
+    with_blurs,
+)
+from rapport.policy.operators.deferred_terms import DeferredRowsReader, DeferredStreams
+from rapport.policy.operators.events import StreamRows
+from rapport.policy.operators.identities import IdentityFilter
+from rapport.policy.operators.occurrences import side_rows
+from rapport.policy.operators.plan_shape import pair_window_ms
+from rapport.policy.operators.predicates import Predicate, is_of_tables_alone
+from rapport.policy.operators.sharing import Horizons, IdentityFilters, SharedCache, renamed
+from rapport.policy.operators.spatial import cells_of, partner_rows
+from rapport.policy.plan import CorrelationTerm, Plan, Side
+
+_MOST_BOXES = 16
+# A little wider than the reach: differences of points just the reach apart may be rounded apart.
+_MARGIN = 1.001
+
+
+class EventQuery(NamedTuple):
+    """Events that may be part of a counterexample."""
+
+    low: int
+    high: int
+    """With times in [low, high)."""
+    codes: Rows | None = None
+    """Of these identities; None: of any."""
+    around: Table | None = None
+    """Where the term holds of near events only: near one of these; None: anywhere."""
+
+
+class DeferredSide:
+    """Nothing is made of an event before a match asks for its identity, or for what is near."""
+
+    def __init__(
+        self, reader: DeferredRowsReader, leaf: IdentityFilter, reach: float | None
+    ) -> None:
+        self._reader, self._leaf, self._reach = reader, leaf, reach
+        self._old: Columns | None = None
+        """Of the state that was taken over, until none of it matters any more."""
+
+    def asked(self, asked: EventQuery) -> Table | None:
+        """Events in order of time, among them all that are asked for, without the cells they lie
+        in; None when there is none.
+        """
+        span = self._reader.span(asked.low, asked.high)
+        columns = self._made(asked, span) if span.start < span.stop else None
+        old = self._old_from(asked.low)
+        parts = [one for one in (old, columns) if one is not None]
+        return Table(concatenate(parts)) if parts else None
+
+    def _boxes(self, around: Table) -> list[tuple[Array, Array]]:
+        """By identity where its events lie, and what is near them; none where these are many."""
+        codes, points = around.columns["code"], around.columns["value"]
+        distinct = np.unique(codes)
+        if len(distinct) > _MOST_BOXES:
+            return []
+        reach = float(self._reach or 0.0) * _MARGIN
+        own = [points[codes == code] for code in distinct]
+        # Points that are missing are near nothing.
+        return [(np.fmin.reduce(each) - reach, np.fmax.reduce(each) + reach) for each in own]
+
+    def _made(self, asked: EventQuery, span: slice) -> Columns | None:
+        rows = self._reader.rows
+        if asked.codes is not None:
+            places = rows.of(self._leaf.among(asked.codes), self._reader.known(), span)
+            return rows.columns_at(places) if len(places) else None
+        boxes = [] if asked.around is None or self._reach is None else self._boxes(asked.around)
+        some = rows.columns_at(rows.in_boxes(boxes, span) if boxes else span)
+        allowed = self._leaf.allowed()[some["code"]]
+        return take(some, allowed) if allowed.any() else None
+
+    def _old_from(self, low: int) -> Columns | None:
+        old = self._old
+        if old is None:
+            return None
+        stale = int(np.searchsorted(old["end"], low))
+        return take(old, slice(stale, None)) if stale < len(old["end"]) else None
+
+    def trim(self, before: int) -> None:
+        """Forgets what was taken over and ended before a time."""
+        self._old = self._old_from(before)
+
+    def state(self) -> Columns | None:
+        """All events that a match may yet ask for; None when there is none."""
+        floor = self._reader.reaches_back_to
+        found = self.asked(EventQuery(floor, END_OF_TIME))
+        if found is None or self._reach is None:
+            return None if found is None else found.columns
+        return found.columns | {"cell": cells_of(found.columns["value"], self._reach)}
+
+    def restore(self, columns: Columns | None) -> None:
+        """Takes over what `state` gave."""
+        self._old = None
+        if columns is not None:
+            self._old = {name: column for name, column in columns.items() if name != "cell"}
+
+
+class SideEvents:
+    """The events of one side of a correlation, with the cell they lie in when the term can only
+    hold of events near each other.
+    """
+
+    def __init__(
+        self, side: Side, leaf: IdentityFilter, reach: float | None, shared: SharedCache
+    ) -> None:
+        self.stream, self._leaf, self._reach = side.stream or "", leaf, reach
+        self._shared = shared
+        self.table: Table | None = None
+
+    def add(self, rows: StreamRows, first: int) -> None:
+        """Takes the rows that satisfy the side's constraints; `first`: the ordinal of the batch's
+        first event.
+        """
+        key = (self._leaf, self._reach)
+        columns = self._shared.once_of(rows, key, side_rows, rows, self._leaf, self._reach)
+        if columns is None:
+            return
+        if self.table is None:
+            self.table = Table({name: column[:0] for name, column in columns.items()})
+        self.table.append(columns | {"event": columns["event"] + first})
+
+    def trim(self, before: int, *, at_once: bool) -> None:
+        """Forgets events before a time; unless `at_once`, only where it is worth the work."""
+        if self.table is not None:
+            self.table.trim(before, at_once=at_once)
+
+
+_NONE = np.zeros(0, np.int64)
+_FIRST_SIDE = -1
+_SECOND_SIDE = -2
+
+
+class Correlator:
+    """Finds the pairs of one term. Events come in (time, id) order; each takes an unused one that
+    fits.
+
+    Candidates are found in bulk; only pairs that fit are walked one by one, since taking is
+    sequential.
+    """
+
+    def __init__(
+        self,
+        term: CorrelationTerm,
+        predicate: Predicate,
+        window_ms: int,
+        consumption: Consumption,
+    ) -> None:
+        self._predicate = predicate
+        self._window, self._recent = window_ms, consumption == "recent"
+        self._one_alias = term.first.alias == term.second.alias
+        self._one_stream = term.first.stream == term.second.stream
+        self._used: dict[tuple[int, int], dict[int, int]] = {}
+        """Per pair of identities the ordinals (with times) of events that are used up or passed
+        over.
+        """
+
+    def pairs(self, first: Table, second: Table) -> Columns:
+        """Occurrences completed by the new events of the two sides, in the order they arise."""
+        fits = concatenate([self._fits(first, second, True), self._fits(second, first, False)])
+        newest_first = -fits["old"] if self._recent else fits["old"]
+        fits = take(fits, np.lexsort((newest_first, fits["role"], fits["new"])))
+        chosen = take(fits, self._take(fits))
+        by_role = chosen["role"] == 0
+        blurs = {"blur": chosen["blur"]} if "blur" in chosen else {}
+        return blurs | {
+            "first": chosen["first"],
+            "second": chosen["second"],
+            "end": chosen["new_time"],
+            "start": chosen["old_time"],
+            "event": np.where(by_role, chosen["new"], chosen["old"]),
+            "other": np.where(by_role, chosen["old"], chosen["new"]),
+        }
+
+    def _fits(self, mine: Table, theirs: Table, is_first: bool) -> Columns:
+        """Pairs of a new event of one side and an earlier one of the other, for which the function
+        holds.
+        """
+        new = {name: column[mine.first_new :] for name, column in mine.columns.items()}
+        low = theirs.rows_from(new["end"] - self._window + 1)
+        high = np.searchsorted(theirs.columns["event"], new["event"]).astype(np.int64)
+        parts = [(_NONE, _NONE)]
+        for owners, rows in self._candidates(theirs, new, low, high):
+            sides = (new, owners), (theirs.columns, rows)
+            first, second = sides if is_first else sides[::-1]
+            mask = self._predicate.holds_of(*first, *second)
+            parts.append((owners[mask], rows[mask]))
+        owners = np.concatenate([part[0] for part in parts])
+        rows = np.concatenate([part[1] for part in parts])
+        codes = new["code"][owners], theirs.columns["code"][rows]
+        blurs = {}
+        if "blur" in new:
+            blurs["blur"] = np.maximum(new["blur"][owners], theirs.columns["blur"][rows])
+        return blurs | {
+            "first": codes[0] if is_first else codes[1],
+            "second": codes[1] if is_first else codes[0],
+            "new": new["event"][owners],
+            "old": theirs.columns["event"][rows],
+            "new_time": new["end"][owners],
+            "old_time": theirs.columns["end"][rows],
+            "role": np.full(len(owners), 0 if is_first else 1),
+        }
+
+    def _candidates(
+        self, theirs: Table, new: Columns, low: Rows, high: Rows
+    ) -> Iterator[tuple[Rows, Rows]]:
+        if not self._one_alias:
+            return partner_rows(theirs, new.get("cell"), low, high)
+        owners, places = spread(*theirs.find("code", new["code"], low, high))
+        return iter([(owners, theirs.rows_at("code", places))])
+
+    def _take(self, fits: Columns) -> Rows:
+        """Walks the fitting pairs in order of arrival, oldest (or newest) partner first."""
+        taken = []
+        names = ("first", "second", "role", "new", "old", "new_time", "old_time")
+        rows = zip(*(fits[name].tolist() for name in names), strict=True)
+        for number, (first, second, role, new, old, new_time, old_time) in enumerate(rows):
+            used = self._used.setdefault((first, second), {})
+            if new in used or old in used:
+                continue
+            if self._recent:
+                # One mark stands for "this and all older events of that side are gone".
+                same = self._one_stream and first == second
+                mark = _FIRST_SIDE if same or role == 1 else _SECOND_SIDE  # where `old` stands
+                if old <= used.get(mark, -1):
+                    continue
+                used[mark] = old
+            used[new], used[old] = new_time, old_time
+            taken.append(number)
+        return np.array(taken, np.int64)
+
+    def trim(self, before: int) -> None:
+        """Forgets what was used up before a time: it is out of every window."""
+        for pair, used in list(self._used.items()):
+            kept = {event: time for event, time in used.items() if event < 0 or time >= before}
+            if any(event >= 0 for event in kept):
+                self._used[pair] = kept
+            else:
+                del self._used[pair]
+
+    def size(self) -> int:
+        """Remembered entries."""
+        return sum(map(len, self._used.values()))
+
+    def state(self) -> list[Any]:
+        """What `restore` takes."""
+        return [[first, second, used] for (first, second), used in self._used.items()]
+
+    def restore(self, state: list[Any]) -> None:
+        """Takes over what `state` gave."""
+        self._used = {(first, second): dict(used) for first, second, used in state}
+
+
+_MANY_USED = 10_000
+
+
+class SharedPairs:
+    """The recent events of both sides of a correlation, what was used up of them, and those who
+    read what they complete. Costs one walk per batch, however many read.
+    """
+
+    def __init__(self, first: SideEvents, second: SideEvents, correlator: Correlator) -> None:
+        self.sides, self.correlator = (first, second), correlator
+        self.readers = Horizons()
+        self.is_as_made = True
+        """Whether no event came since it was made, or took over a state."""
+        self._batch = -1
+        self._taken: set[str] = set()
+        self._found: Columns | None = None
+        self._is_walked = False
+        self._error: Exception | None = None
+        self._marked = 0
+
+    def turn_to(self, batch: int) -> None:
+        """Goes on to a batch, unless another reader has: what came before it is old."""
+        if batch != self._batch:
+            self._batch, self._found, self._is_walked = batch, None, False
+            self._taken.clear()
+            for side in self.sides:
+                if side.table is not None:
+                    side.table.settle()
+
+    def take(self, stream: str, rows: StreamRows, first: int, shared: SharedCache) -> None:
+        """Adds the batch's events of a stream, unless another reader has brought them."""
+        sides = [side for side in self.sides if side.stream == stream]
+        if stream in self._taken:
+            shared.wanted += len(sides)
+        elif sides:
+            self._taken.add(stream)
+            self.is_as_made = False
+            for side in sides:
+                side.add(rows, first)
+
+    def completed(self, shared: SharedCache) -> Columns | None:
+        """The occurrences that the batch's events complete, using them up; None when it has none.
+        What fails, fails for all.
+        """
+        if self._error is not None:
+            raise self._error
+        first, second = self.sides[0].table, self.sides[1].table
+        if first is None or second is None:
+            return None
+        if first.first_new == len(first) and second.first_new == len(second):
+            return None
+        shared.wanted += 1
+        if not self._is_walked:
+            self._is_walked = True
+            shared.computed += 1
+            self._walk(first, second)
+        return self._found
+
+    def trim(self, *, at_once: bool) -> None:
+        """Forgets what every reader has done with; unless `at_once`, only where it is worth it."""
+        before = self.readers.passed(at_once=at_once)
+        if before is None:
+            return
+        for side in self.sides:
+            side.trim(before, at_once=at_once)
+        if at_once or self.correlator.size() > 2 * self._marked + _MANY_USED:
+            self.correlator.trim(before)
+            self._marked = max(self.correlator.size(), self._marked)
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` takes."""
+        tables = [side.table for side in self.sides]
+        return {
+            "sides": [None if table is None else table.columns for table in tables],
+            "used": self.correlator.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what `state` gave."""
+        for side, saved in zip(self.sides, state["sides"], strict=True):
+            side.table = None if saved is None else Table(saved)
+        self.correlator.restore(state["used"])
+
+    def _walk(self, first: Table, second: Table) -> None:
+        try:
+            self._found = self.correlator.pairs(first, second)
+        except Exception as error:
+            self._error = error
+            raise
+        for column in self._found.values():
+            column.flags.writeable = False
+
+
+class SharedPairsReader:
+    """Common pairs as one operator sees them."""
+
+    def __init__(self, key: Hashable, make: Callable[[], SharedPairs], shared: SharedCache) -> None:
+        """`key`: what they depend on besides readings; None: they are nobody else's."""
+        self._key, self._make, self._shared = key, make, shared
+        self.common = self._found_or_made(key)
+        self._horizon = self.common.readers.add()
+
+    def turn_to_batch(self) -> None:
+        """What came before the batch is old."""
+        self.common.turn_to(self._shared.batch)
+
+    def take(self, stream: str, rows: StreamRows, first: int) -> None:
+        """Adds the batch's events of a stream."""
+        self.common.take(stream, rows, first, self._shared)
+
+    def completed(self) -> Columns | None:
+        """The occurrences that the batch's events complete."""
+        return self.common.completed(self._shared)
+
+    def done_before(self, time: int) -> None:
+        """This operator has done with what came before a time."""
+        self.common.readers.move(self._horizon, time)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what `state` gave, together with others that take over the same."""
+        key = None if self._key is None else (self._key, blake2b(pack_state(state)).digest())
+        self.common = self._found_or_made(key, state)
+        self._horizon = self.common.readers.add()
+
+    def _found_or_made(self, key: Hashable, state: dict[str, Any] | None = None) -> SharedPairs:
+        common: SharedPairs | None = None if key is None else self._shared.kept(key)
+        if common is None or not common.is_as_made:
+            common = self._make()
+            if state is not None:
+                common.restore(state)
+            if key is not None:
+                self._shared.keep_instead(key, common)
+        return common
+
+
+class Correlations:
+    """Events by term and side; pairs are made as they complete where events are used up, once for
+    all plans that know the same, and on the spot under a NOT (`absence.py`).
+    """
+
+    def __init__(
+        self, plan: Plan, leaves: IdentityFilters, later: DeferredStreams, shared: SharedCache
+    ) -> None:
+        self._plan, self._leaves, self._later, self._shared = plan, leaves, later, shared
+        self._windows: dict[int, int] = {}
+        self._asked: dict[tuple[int, int], DeferredSide] = {}
+        """Of the terms that only stand under a NOT."""
+        self._sides: dict[tuple[int, int], SideEvents] = {}
+        """Of those among them that cannot be decided later."""
+        self._pairs: dict[int, SharedPairsReader] = {}
+        """Of the others."""
+
+    def add(
+        self,
+        number: int,
+        term: CorrelationTerm,
+        predicate: Predicate,
+        around: Hashable,
+        *,
+        uses_up: bool,
+    ) -> None:
+        """Keeps the events of a term; `around`: what tells its rows from those of other plans."""
+        window_ms = self._windows[number] = pair_window_ms(self._plan, term)
+        if not uses_up:
+            for place in (0, 1):
+                if is_of_tables_alone(term):
+                    self._asked[number, place] = self._asked_side(term, place, predicate)
+                else:  # what the site's own tables say may change
+                    self._sides[number, place] = self._side(term, place, predicate)
+            return
+        key: Hashable = None
+        if is_of_tables_alone(term):
+            [blank], _ = renamed([replace(term, window_ms=window_ms)])
+            key = (SharedPairs, blank, self._plan.consumption, around)
+        make = partial(self._make_pairs, term, predicate, window_ms)
+        self._pairs[number] = SharedPairsReader(key, make, self._shared)
+
+    def _side(self, term: CorrelationTerm, place: int, predicate: Predicate) -> SideEvents:
+        side = (term.first, term.second)[place]
+        return SideEvents(side, self._leaves.of(side), predicate.reach, self._shared)
+
+    def _asked_side(self, term: CorrelationTerm, place: int, predicate: Predicate) -> DeferredSide:
+        side = (term.first, term.second)[place]
+        reader = self._later.of(side.stream or "")
+        return DeferredSide(reader, self._leaves.of(side), predicate.reach)
+
+    def _make_pairs(
+        self, term: CorrelationTerm, predicate: Predicate, window_ms: int
+    ) -> SharedPairs:
+        correlator = Correlator(term, predicate, window_ms, self._plan.consumption)
+        first, second = (self._side(term, place, predicate) for place in (0, 1))
+        return SharedPairs(first, second, correlator)
+
+    def common(self, term: int) -> SharedPairs:
+        """The pairs of a term whose events are used up."""
+        return self._pairs[term].common
+
+    def window_ms(self, term: int) -> int:
+        """How close the two events of a pair must be."""
+        return self._windows[term]
+
+    def side(self, term: int, place: int) -> Table | None:
+        """Events of the first (0) or second (1) side of a term; None before the first one."""
+        return self._events(term, place).table
+
+    def asked_side(self, term: int, place: int, asked: EventQuery) -> Table | None:
+        """The same of a term under a NOT: at least the events asked for."""
+        own = self._asked.get((term, place))
+        return self.side(term, place) if own is None else own.asked(asked)
+
+    def _events(self, term: int, place: int) -> SideEvents:
+        pairs = self._pairs.get(term)
+        return self._sides[term, place] if pairs is None else pairs.common.sides[place]
+
+    def settle(self) -> None:
+        """What came before the batch is old."""
+        for side in self._sides.values():
+            if side.table is not None:
+                side.table.settle()
+        for pairs in self._pairs.values():
+            pairs.turn_to_batch()
+
+    def take(self, stream: str, rows: StreamRows, first: int) -> None:
+        """Adds the events of a stream; `first`: the ordinal of the batch's first event."""
+        for pairs in self._pairs.values():
+            pairs.take(stream, rows, first)
+        for side in self._sides.values():
+            if side.stream == stream:
+                side.add(rows, first)
+
+    def completed(self) -> Iterator[tuple[int, Columns]]:
+        """Terms with the occurrences that the new events complete, using them up."""
+        for number, pairs in self._pairs.items():
+            found = pairs.completed()
+            if found is not None:
+                yield number, found
+
+    def done_before(self, time: int) -> None:
+        """What came before a time is not looked at any more, others may."""
+        for pairs in self._pairs.values():
+            pairs.done_before(time)
+
+    def trim(self, before: int, *, at_once: bool) -> None:
+        """Forgets events before a time; unless `at_once`, only where it is worth the work."""
+        for side in self._sides.values():
+            side.trim(before, at_once=at_once)
+        for asked in self._asked.values():
+            asked.trim(before)
+        for pairs in self._pairs.values():
+            pairs.done_before(before)
+            pairs.common.trim(at_once=at_once)
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` takes; whole, so that each plan can go on without the others."""
+        tables = {key: side.table for key, side in self._sides.items()}
+        for number, pairs in self._pairs.items():
+            tables |= {(number, place): pairs.common.sides[place].table for place in (0, 1)}
+        saved = {key: None if own is None else own.columns for key, own in tables.items()}
+        saved |= {key: asked.state() for key, asked in self._asked.items()}
+        return {
+            "sides": {
+                f"{term}.{place}": columns
+                for (term, place), columns in saved.items()
+                if columns is not None
+            },
+            "used": {
+                str(number): pairs.common.correlator.state()
+                for number, pairs in self._pairs.items()
+            },
+        }
+
+    def restore(self, state: dict[str, Any], *, blurred: bool) -> None:
+        """Takes over what `state` gave."""
+
+        def saved(number: int, place: int) -> Columns | None:
+            columns = state["sides"].get(f"{number}.{place}")
+            return None if columns is None else with_blurs(columns, blurred)
+
+        for (number, place), side in self._sides.items():
+            columns = saved(number, place)
+            side.table = None if columns is None else Table(columns)
+        for (number, place), asked in self._asked.items():
+            asked.restore(saved(number, place))
+        for number, pairs in self._pairs.items():
+            sides = [saved(number, place) for place in (0, 1)]
+            pairs.restore({"sides": sides, "used": state["used"][str(number)]})

@@ -1,0 +1,376 @@
+"""Query terms: which instances stand in the relationship with the value an event brings. [PO-6]
+
+Terms that no event takes part in: facts of the tables, the same for all plans. [PO-6, PO-13]
+
+Query terms: one look-up serves all that ask the same of different people, in one plan or in
+many. [PO-6, PO-13]
+
+Steps without memory: the rows of a stream, and the occurrences that they are by themselves.
+[PO-6, PO-13]
+
+What they give may be shared by many plans, so nobody can write to it; events are numbered from the
+beginning of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import ReferenceType, ref
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.columns import Columns, Mask, Rows, Table, complete_rows
+from rapport.policy.operators.events import NO_EVENT, StreamRows, blurs_of, rows_of_stream
+from rapport.policy.operators.identities import Codes, Identities, IdentityFilter, satisfies
+from rapport.policy.operators.predicates import Predicate, is_of_tables_alone
+from rapport.policy.operators.sharing import SharedCache
+from rapport.policy.operators.spatial import Grid, cells_of
+from rapport.policy.plan import ConstraintTerm, QueryTerm, Side
+
+_MOST_PAIRS = 1 << 21
+_NONE = np.zeros(0, np.int64)
+
+
+class Lookup:
+    """The instances of one side that satisfy its constraints, asked for many event values at once.
+
+    Points in rectangles go through a grid; any other function is tried on every instance.
+    """
+
+    def __init__(self, term: QueryTerm, identities: Identities, predicate: Predicate) -> None:
+        self._event_is_first = term.first.stream is not None
+        side = term.second if self._event_is_first else term.first
+        self._predicate = predicate
+        self._codes = instance_codes(side, identities, term.compared is None)
+        self._values = None
+        if term.compared is None:
+            values = identities.values(side.attribute, self._codes)
+            # What misses its value stands in no relationship; one such would forbid the grid.
+            complete = complete_rows(values)
+            self._codes, self._values = self._codes[complete], values[complete]
+        self._grid = None
+        if predicate.contains and self._event_is_first and self._values is not None:
+            self._grid = Grid(self._values) if Grid.can_hold(self._values) else None
+
+    def find(self, values: npt.NDArray[Any], codes: Codes) -> tuple[Rows, Codes]:
+        """Pairs (row of `values`, code of an instance) that stand in the relationship, by row;
+        `codes` say whose values they are.
+        """
+        if not len(self._codes) or not len(values):
+            return _NONE, _NONE
+        if self._grid is not None:
+            rows, found = self._grid.candidates(values)
+            return self._holding(values, codes, rows, found)
+        step = max(_MOST_PAIRS // len(self._codes), 1)
+        parts = [
+            self._every(values, codes, first, min(first + step, len(values)))
+            for first in range(0, len(values), step)
+        ]
+        return np.concatenate([part[0] for part in parts]), np.concatenate([p[1] for p in parts])
+
+    def _every(
+        self, values: npt.NDArray[Any], codes: Codes, first: int, last: int
+    ) -> tuple[Rows, Codes]:
+        rows = np.repeat(np.arange(first, last), len(self._codes))
+        found = np.tile(np.arange(len(self._codes)), last - first)
+        return self._holding(values, codes, rows, found)
+
+    def _holding(
+        self, values: npt.NDArray[Any], codes: Codes, rows: Rows, found: Rows
+    ) -> tuple[Rows, Codes]:
+        event, whose, with_whom = values[rows], _NONE, _NONE
+        instance: npt.NDArray[Any] | None = None
+        if self._values is not None:  # a relationship looks at values only
+            instance = self._values[found]
+        else:
+            whose, with_whom = codes[rows], self._codes[found]
+        if self._event_is_first:
+            mask = self._predicate.holds(event, instance, whose, with_whom)
+        else:
+            mask = self._predicate.holds(instance, event, with_whom, whose)
+        return rows[mask], self._codes[found[mask]]
+
+
+def instance_codes(side: Side, identities: Identities, with_value: bool) -> Codes:
+    """Codes of the instances that satisfy the side's constraints, in the order of the tables; none
+    when no table gives the attribute and that is asked for.
+    """
+    instances = identities.instances
+    if with_value and not identities.has(side.attribute):
+        return _NONE
+    rows = np.flatnonzero(satisfies(instances, side.constraints))
+    return identities.encode_list([instances.ids[row] for row in rows])
+
+
+def constraint_pairs(
+    term: ConstraintTerm, first: Identities, second: Identities, predicate: Predicate
+) -> tuple[Codes, Codes]:
+    """Codes of all pairs of instances that stand in a relationship no event takes part in; of all
+    instances, each with itself, when both sides are one alias.
+    """
+    found = [(_NONE, _NONE)]
+    with_value = term.compared is None
+    ours = instance_codes(term.first, first, with_value)
+    theirs = instance_codes(term.second, second, with_value)
+    one_alias = term.first.alias == term.second.alias and len(ours) == len(theirs)
+    for left, right in [(ours, theirs)] if one_alias else _every_pair(ours, theirs):
+        mask = predicate.holds(None, None, left, right)
+        found.append((left[mask], right[mask]))
+    return np.concatenate([pair[0] for pair in found]), np.concatenate([p[1] for p in found])
+
+
+def _every_pair(ours: Codes, theirs: Codes) -> Iterator[tuple[Codes, Codes]]:
+    step = max(_MOST_PAIRS // max(len(theirs), 1), 1)
+    for start in range(0, len(ours), step):
+        some = ours[start : start + step]
+        yield np.repeat(some, len(theirs)), np.tile(theirs, len(some))
+
+
+def facts_of_tables(
+    term: ConstraintTerm, first: Identities, second: Identities, predicate: Predicate
+) -> Table:
+    """All pairs of instances of which the term holds, without events and times."""
+    ours, theirs = constraint_pairs(term, first, second, predicate)
+    zeros, none = np.zeros(len(ours), np.int64), np.full(len(ours), NO_EVENT)
+    return Table(
+        {
+            "first": ours,
+            "second": theirs,
+            "end": zeros,
+            "start": zeros,
+            "event": none,
+            "other": none,
+        }
+    )
+
+
+def unnamed_facts(term: ConstraintTerm) -> tuple[ConstraintTerm, bool]:
+    """What its facts depend on: all but the names of the aliases, and whether these are one."""
+    first, second = (
+        Side("", side.concept, side.attribute, side.constraints, side.stream)
+        for side in (term.first, term.second)
+    )
+    blank = ConstraintTerm(first, second, term.function, term.parameter, term.compared)
+    return blank, term.first.alias == term.second.alias
+
+
+Pairs = tuple[Rows, Codes]
+"""Rows of a stream, and the instance that each shows something of."""
+
+
+class SharedLookup:
+    """A look-up, and whose events it is asked about by anybody."""
+
+    def __init__(
+        self, term: QueryTerm, identities: Mapping[str, Identities], pull: PullData
+    ) -> None:
+        self._make = partial(_lookup, term, identities, pull)
+        self._lookup = self._make()
+        self._leaves: list[ReferenceType[IdentityFilter]] = []
+        """Of those who ask about every batch."""
+
+    def ask_for(self, leaf: IdentityFilter) -> None:
+        """Asks about the events of these too, for as long as somebody holds the leaf."""
+        living = [one for one in self._leaves if one() is not None]
+        self._leaves = living if ref(leaf) in living else [*living, ref(leaf)]
+
+    def renew(self) -> None:
+        """Looks everything up again: the codes, or the tables, changed."""
+        self._lookup = self._make()
+
+    def find(self, rows: StreamRows) -> Pairs:
+        """For the events that somebody asks about every time."""
+        return self._find(rows, _asked(self._leaves, rows.codes))
+
+    def find_for(self, rows: StreamRows, leaf: IdentityFilter) -> Pairs:
+        """For the events of one leaf."""
+        return self._find(rows, leaf.allowed()[rows.codes])
+
+    def _find(self, rows: StreamRows, asked: Mask) -> Pairs:
+        chosen = np.flatnonzero(asked)
+        places, instances = self._lookup.find(rows.values[chosen], rows.codes[chosen])
+        return chosen[places], instances
+
+
+class TermQuery(NamedTuple):
+    """Who asks: what tells occurrences of terms with the same question apart."""
+
+    question: SharedLookup
+    leaf: IdentityFilter
+    event_is_first: bool
+    is_one_alias: bool
+
+
+class QueryTerms:
+    """The query terms of one plan; their look-ups are those of all plans that ask the same."""
+
+    def __init__(
+        self, identities: Mapping[str, Identities], pull: PullData, shared: SharedCache
+    ) -> None:
+        self._identities, self._pull, self._shared = identities, pull, shared
+        self._own: dict[QueryTerm, SharedLookup] = {}
+        self._askings: dict[str, list[tuple[int, TermQuery]]] = {}
+
+    def add(self, number: int, term: QueryTerm, leaf: IdentityFilter) -> None:
+        """Asks for a term with every batch; `leaf` says whose events matter."""
+        asking = self.asking(term, leaf)
+        asking.question.ask_for(leaf)
+        self._askings.setdefault(_event_side(term).stream or "", []).append((number, asking))
+
+    def asking(self, term: QueryTerm, leaf: IdentityFilter) -> TermQuery:
+        """What asks for a term, perhaps together with others."""
+        blank = _without_askers(term)
+        if blank not in self._own:
+            self._own[blank] = self._question(blank)
+        question = self._own[blank]
+        is_first = term.first.stream is not None
+        return TermQuery(question, leaf, is_first, term.first.alias == term.second.alias)
+
+    def renew(self) -> None:
+        """Looks everything up again: the codes, or the tables, changed."""
+        for question in self._own.values():
+            question.renew()
+
+    def find(self, stream: str, rows: StreamRows) -> Iterator[tuple[int, TermQuery, Pairs]]:
+        """Terms that a stream may show, with the pairs (row, instance) that somebody asks about."""
+        for number, asking in self._askings.get(stream, ()):
+            question = asking.question
+            yield number, asking, self._shared.once_of(rows, question, question.find, rows)
+
+    def _question(self, blank: QueryTerm) -> SharedLookup:
+        if not is_of_tables_alone(blank):  # a function of the site's own is asked by each
+            return SharedLookup(blank, self._identities, self._pull)
+        known = tuple(self._identities[side.concept] for side in (blank.first, blank.second))
+        return self._shared.keep((blank, known), SharedLookup, blank, self._identities, self._pull)
+
+
+def _lookup(term: QueryTerm, identities: Mapping[str, Identities], pull: PullData) -> Lookup:
+    side = term.second if term.first.stream is not None else term.first
+    return Lookup(term, identities[side.concept], Predicate(term, identities, pull))
+
+
+def _asked(leaves: Iterable[ReferenceType[IdentityFilter]], codes: Codes) -> Mask:
+    """Of each code; over all codes first where these are fewer than rows."""
+    allowed = [leaf.allowed() for one in leaves if (leaf := one()) is not None]
+    if len(allowed[0]) > len(codes):
+        return np.asarray(np.logical_or.reduce([one[codes] for one in allowed]))
+    return np.asarray(np.logical_or.reduce(allowed)[codes])
+
+
+def _event_side(term: QueryTerm) -> Side:
+    return term.first if term.first.stream is not None else term.second
+
+
+def _without_askers(term: QueryTerm) -> QueryTerm:
+    """The term without what only concerns whose events are asked about."""
+    first, second = (
+        _anyone(side) if side.stream else _unnamed(side) for side in (term.first, term.second)
+    )
+    return QueryTerm(first, second, term.function, term.parameter, term.compared)
+
+
+def _anyone(side: Side) -> Side:
+    return Side("", side.concept, side.attribute, (), side.stream)
+
+
+def _unnamed(side: Side) -> Side:
+    return Side("", side.concept, side.attribute, side.constraints, None)
+
+
+class StreamOccurrences(NamedTuple):
+    """Occurrences of a term, and the rows of the stream that show them."""
+
+    places: Rows
+    columns: Columns
+
+    def numbered_from(self, first: int) -> Columns:
+        """The columns with the ordinals that a plan gives the events."""
+        return self.columns | {"event": self.columns["event"] + first}
+
+
+_NOTHING = StreamOccurrences(np.zeros(0, np.int64), {})
+
+
+def stream_rows(
+    readings: pa.RecordBatch, stream: str, identities: Identities, blurs: Mapping[str, int]
+) -> StreamRows | None:
+    """The readings of one stream; `blurs`: how far the clocks of sources may be wrong."""
+    rows = rows_of_stream(readings, stream, identities, 0)
+    if rows is not None and blurs:
+        rows.blurs = blurs_of(readings, blurs)[rows.ordinals]
+    return rows
+
+
+def query_occurrences(
+    rows: StreamRows, asking: TermQuery, places: Rows, instances: Codes
+) -> StreamOccurrences:
+    """Of pairs of rows and instances those that this one asks about."""
+    if not len(places):
+        return _NOTHING
+    fits = asking.leaf.allowed()[rows.codes[places]]
+    places, instances = places[fits], instances[fits]
+    keys = rows.codes[places]
+    if asking.is_one_alias:
+        same = keys == instances
+        places, instances, keys = places[same], instances[same], keys[same]
+    first, second = (keys, instances) if asking.event_is_first else (instances, keys)
+    return _occurred(rows, places, first, second)
+
+
+def reading_occurrences(
+    rows: StreamRows, leaf: IdentityFilter, predicate: Predicate
+) -> StreamOccurrences:
+    """The rows of which a comparison holds with what is known of their instance."""
+    chosen = np.flatnonzero(leaf.allowed()[rows.codes])
+    values, codes = rows.values[chosen], rows.codes[chosen]
+    places = chosen[predicate.holds(values, values, codes, codes)]
+    return _occurred(rows, places, rows.codes[places], rows.codes[places])
+
+
+def side_rows(rows: StreamRows, leaf: IdentityFilter, reach: float | None) -> Columns | None:
+    """The rows that one side of a correlation asks for, with the cell each lies in where only
+    events near each other matter; None when there are none.
+    """
+    chosen = np.flatnonzero(leaf.allowed()[rows.codes])
+    if not len(chosen):
+        return None
+    values = rows.values[chosen]
+    columns: Columns = {
+        "code": rows.codes[chosen],
+        "end": rows.times[chosen],
+        "event": rows.ordinals[chosen],
+        "value": values,
+    }
+    if reach is not None:
+        columns["cell"] = cells_of(values, reach)
+    if rows.blurs is not None:
+        columns["blur"] = rows.blurs[chosen]
+    return _for_reading(columns)
+
+
+def _occurred(rows: StreamRows, places: Rows, first: Codes, second: Codes) -> StreamOccurrences:
+    if not len(places):
+        return _NOTHING
+    times = rows.times[places]
+    columns = {
+        "first": first,
+        "second": second,
+        "end": times,
+        "start": times,
+        "event": rows.ordinals[places],
+        "other": np.full(len(places), NO_EVENT),
+    }
+    if rows.blurs is not None:
+        columns["blur"] = rows.blurs[places]
+    return StreamOccurrences(places, _for_reading(columns))
+
+
+def _for_reading(columns: Columns) -> Columns:
+    for column in columns.values():
+        column.flags.writeable = False
+    return columns

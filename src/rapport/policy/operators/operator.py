@@ -1,0 +1,265 @@
+"""The operator: one plan executing on sorted batches of readings. [PO-6, PO-7]
+
+Occurrences go into the window; sets of them with a new one are sieved to matches; a match whose
+absence is not yet known stays open until it is due. Everything is decided in bulk by due time, so
+the result does not depend on how the stream was cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from rapport.core.detection import Cause, Detection, Undecided
+from rapport.core.errors import Corrupt, Unsupported
+from rapport.policy.ontology import PushSource
+from rapport.policy.operators.absence import Activations
+from rapport.policy.operators.base import END_OF_TIME, Operator, PullData
+from rapport.policy.operators.columns import pack_state, unpack_state
+from rapport.policy.operators.detection_output import (
+    DetectionReport,
+    FamilyReport,
+    SuppressionFilter,
+)
+from rapport.policy.operators.events import renumbered
+from rapport.policy.operators.pending_matches import PendingMatches
+from rapport.policy.operators.plan_shape import (
+    PlanShape,
+    check_supported,
+    looks_ahead_only,
+    memory_ms,
+    plan_shape,
+)
+from rapport.policy.operators.sharing import SharedCache
+from rapport.policy.operators.uncertainty import SourceSilence
+from rapport.policy.operators.variants import FamilyMembers
+from rapport.policy.operators.window import Window
+from rapport.policy.plan import Plan
+
+_SNAPSHOT = 3
+SavedIdentities = Mapping[str, Sequence[str]]
+"""By concept the identities that have the codes 0, 1, 2, ..."""
+
+
+def make_operator(
+    plan: Plan,
+    pull: PullData,
+    silence: SourceSilence | None = None,
+    *,
+    sources: Mapping[str, PushSource] | None = None,
+    began: int | None = None,
+) -> Operator:
+    """An operator for the plan, looking instances up in `pull`; raises Unsupported with all
+    reasons.
+
+    Args:
+        silence: must have taken the same readings before the operator processes them; without it no
+            absence is in doubt.
+        sources: those of the site; how far their clocks may be wrong and when their last value is
+            stale matters.
+        began: the policy's start, from which silence is counted; None: the first reading.
+    """
+    reasons = check_supported(plan)
+    if reasons:
+        raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
+    return PlanOperator(plan, pull, silence, sources or {}, began)
+
+
+class PlanOperator:
+    """One plan, executing; holds its window, and the matches that are not yet decided."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        pull: PullData,
+        silence: SourceSilence | None,
+        sources: Mapping[str, PushSource],
+        began: int | None,
+        *,
+        members: FamilyMembers | None = None,
+        version: str = "",
+        counts: SuppressionFilter | None = None,
+        shared: SharedCache | None = None,
+        saved: SavedIdentities | None = None,
+    ) -> None:
+        """`members`: of the family for which this is executed, `plan` being the one that lets most
+        through; `version`: what tells its state from others, the plan's if not given;
+        `counts`: which of the detections left out are counted here, all if not given;
+        `shared`: with whom it shares steps; `saved`: `numbered` of the state it will take over.
+        """
+        self.plan, self._members = plan, members
+        self._version = version or plan.version()
+        self._shape: PlanShape = plan_shape(plan)
+        varying = None if members is None else members.varying
+        positive = positive_terms(self._shape)
+        self._shared = shared = shared or SharedCache()
+        self._window = Window(plan, positive, pull, sources, began, varying, shared, saved)
+        self._activations = Activations(self._window, shared)
+        self._report: DetectionReport | FamilyReport
+        """What was found; of a family by member."""
+        if members is None:
+            self._report = DetectionReport(plan, self._shape, self._window, silence, counts)
+        else:
+            self._report = FamilyReport(plan, self._shape, self._window, silence, members, counts)
+        self._under_way = PendingMatches(
+            self._window, self._shape, self._activations, members, shared, self._report.take
+        )
+        self._next_due: int | None = None
+        self._watermark: int | None = None
+        self._trimmed = -END_OF_TIME
+        self._memory_ms = memory_ms(
+            plan, self._window.uncertainty_ms, mixed=bool(self._shape.mixed)
+        )
+        self._looks_ahead = looks_ahead_only(plan, mixed=bool(self._shape.mixed))
+        if began is not None:  # silence is awaited from then on, whether a reading comes or not
+            self._next_due = self._earliest_due(-END_OF_TIME)
+
+    def still_lasts(self, causes: Collection[Cause]) -> bool:
+        """See Window."""
+        return self._window.still_lasts(causes)
+
+    def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
+        found: list[Detection] = []
+        self._window.asked_from(self._asks_from())
+        self._activations.turn_to(watermark)
+        due = self._is_due(watermark)
+        if len(readings) or (due and self._window.has_steps):
+            self._window.take_in(readings, watermark)
+            self._under_way.open_new()
+        if len(readings) or due:
+            self._under_way.decide(watermark)
+            holds_back = self._report.holds_back
+            settled = self._under_way.settled_until(watermark) if holds_back else watermark
+            found = self._report.release(settled)
+            self._next_due = self._earliest_due(watermark)
+            self._trim(watermark)
+        self._watermark = watermark
+        return found
+
+    @property
+    def repeats_within_ms(self) -> int:
+        """How long after its time a detection that was given out may be found once more; 0: never.
+        Only what is awaited may be decided after its time, and what it rests on is remembered.
+        """
+        return self._memory_ms if self._under_way.has_late else 0
+
+    def suppressed(self) -> int:
+        return self._report.suppressed
+
+    def suppressed_by(self, policy: str) -> int:
+        """Of one plan of a family."""
+        if isinstance(self._report, FamilyReport):
+            return self._report.suppressed_by(policy)
+        return self._report.suppressed
+
+    def hand_over(self, policy: str) -> Any:
+        """What a plan reported lately, for the operator that goes on with it; here it is over."""
+        if isinstance(self._report, FamilyReport):
+            return self._report.forget(policy)
+        return self._report.state()
+
+    def go_on(self, policy: str, reported: Any) -> None:
+        """Goes on with a new member of the family where another operator stopped."""
+        if isinstance(self._report, FamilyReport):
+            self._report.admit(policy, reported)
+
+    def take_undecided(self) -> list[Undecided]:
+        return self._report.take_undecided()
+
+    def pending_until(self) -> int | None:
+        return self._next_due
+
+    def stand_at(self, watermark: int) -> None:
+        """Time went on to the watermark and brought nothing."""
+        self._window.stand_at(watermark)
+        if self._watermark is not None:
+            self._watermark = max(watermark, self._watermark)
+            self._window.done_before(self._horizon(self._watermark))
+
+    def snapshot(self) -> bytes:
+        self._window.asked_from(self._asks_from())
+        if self._watermark is not None:
+            self._window.trim(self._horizon(self._watermark), at_once=True)
+        return pack_state(
+            {
+                "snapshot": _SNAPSHOT,
+                "plan": self._version,
+                "window": self._window.state(),
+                "watermark": self._watermark,
+                "report": self._report.state(),
+            }
+            | self._under_way.state()
+        )
+
+    def restore(self, snapshot: bytes) -> None:
+        self.take_over(unpack_state(snapshot))
+
+    def take_over(self, state: Any, watermark: int = END_OF_TIME) -> None:
+        """Goes on with the state that a snapshot holds; raises Corrupt. `watermark`: from there on
+        it sees what others see.
+        """
+        self._activations.stand_alone_before(watermark)
+        if not isinstance(state, dict) or state.get("snapshot") != _SNAPSHOT:
+            raise Corrupt(
+                "this is not a snapshot of an operator of this version", code="policy.bad_snapshot"
+            )
+        if state["plan"] != self._version:
+            raise Corrupt(
+                f"the snapshot is of another version of policy {self.plan.policy!r}",
+                code="policy.other_plan",
+                hint="start the policy anew, or restore the policy the snapshot was made with",
+            )
+        next_ordinal = state["window"]["events"]["next"]
+        state = renumbered(state, self._shared.count_past(next_ordinal))
+        self._window.restore(state["window"])
+        self._under_way.restore(state)
+        self._watermark = state["watermark"]
+        self._report.restore(state["report"])
+        begin = -END_OF_TIME
+        self._next_due = self._earliest_due(begin if self._watermark is None else self._watermark)
+
+    def _trim(self, watermark: int) -> None:
+        """Forgets what no window reaches any more; not at each reading, for looking costs too."""
+        if watermark - self._trimmed >= self.plan.window_ms // 4:
+            self._trimmed = watermark
+            self._window.trim(self._horizon(watermark))
+
+    def _horizon(self, watermark: int) -> int:
+        return watermark - self._memory_ms
+
+    def _asks_from(self) -> int:
+        """Matches open now or later ask about the absence of nothing that came before this time."""
+        if self._watermark is None:
+            return -END_OF_TIME
+        if not self._looks_ahead:
+            return self._horizon(self._watermark)
+        return min([self._watermark, *self._under_way.opened()])
+
+    def _is_due(self, watermark: int) -> bool:
+        return self._next_due is not None and self._next_due <= watermark
+
+    def _earliest_due(self, watermark: int) -> int | None:
+        """When something is decided next without a reading."""
+        dues = list(self._under_way.dues())
+        steps = self._window.pending_until() if self._window.has_steps else None
+        if steps is not None:
+            dues.append(steps + 1)
+        held = self._report.pending_until(watermark)
+        if held is not None:
+            dues.append(held)
+        return min(dues, default=None)
+
+
+def saved_identities(state: Any) -> SavedIdentities:
+    """The identities by whose codes the state of an operator speaks; none if it is no state."""
+    window = state.get("window") if isinstance(state, dict) else None
+    known = window.get("identities") if isinstance(window, dict) else None
+    return known if isinstance(known, dict) else {}
+
+
+def positive_terms(shape: PlanShape) -> frozenset[int]:
+    """Terms that stand positive somewhere: their correlations use events up."""
+    parts = [part for clause in (*shape.positive, *shape.mixed) for part in clause.parts]
+    return frozenset(term for part in parts for term in part.needs())

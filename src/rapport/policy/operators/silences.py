@@ -1,0 +1,269 @@
+"""When everybody was last heard of, by code. [PO-3, PO-6]
+
+`no X of S for D`: finds who has not been heard of for so long. [PO-3, PO-6, PO-7]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rapport.core.detection import Cause
+from rapport.policy.ontology import PushSource
+from rapport.policy.operators.columns import Array, Columns, Mask, Rows, concatenate, take
+from rapport.policy.operators.events import blurs_of, rows_of_stream
+from rapport.policy.operators.identities import Identities, IdentityFilter
+from rapport.policy.operators.timeline import DueQueue, texts_at
+from rapport.policy.plan import SilentTerm
+
+_FIRST_SIZE = 64
+_COLUMNS = ("times", "ids", "blurs", "marks", "waiting")
+
+
+class LastHeard:
+    """Columns with one row per code; grow by doubling, with the number of identities only."""
+
+    def __init__(self) -> None:
+        self.times: Rows = np.zeros(0, np.int64)
+        self.ids: Array = np.zeros(0, object)
+        """Of the last reading; None: there was none, and `times` is from when it is expected."""
+        self.blurs: Rows = np.zeros(0, np.int64)
+        self.marks: Rows = np.zeros(0, np.int64)
+        """Changes with every reading; 0: never heard of nor expected."""
+        self.waiting: Mask = np.zeros(0, np.bool_)
+        """False once its silence has been told."""
+        self._last_mark = 0
+
+    def note(self, codes: Rows, times: Rows, ids: Array, blurs: Rows) -> None:
+        """Takes over the last reading of some codes, each once."""
+        self._grow(int(codes.max()) + 1 if len(codes) else 0)
+        self.times[codes], self.ids[codes], self.blurs[codes] = times, ids, blurs
+        self.waiting[codes] = True
+        self.marks[codes] = np.arange(self._last_mark + 1, self._last_mark + 1 + len(codes))
+        self._last_mark += len(codes)
+
+    def forget(self, codes: Rows) -> None:
+        """As if they had never been heard of, nor expected."""
+        self.waiting[codes] = False
+        self.marks[codes] = 0
+
+    def has(self, codes: Rows) -> Mask:
+        """Who was heard of, or is expected."""
+        return self._at(self.marks > 0, codes)
+
+    def waits(self, codes: Rows) -> Mask:
+        """Whose silence would be news."""
+        return self._at(self.waiting, codes)
+
+    def is_waiting(self, codes: Rows, marks: Rows) -> Mask:
+        """Whose silence would be news, if nothing was heard since a mark."""
+        return np.asarray(self.waiting[codes] & (self.marks[codes] == marks))
+
+    def state(self) -> dict[str, Any]:
+        """What `restored` takes."""
+        codes = np.flatnonzero(self.marks)
+        kept = {name: getattr(self, name)[codes] for name in ("times", "ids", "blurs", "waiting")}
+        return {"codes": codes, **kept}
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> LastHeard:
+        """That whose `state` this is."""
+        made, codes = cls(), state["codes"]
+        made.note(codes, state["times"], state["ids"], state["blurs"])
+        made.waiting[codes] = state["waiting"]
+        return made
+
+    def _at(self, column: Mask, codes: Rows) -> Mask:
+        known = codes < len(column)
+        found = np.zeros(len(codes), np.bool_)
+        found[known] = column[codes[known]]
+        return found
+
+    def _grow(self, size: int) -> None:
+        if size > len(self.times):
+            wider = max(2 * len(self.times), size, _FIRST_SIZE)
+            for name in _COLUMNS:
+                column = getattr(self, name)
+                grown = np.zeros(wider, column.dtype)
+                grown[: len(column)] = column
+                setattr(self, name, grown)
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+class SilenceRows(NamedTuple):
+    """Who fell silent after which reading."""
+
+    codes: Rows
+    since: Rows
+    ids: Array
+    """Of that reading; None: there was none since the policy's start."""
+    blurs: Rows
+
+
+class SilenceStep:
+    """One `no`. Costs the readings of its streams and the silences; remembers the last reading of
+    every identity.
+
+    A silence that a reading ends is found between two readings, one that goes on when it is due.
+    """
+
+    def __init__(
+        self,
+        term: SilentTerm,
+        identities: Identities,
+        sources: Mapping[str, PushSource],
+        began: int | None = None,
+    ) -> None:
+        self._term, self._identities = term, identities
+        self._leaf = IdentityFilter(term.first, identities)
+        own = [one for one in sources.values() if one.streams & frozenset(term.streams)]
+        self._blurs = {one.name: one.uncertainty_ms for one in own if one.uncertainty_ms}
+        self._heard = LastHeard()
+        self._due = DueQueue(self._heard.is_waiting)
+        self._began: int | None = None
+        self._until = 0
+        if began is not None:
+            self._begin(began)
+
+    def take(self, readings: pa.RecordBatch, watermark: int) -> Columns:
+        """See OccurrenceStep."""
+        found = []
+        if len(readings):
+            if self._began is None:
+                self._begin(readings.column("time")[0].as_py())
+            found.append(self._listen(readings))
+        if self._began is not None:
+            self._until = watermark
+        _, codes, _ = self._due.pop_before(watermark)
+        self._heard.waiting[codes] = False
+        found.append(self._occurrences(self._last(codes)))
+        occurrences = concatenate(found)
+        return take(occurrences, np.lexsort((occurrences["first"], occurrences["end"])))
+
+    def pending_until(self) -> int | None:
+        """When the first one will have been silent long enough."""
+        return self._due.first()
+
+    def stand_at(self, watermark: int) -> None:
+        """See OccurrenceStep: whoever is new in the tables then counts from here."""
+        if self._began is not None:
+            self._until = max(self._until, watermark)
+
+    def lasted(self) -> list[tuple[Cause, ...]]:
+        """See OccurrenceStep; a silence is over as soon as somebody is heard, and not a state."""
+        return []
+
+    def state(self) -> Any:
+        """The last readings, and since when there were any."""
+        return {"began": self._began, "until": self._until, "heard": self._heard.state()}
+
+    def restore(self, state: Any) -> None:
+        """Takes over what `state` gave; the identities must have been restored before.
+
+        Instances that the tables did not know then count from where time stood; whoever no longer
+        satisfies the constraints, or was only known by a table that has lost it, is not waited for.
+        """
+        self._leaf.forget()
+        self._heard = LastHeard.restored(state["heard"])
+        self._heard.forget(self._lost(np.flatnonzero(self._heard.waiting)))
+        self._due = DueQueue(self._heard.is_waiting)
+        self._began, self._until = state["began"], state["until"]
+        self._wait(np.flatnonzero(self._heard.waiting))
+        if self._began is not None:
+            self._expect(max(self._began, self._until))
+
+    def _lost(self, codes: Rows) -> Rows:
+        """Those that are nobody any more by the tables as they are."""
+        ids = self._identities.texts(codes)
+        is_known = self._identities.instances.rows(ids.tolist()) >= 0
+        was_heard = np.array([id is not None for id in self._heard.ids[codes]], np.bool_)
+        return codes[~(self._leaf.allowed()[codes] & (is_known | was_heard))]
+
+    def _begin(self, time: int) -> None:
+        self._began = self._until = time
+        self._expect(time)
+
+    def _expect(self, time: int) -> None:
+        """The instances of the tables that were not heard of yet are silent from a time on."""
+        known = self._identities.encode_list(self._identities.instances.ids)
+        codes = known[self._leaf.allowed()[known]]
+        codes = codes[~self._heard.has(codes)]
+        self._heard.note(codes, np.full(len(codes), time), _no_ids(codes), np.zeros_like(codes))
+        self._wait(codes)
+
+    def _wait(self, codes: Rows) -> None:
+        """They fall due; by their last readings, which are no earlier than those that wait."""
+        codes = codes[np.argsort(self._heard.times[codes], kind="stable")]
+        due = self._heard.times[codes] + self._term.duration_ms
+        self._due.push(due, codes, self._heard.marks[codes])
+
+    def _listen(self, readings: pa.RecordBatch) -> Columns:
+        """The silences that readings ended too late."""
+        codes, places = self._steps(readings)
+        if not len(codes):
+            return self._occurrences(self._last(_NONE))
+        times = readings.column("time").to_numpy()[places]
+        ids = readings.column("id")
+        blurs = blurs_of(readings, self._blurs)[places] if self._blurs else np.zeros_like(codes)
+        begins = np.append(True, codes[1:] != codes[:-1])
+        first = np.flatnonzero(begins)
+        waited = first[self._heard.waits(codes[first])]
+        old = waited[times[waited] >= self._heard.times[codes[waited]] + self._term.duration_ms]
+        before = np.flatnonzero(~begins) - 1
+        before = before[times[before + 1] >= times[before] + self._term.duration_ms]
+        found = [
+            self._occurrences(self._last(codes[old])),
+            self._occurrences(
+                SilenceRows(
+                    codes[before], times[before], texts_at(ids, places[before]), blurs[before]
+                )
+            ),
+        ]
+        last = np.append(first[1:], len(codes)) - 1
+        self._heard.note(codes[last], times[last], texts_at(ids, places[last]), blurs[last])
+        self._wait(codes[last])
+        return concatenate(found)
+
+    def _steps(self, readings: pa.RecordBatch) -> tuple[Rows, Rows]:
+        """Codes of those heard and places in the batch, by code, then in order."""
+        codes, places = [_NONE], [_NONE]
+        for stream in self._term.streams:
+            rows = rows_of_stream(readings, stream, self._identities, 0)
+            if rows is not None:
+                suits = self._leaf.allowed()[rows.codes]
+                codes.append(rows.codes[suits])
+                places.append(rows.ordinals[suits])
+        whose, where = np.concatenate(codes), np.concatenate(places)
+        order = np.argsort(whose * (len(readings) + 1) + where)
+        return whose[order], where[order]
+
+    def _last(self, codes: Rows) -> SilenceRows:
+        heard = self._heard
+        return SilenceRows(codes, heard.times[codes], heard.ids[codes], heard.blurs[codes])
+
+    def _occurrences(self, silences: SilenceRows) -> Columns:
+        end = silences.since + self._term.duration_ms
+        unheard = np.array([id is None for id in silences.ids], np.bool_)
+        causes = (
+            () if id is None else ((time, id),)
+            for time, id in zip(silences.since.tolist(), silences.ids.tolist(), strict=True)
+        )
+        found: Columns = {
+            "first": silences.codes,
+            "second": silences.codes,
+            "end": end,
+            "start": np.where(unheard, end, silences.since),
+            "causes": np.fromiter(causes, object, len(end)),
+        }
+        if self._blurs:
+            found["uncertainty"] = silences.blurs
+        return found
+
+
+def _no_ids(codes: Rows) -> Array:
+    return np.full(len(codes), None, object)

@@ -1,0 +1,215 @@
+"""Which sources kept their promise to be heard: absence is only as good as those who would have
+told. [PO-7]
+
+A source with a declared period promises an event at least that often. Only gaps longer than the
+period are kept, so the state stays small however many events there are.
+
+Whether what was found rests on the absence of what a silent source might have told. [PO-7]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rapport.core.detection import Detection
+from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.columns import Columns
+from rapport.policy.operators.plan_shape import (
+    ClauseShape,
+    NotFollowed,
+    NotPreceded,
+    PlanShape,
+    longest_window_ms,
+)
+from rapport.policy.plan import Plan
+
+_WINDOWS_BACK = 8
+"""A detection is found at most two windows after its time and rests on the window before that;
+the rest is to spare."""
+
+
+class SilenceState(msgspec.Struct):
+    """What is known of one source: how far it was heard, and where it was not."""
+
+    period_ms: int
+    last: int | None = None
+    """Its newest event; before its first, the first event of any source."""
+    gaps: list[tuple[int, int]] = []
+    """From one event to the next, where that took longer than the period."""
+
+
+def watched_sources(plan: Plan, sources: Mapping[str, PushSource]) -> tuple[str, ...]:
+    """The sources with a period on which the plan's absence depends, sorted; none when it fires
+    even if unsure.
+    """
+    if plan.when_unsure == "fire":
+        return ()
+    streams = plan.absent_streams()
+    return tuple(
+        sorted(name for name, one in sources.items() if one.period_ms > 0 and one.streams & streams)
+    )
+
+
+class SourceSilence:
+    """Hears the readings of all sources in event order and tells who was silent when."""
+
+    def __init__(self, sources: Mapping[str, PushSource], *, began: int | None = None) -> None:
+        """Only sources with a period are watched.
+
+        Args:
+            began: time of the first event of any source, where not all readings are taken here.
+        """
+        watched = {name: one for name, one in sources.items() if one.period_ms > 0}
+        self._streams = {name: one.streams for name, one in watched.items()}
+        self._states = {
+            name: SilenceState(one.period_ms, began, []) for name, one in watched.items()
+        }
+        self._back_ms = 0
+        self._seen_until: int | None = None
+
+    def watches(self, streams: Collection[str]) -> bool:
+        """Whether some source with a period gives one of the streams."""
+        return any(not own.isdisjoint(streams) for own in self._streams.values())
+
+    def reach_back(self, window_ms: int) -> None:
+        """Makes sure that what a plan with this window asks for is still known."""
+        self._back_ms = max(self._back_ms, _WINDOWS_BACK * window_ms)
+
+    def take(self, readings: pa.RecordBatch) -> None:
+        """Takes readings sorted by time, none older than those before."""
+        if not self._states or not len(readings):
+            return
+        times = readings.column("time").to_numpy()
+        if self._seen_until is not None:
+            # Not by the newest of these: what they decide may lie anywhere among them.
+            self._forget(self._seen_until - self._back_ms)
+        self._seen_until = int(times[-1])
+        sources = readings.column("source")
+        for name, state in self._states.items():
+            if state.last is None:
+                state.last = int(times[0])
+            own = pc.equal(sources, name).to_numpy(zero_copy_only=False)
+            _hear(state, times[own])
+
+    def silent(self, streams: Collection[str], start: int, end: int) -> tuple[str, ...]:
+        """The sources of these streams that were silent in [start, end), sorted; all readings
+        before `end` must have been taken.
+        """
+        return tuple(
+            sorted(
+                name
+                for name, state in self._states.items()
+                if not self._streams[name].isdisjoint(streams) and _was_silent(state, start, end)
+            )
+        )
+
+    def state(self) -> dict[str, SilenceState]:
+        """All that must be kept to go on elsewhere."""
+        return self._states
+
+    def periods(self) -> dict[str, int]:
+        """The period of every source that is watched."""
+        return {name: state.period_ms for name, state in self._states.items()}
+
+    def restore(self, states: Mapping[str, SilenceState], watermark: int) -> None:
+        """Takes over what is known; a source whose period is new or another is heard from the
+        watermark on.
+        """
+        began = watermark if watermark > -END_OF_TIME else None
+        self._seen_until = None
+        for name, state in self._states.items():
+            saved = states.get(name)
+            if saved is not None and saved.period_ms == state.period_ms:
+                self._states[name] = saved
+            else:
+                self._states[name] = SilenceState(state.period_ms, began, [])
+
+    def adopt(self, other: SourceSilence, streams: Collection[str]) -> None:
+        """Takes over what another one heard of the sources of these streams; it has taken the same
+        readings and more.
+        """
+        for name, state in other._states.items():
+            if not self._streams[name].isdisjoint(streams):
+                self._states[name] = state
+
+    def _forget(self, before: int) -> None:
+        for state in self._states.values():
+            if state.gaps and state.gaps[0][1] <= before:
+                state.gaps = [gap for gap in state.gaps if gap[1] > before]
+
+
+def _hear(state: SilenceState, times: npt.NDArray[Any]) -> None:
+    if not len(times):
+        return
+    edges: npt.NDArray[Any] = np.concatenate((np.array([state.last], np.int64), times))
+    for place in np.flatnonzero(np.diff(edges) > state.period_ms).tolist():
+        state.gaps.append((int(edges[place]), int(edges[place + 1])))
+    state.last = int(times[-1])
+
+
+def _was_silent(state: SilenceState, start: int, end: int) -> bool:
+    """A gap counts as far as it goes before `end`: what came later was not known to come."""
+    if state.last is None:
+        return False
+    gaps = [*state.gaps, (state.last, end)]
+    return any(
+        min(until, end) - since > state.period_ms and min(until, end) > start
+        for since, until in gaps
+    )
+
+
+class AbsenceUncertainty:
+    """The streams a plan's absence depends on, asked about at the time of each detection."""
+
+    def __init__(
+        self, plan: Plan, shape: PlanShape, silence: SourceSilence, uncertainty_ms: int
+    ) -> None:
+        self._window_ms, self._silence = longest_window_ms(plan), silence
+        clauses = (*shape.positive, *shape.mixed)
+        terms = {term for clause in shape.absent for term in _refuting(clause)}
+        terms |= {term for clause in clauses for term in _negated(clause)}
+        self._always = plan.streams_of(terms)
+        self._by_clause = [plan.streams_of(_refuting(clause)) for clause in shape.mixed]
+        silence.reach_back(self._window_ms + uncertainty_ms)
+
+    def silent(self, found: list[Detection], frame: Columns) -> list[tuple[str, ...]]:
+        """The silent sources that make each detection doubtful; `frame` says which of its mixed
+        clauses were satisfied by absence.
+        """
+        streams = [set(self._always) for _ in found]
+        for number, own in enumerate(self._by_clause):
+            for place in frame[f"bare{number}"].nonzero()[0].tolist():
+                streams[place] |= own
+        return [
+            self._silence.silent(own, item.time - self._window_ms, item.time)
+            for item, own in zip(found, streams, strict=True)
+        ]
+
+
+def absence_uncertainty(
+    plan: Plan, shape: PlanShape, silence: SourceSilence | None, uncertainty_ms: int = 0
+) -> AbsenceUncertainty | None:
+    """None when nothing can be in doubt: no such source, no absence, or `when unsure fire`."""
+    if silence is None or plan.when_unsure == "fire":
+        return None
+    if not silence.watches(plan.absent_streams()):
+        return None
+    return AbsenceUncertainty(plan, shape, silence, uncertainty_ms)
+
+
+def _refuting(clause: ClauseShape) -> Iterable[int]:
+    return {term for terms in clause.counterexamples for term in terms}
+
+
+def _negated(clause: ClauseShape) -> Iterable[int]:
+    """Terms that must not follow or precede something."""
+    parts = [part for part in clause.parts if isinstance(part, NotFollowed | NotPreceded)]
+    return {term for part in parts for term in part.absent}

@@ -1,0 +1,279 @@
+"""What a family of plans differs in, as the operator sees it: one number per row, the *need*, says
+for whom of them the row counts. [PO-13]
+
+Where constants are ordered, a row counts for every member whose constant is larger than the need
+(or as large); else the need is the number of the value, and counts for those who named that value.
+
+For whom of a family occurrences and matches count: the column of needs, where there is one.
+[PO-13]
+
+The plans of a family and what each of them says: for whom a match counts. [PO-13]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from rapport.policy.operators.columns import Array, Columns, Mask, Rows, count, spread
+from rapport.policy.operators.events import StreamRows
+from rapport.policy.operators.identities import Codes, Identities, OneOfConstraint
+from rapport.policy.operators.occurrences import StreamOccurrences
+from rapport.policy.operators.predicates import Predicate
+from rapport.policy.plan import Constraint, Plan
+from rapport.tables.instances import Instances
+
+NEED = "need"
+"""The column."""
+
+
+class VaryingTerm:
+    """The members differ in the constant of one term: what that is compared with, turned so that
+    smaller needs count for more members.
+    """
+
+    nested, alias = True, None
+
+    def __init__(self, term: int, *, absent: bool, sign: int) -> None:
+        self.term, self.absent, self._sign = term, absent, sign
+
+    def needs(
+        self,
+        predicate: Predicate,
+        first: Array | None,
+        second: Array | None,
+        first_codes: Codes,
+        second_codes: Codes,
+    ) -> Array:
+        """The need of each row of which the term holds for the member with the largest constant."""
+        number = predicate.measured(first, second, first_codes, second_codes)
+        return np.asarray(number if self._sign > 0 else -number, np.float64)
+
+
+class VaryingProperty:
+    """The members differ in what they ask of one alias's instance."""
+
+    term = None
+
+    def __init__(
+        self, alias: str, attribute: str, *, absent: bool, sign: int, choice: ValueChoice | None
+    ) -> None:
+        """`choice`: the values asked for; None: a number is compared, turned by `sign`."""
+        self.alias, self.absent = f"@{alias}", absent
+        self.nested = choice is None
+        self._attribute, self._sign, self._choice = attribute, sign, choice
+
+    def needs(self, identities: Identities, codes: Codes) -> Array:
+        """The need of each identity."""
+        values = identities.values(self._attribute, codes)[:, 0]
+        if self._choice is not None:
+            return self._choice.of(values)
+        return np.asarray(values if self._sign > 0 else -values, np.float64)
+
+
+Varying = VaryingTerm | VaryingProperty
+
+
+class ValueChoice:
+    """Values that members ask for with `=`, numbered; asked by column, a dictionary look-up each.
+
+    How a constant is read depends on what the tables hold: texts, truths or numbers.
+    """
+
+    def __init__(self, instances: Instances, attribute: str, constants: Sequence[Any]) -> None:
+        self._read = _reader(instances, attribute)
+        self._numbers: dict[Any, int] = {}
+        for constant in constants:
+            self._numbers.setdefault(self._read(constant), len(self._numbers))
+
+    def number(self, constant: Any) -> int:
+        """The number of a constant, -1 when none of the members asked for it."""
+        return self._numbers.get(self._read(constant), -1)
+
+    def of(self, values: Array) -> Array:
+        """The number of each value; -1 where nobody asks for it."""
+        get = self._numbers.get
+        return np.fromiter((get(value, -1) for value in values.tolist()), np.int64, len(values))
+
+    def constraint(self, attribute: str) -> Constraint:
+        """The constraint that somebody's value is met."""
+        return OneOfConstraint(attribute, "=", "", choice=self)
+
+
+def _reader(instances: Instances, attribute: str) -> Any:
+    column = instances.columns.get(attribute)
+    if column is None:
+        return str
+    if column.dtype != object:
+        return float
+    some = next((value for value in column.tolist() if value is not None), None)
+    return _truth if isinstance(some, bool) else str
+
+
+def _truth(constant: Any) -> bool:
+    return constant.lower() == "true" if isinstance(constant, str) else bool(constant)
+
+
+class VariantMask:
+    """What says it for one plan, which stands for a family; no columns when it does not."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        varying: Varying | None,
+        predicates: Mapping[int, Predicate],
+        identities_of: Callable[[str], Identities],
+    ) -> None:
+        """`predicates`: by term; `identities_of`: of what an alias stands for."""
+        self._plan, self._varying = plan, varying
+        self._predicates, self._identities_of = predicates, identities_of
+
+    def of_term(self, number: int) -> VaryingTerm | None:
+        """What says it of the term's rows; None when they count for all."""
+        varying = self._varying
+        return varying if isinstance(varying, VaryingTerm) and varying.term == number else None
+
+    def of_values(
+        self, number: int, first: Any, second: Any, first_codes: Rows, second_codes: Rows
+    ) -> Columns:
+        """Of identities, and the values that events bring (None: a table gives them)."""
+        varies = self.of_term(number)
+        if varies is None:
+            return {}
+        predicate = self._predicates[number]
+        return {NEED: varies.needs(predicate, first, second, first_codes, second_codes)}
+
+    def of_rows(self, number: int, rows: StreamRows, occurred: StreamOccurrences) -> Columns:
+        """Of occurrences that rows are by themselves."""
+        term = self._plan.terms[number]
+        first, second = (
+            rows.values[occurred.places] if side.stream is not None else None
+            for side in (term.first, term.second)
+        )
+        codes = occurred.columns["first"], occurred.columns["second"]
+        return self.of_values(number, first, second, *codes)
+
+    def of_pairs(
+        self, number: int, first: Columns, here: Rows, second: Columns, there: Rows
+    ) -> Columns:
+        """Of pairs of events."""
+        if self.of_term(number) is None:
+            return {}
+        ends = first["value"][here], second["value"][there]
+        codes = first["code"][here], second["code"][there]
+        return self.of_values(number, *ends, *codes)
+
+    def joined(self, frame: Columns) -> Columns:
+        """The frame with the needs of the alias that a family differs in, once it has that and
+        only absence mentions it.
+        """
+        varying = self._varying
+        if not isinstance(varying, VaryingProperty) or not varying.absent or NEED in frame:
+            return frame
+        return self.of_alias(varying, frame) if varying.alias in frame else frame
+
+    def of_alias(self, varying: VaryingProperty, frame: Columns) -> Columns:
+        """The frame with the needs of an alias that it has."""
+        identities = self._identities_of(varying.alias[1:])
+        return frame | {NEED: varying.needs(identities, frame[varying.alias])}
+
+
+_REFUTED = "refuted"
+_NONE: Rows = np.zeros(0, np.int64)
+
+
+class FamilyMember(NamedTuple):
+    """One plan: `constant` as the needs are compared with it, or the number of its value."""
+
+    policy: str
+    version: str
+    constant: float
+
+
+class FamilyMembers:
+    """The members by constant; those for whom a row counts are found by two searches.
+
+    `strict`: a row counts for constants larger than its need, else also for the equal one.
+    """
+
+    def __init__(self, varying: Varying | None, *, strict: bool = False) -> None:
+        """Without `varying` the members are all alike."""
+        self.varying = varying
+        self._side: Literal["left", "right"] = "right" if strict else "left"
+        self._values = 0
+        self._members: dict[str, FamilyMember] = {}
+        self.ordered: list[FamilyMember] = []
+        """By constant."""
+        self.ranks: Rows = _NONE
+        """The place of each, as ordered, among the names."""
+        self._constants: Array = np.zeros(0)
+
+    def __len__(self) -> int:
+        return len(self.ordered)
+
+    def __contains__(self, policy: object) -> bool:
+        return policy in self._members
+
+    def add(self, *members: FamilyMember) -> None:
+        """Takes plans in; costs a sort."""
+        self._members |= {member.policy: member for member in members}
+        self._arrange()
+
+    def remove(self, policy: str) -> None:
+        """Leaves a plan out."""
+        del self._members[policy]
+        self._arrange()
+
+    def version(self, policy: str) -> str:
+        """The version of a member's plan."""
+        return self._members[policy].version
+
+    def names(self) -> list[str]:
+        """The policies."""
+        return list(self._members)
+
+    def refute(self, frame: Columns, counterexamples: list[Columns]) -> Columns:
+        """Notes for whom matches do not count because of these."""
+        rows = count(frame)
+        nested = self.varying is None or self.varying.nested
+        for found in counterexamples:
+            if nested:
+                least = frame.get(NEED, np.full(rows, np.inf)).copy()
+                np.minimum.at(least, found["row"], found[NEED])
+                frame = frame | {NEED: least}
+            else:
+                refuted = frame.get(_REFUTED, np.zeros((rows, self._values), np.bool_)).copy()
+                known = (found[NEED] >= 0) & (found[NEED] < self._values)
+                refuted[found["row"][known], found[NEED][known]] = True
+                frame = frame | {_REFUTED: refuted}
+        return frame
+
+    def pairs(self, frame: Columns) -> tuple[Rows, Rows]:
+        """Every (row, place of a member as ordered) of the matches that count for somebody."""
+        rows, everybody = count(frame), len(self.ordered)
+        zeros, most = np.zeros(rows, np.int64), np.full(rows, everybody)
+        if _REFUTED in frame:
+            first, second = np.nonzero(self._not_refuted(frame[_REFUTED]))
+            return first, second
+        if self.varying is None or NEED not in frame:
+            return spread(zeros, most)
+        needs = frame[NEED]
+        if not self.varying.nested:
+            last = np.searchsorted(self._constants, needs, "right")
+            return spread(np.searchsorted(self._constants, needs, "left"), last)
+        first = np.searchsorted(self._constants, needs, self._side)
+        return spread(zeros, first) if self.varying.absent else spread(first, most)
+
+    def _not_refuted(self, refuted: Mask) -> Mask:
+        return np.asarray(~refuted[:, self._constants.astype(np.int64)])
+
+    def _arrange(self) -> None:
+        self.ordered = sorted(self._members.values(), key=lambda one: (one.constant, one.policy))
+        self._constants = np.array([member.constant for member in self.ordered])
+        names = sorted(self._members)
+        places = {name: place for place, name in enumerate(names)}
+        self.ranks = np.array([places[member.policy] for member in self.ordered], np.int64)
+        if self.varying is not None and not self.varying.nested:
+            self._values = int(self._constants.max(initial=-1)) + 1

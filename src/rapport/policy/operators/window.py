@@ -1,0 +1,395 @@
+"""All that an operator remembers of the stream: occurrences, events of correlated sides,
+identities. [PO-6, PO-7]
+
+Bounded by the window and the number of identities, never by the length of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rapport.core.detection import Cause
+from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.columns import Columns, Table, with_blurs
+from rapport.policy.operators.correlations import Correlations
+from rapport.policy.operators.deferred_terms import DeferredStreams, DeferredTerms
+from rapport.policy.operators.events import NO_EVENT, CauseSets, EventLog, StreamRows
+from rapport.policy.operators.identities import Identities
+from rapport.policy.operators.occurrences import (
+    Pairs,
+    QueryTerms,
+    StreamOccurrences,
+    TermQuery,
+    facts_of_tables,
+    query_occurrences,
+    reading_occurrences,
+    stream_rows,
+    unnamed_facts,
+)
+from rapport.policy.operators.plan_shape import longest_window_ms, uncertainties
+from rapport.policy.operators.predicates import Predicate, is_of_tables_alone
+from rapport.policy.operators.sharing import (
+    IdentityFilters,
+    SharedCache,
+    SharedTables,
+    is_shareable,
+    renamed,
+)
+from rapport.policy.operators.steps import OccurrenceStep, make_step
+from rapport.policy.operators.variants import NEED, VariantMask, Varying
+from rapport.policy.plan import (
+    ConstraintTerm,
+    CorrelationTerm,
+    LastingTerm,
+    Plan,
+    QueryTerm,
+    ReadingTerm,
+    SilentTerm,
+    StateTerm,
+    TermStep,
+    streams_of_term,
+)
+
+_NONE = np.zeros(0, np.int64)
+_OCCURRENCE: Columns = {
+    name: _NONE for name in ("first", "second", "end", "start", "event", "other")
+}
+
+
+class Window:
+    """Tables of the recent past for one plan; the only mutable memory besides matches under way."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        positive: frozenset[int],
+        pull: PullData,
+        sources: Mapping[str, PushSource],
+        began: int | None = None,
+        varying: Varying | None = None,
+        shared: SharedCache | None = None,
+        saved: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """`varying`: what a family of plans differs in, of which this is the one that lets most
+        through; None: it is no family. `shared`: with whom steps are shared; None: with nobody.
+        `saved`: by concept the identities of the state that will be restored.
+        """
+        self.plan, self._pull, self.varying = plan, pull, varying
+        self._shared = shared = shared or SharedCache()
+        self.identities = {
+            name: shared.identities(name, pull.instances(name), (saved or {}).get(name))
+            for name in plan.concepts()
+        }
+        self.events, self.sets = EventLog(), CauseSets()
+        self.occurrences: dict[int, Table] = {}
+        self.common = SharedTables(self.occurrences, shared)
+        self._blurs = uncertainties(plan, sources)
+        self.uncertainty_ms = max(self._blurs.values(), default=0)
+        """How far the clock of any source may be wrong; 0: no column says it."""
+        self._streams = sorted(
+            {s for t in plan.terms if not _is_step(t) for s in streams_of_term(t)}
+        )
+        self._blur_key = tuple(sorted(self._blurs.items()))
+        self._leaves = IdentityFilters(self.identities, shared)
+        self._later_streams = DeferredStreams(self.identities, self._blur_key, shared)
+        self.correlations = Correlations(plan, self._leaves, self._later_streams, shared)
+        self._queries = QueryTerms(self.identities, pull, shared)
+        self._readings: dict[int, ReadingTerm] = {}
+        self._steps: dict[int, OccurrenceStep] = {}
+        self._predicates: dict[int, Predicate] = {}
+        self.needs = VariantMask(plan, varying, self._predicates, self._identities_of)
+        self._later = DeferredTerms(
+            self._later_streams, self._leaves, self._queries, self.needs, shared
+        )
+        for number, term in enumerate(plan.terms):
+            if isinstance(term, LastingTerm | SilentTerm):
+                self.occurrences[number] = self._empty(number)
+                self._steps[number] = make_step(term, self.identities, pull, sources, began, shared)
+            else:
+                self._prepare(number, term, positive)
+
+    def _prepare(self, number: int, term: StateTerm, positive: frozenset[int]) -> None:
+        predicate = self._predicates[number] = Predicate(term, self.identities, self._pull)
+        match term:
+            case CorrelationTerm():
+                uses_up, around = number in positive, self._around(term)
+                self.correlations.add(number, term, predicate, around, uses_up=uses_up)
+                if uses_up:
+                    self._put_table(number, term, self._empty(number))
+            case QueryTerm() | ReadingTerm() if number not in positive and is_of_tables_alone(term):
+                # Only absence asks about it, and the answer is the same later.
+                self._later.put_off(number, term, predicate, self._empty(number).columns)
+            case QueryTerm():
+                self.occurrences[number] = self._empty(number)
+                if number in positive:
+                    self._put_table(number, term, self._empty(number))
+                side = term.first if term.first.stream is not None else term.second
+                self._queries.add(number, term, self._leaves.of(side))
+            case ReadingTerm():
+                self.occurrences[number] = self._empty(number)
+                if number in positive:
+                    self._put_table(number, term, self._empty(number))
+                self._readings[number] = term
+            case ConstraintTerm():
+                self._fill_constraint(number, term)
+
+    def _around(self, term: TermStep) -> Hashable:
+        """What the rows of a term depend on besides the term itself and its events."""
+        known = [self.identities[side.concept] for side in (term.first, term.second)]
+        return (*known, self._blur_key)
+
+    def _put_table(
+        self, number: int, term: TermStep, table: Table, *, is_saved: bool = False
+    ) -> None:
+        """Puts the table of a term in its place, or the one others have who know the same."""
+        self.occurrences[number] = table
+        if self.needs.of_term(number) is None and not _is_step(term) and is_shareable(term):
+            key: Hashable = (renamed([term])[0], self._around(term))
+            if isinstance(term, CorrelationTerm):
+                key = self.correlations.common(number)
+            self.common.put(number, key, table, is_saved=is_saved)
+
+    def _empty(self, number: int) -> Table:
+        columns: Columns = _OCCURRENCE | ({"blur": _NONE} if self.uncertainty_ms else {})
+        if self.needs.of_term(number) is not None:
+            columns[NEED] = np.zeros(0)
+        return Table(columns)
+
+    def predicate(self, term: int) -> Predicate:
+        """What decides of a term that is no step."""
+        return self._predicates[term]
+
+    def still_lasts(self, causes: Collection[Cause]) -> bool:
+        """Whether every `for` of the plan has a state that was reported, is still true, and began
+        with readings among these.
+        """
+        known = set(causes)
+        return all(
+            any(began and known.issuperset(began) for began in self._steps[number].lasted())
+            for number, term in enumerate(self.plan.terms)
+            if isinstance(term, LastingTerm)
+        )
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether occurrences may arise by time alone."""
+        return bool(self._steps)
+
+    def pending_until(self) -> int | None:
+        """The earliest time at which one may arise without a reading."""
+        times = [step.pending_until() for step in self._steps.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    def alias_concept(self, alias: str) -> str:
+        """The concept an alias stands for."""
+        for term in self.plan.terms:
+            for side in (term.first, term.second):
+                if side.alias == alias:
+                    return side.concept
+        raise KeyError(alias)
+
+    def _identities_of(self, alias: str) -> Identities:
+        return self.identities[self.alias_concept(alias)]
+
+    def is_constraint(self, term: int) -> bool:
+        """Whether the term is a fact of the tables, without events and times."""
+        return isinstance(self.plan.terms[term], ConstraintTerm)
+
+    def is_step(self, term: int) -> bool:
+        """Whether its occurrences depend on time too, and may have any causes."""
+        return term in self._steps
+
+    def settle(self) -> None:
+        """What came so far is old."""
+        for number, table in self.occurrences.items():
+            if number not in self.common:
+                table.settle()
+        self.common.settle()
+        self.correlations.settle()
+
+    def take_in(self, readings: pa.RecordBatch, watermark: int) -> None:
+        """Adds the occurrences of a sorted batch, and those that time alone brings before the
+        watermark; after it, they are the new ones.
+        """
+        first = self._shared.turn_to(readings)
+        self.settle()
+        if len(readings):
+            self._take_readings(readings, first)
+        for number, step in self._steps.items():
+            self._add_step(number, step.take(readings, watermark))
+
+    def _take_readings(self, readings: pa.RecordBatch, first: int) -> None:
+        self.events.add(first, readings.column("time").to_numpy(), readings.column("id"))
+        once = self._shared.once
+        for stream in self._streams:
+            known = self.identities[stream.partition(".")[0]]
+            key = (stream, known, self._blur_key)
+            rows = once(key, stream_rows, readings, stream, known, self._blurs)
+            if rows is not None:
+                self._take_rows(stream, rows, first)
+        for number, completed in self.correlations.completed():
+            self._append(number, completed)
+
+    def _take_rows(self, stream: str, rows: StreamRows, first: int) -> None:
+        for number, asking, pairs in self._queries.find(stream, rows):
+            self._add_query(number, rows, asking, pairs, first)
+        for number, term in self._readings.items():
+            if term.first.stream == stream:
+                self._add_reading(number, term, rows, first)
+        self._later_streams.take(stream, rows, first)
+        self.correlations.take(stream, rows, first)
+
+    def asked(self, number: int, frame: Columns, low: int, high: int) -> Table:
+        """The occurrences of a term under a NOT: at least those with times in [low, high) and the
+        identities that matches have. What waited is looked up now, and only that.
+        """
+        if number in self._later:
+            return self._later.asked(number, frame, low, high)
+        return self.occurrences[number]
+
+    def unseen(self, number: int, frame: Columns, high: int) -> int:
+        """How many rows would have to be looked up for that."""
+        return self._later.unseen(number, frame, high)
+
+    def note_search(self) -> None:
+        """Counts a search for counterexamples that is nobody else's."""
+        self._shared.wanted += 1
+        self._shared.computed += 1
+
+    def asked_from(self, time: int) -> None:
+        """No match will ask about the absence of what came before a time."""
+        self._later_streams.done_before(time)
+
+    def trim(self, before: int, *, at_once: bool = False) -> None:
+        """Forgets what ended before a time; unless `at_once`, only where it is worth the work."""
+        # An open match names causes that ended up to a window before it, pairs began another
+        # before.
+        earlier = before - 2 * longest_window_ms(self.plan)
+        self.events.trim(earlier, at_once=at_once)
+        self.sets.trim(earlier)
+        self._later.trim(before)
+        for number, table in self.occurrences.items():
+            if not self.is_constraint(number) and number not in self.common:
+                table.trim(before, at_once=at_once)
+        self.common.done_before(before)
+        self.common.trim(at_once=at_once)
+        self.correlations.trim(before, at_once=at_once)
+
+    def stand_at(self, watermark: int) -> None:
+        """Time went on to the watermark and brought nothing."""
+        for step in self._steps.values():
+            step.stand_at(watermark)
+
+    def done_before(self, time: int) -> None:
+        """What ended before a time is not looked at any more; others may."""
+        self.common.done_before(time)
+        self.correlations.done_before(time)
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` takes: plain values and arrays."""
+        return {
+            "identities": {name: known.ids for name, known in self.identities.items()},
+            "events": self.events.state(self._shared.next_ordinal),
+            "sets": self.sets.state(),
+            "steps": {str(number): step.state() for number, step in self._steps.items()},
+            "occurrences": {
+                str(number): table.columns for number, table in self.occurrences.items()
+            }
+            | self._later.state(),
+            "correlations": self.correlations.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what `state` gave; instances are looked up again in the tables of today."""
+        changed = [
+            (self.identities[name], ids)
+            for name, ids in state["identities"].items()
+            if not self.identities[name].begins_with(ids)
+        ]
+        for known, ids in changed:  # never where they are shared: `saved` was given then
+            known.restore(ids)
+        if changed:
+            self._shared.forget_kept()
+            self._leaves.forget()
+            self._queries.renew()
+        self._later_streams.renew()
+        self._later.restore(state["occurrences"], blurred=self.uncertainty_ms > 0)
+        self.events.restore(state["events"])
+        self.sets.restore(state["sets"])
+        for number, step in self._steps.items():
+            step.restore(state["steps"][str(number)])
+        self.correlations.restore(state["correlations"], blurred=self.uncertainty_ms > 0)
+        for number, term in enumerate(self.plan.terms):
+            if isinstance(term, ConstraintTerm):
+                self._fill_constraint(number, term)
+            elif number in self.occurrences:
+                columns = with_blurs(state["occurrences"][str(number)], self.uncertainty_ms > 0)
+                table = self.occurrences[number] = Table(columns)
+                if number in self.common:
+                    self._put_table(number, term, table, is_saved=True)
+        self.settle()
+
+    def _fill_constraint(self, number: int, term: ConstraintTerm) -> None:
+        known = self.identities[term.first.concept], self.identities[term.second.concept]
+        predicate = self._predicates[number]
+        if self.needs.of_term(number) is not None or not is_of_tables_alone(term):
+            facts = facts_of_tables(term, *known, predicate)
+            codes = facts.columns["first"], facts.columns["second"]
+            facts.columns |= self.needs.of_values(number, None, None, *codes)
+        else:
+            key = (unnamed_facts(term), known)
+            facts = self._shared.keep(key, facts_of_tables, term, *known, predicate)
+        self.occurrences[number] = facts
+
+    def _add_query(
+        self, number: int, rows: StreamRows, asking: TermQuery, pairs: Pairs, first: int
+    ) -> None:
+        """What instances say of the values that events bring."""
+        occurred = self._shared.once_of(rows, asking, query_occurrences, rows, asking, *pairs)
+        self._add_occurrences(number, rows, occurred, first)
+
+    def _add_reading(self, number: int, term: ReadingTerm, rows: StreamRows, first: int) -> None:
+        """Comparisons of what one event brings with what is known of its instance."""
+        predicate, leaf = self._predicates[number], self._leaves.of(term.first)
+        asked = term.compared if is_of_tables_alone(term) else predicate
+        key = (asked, term.first.attribute, leaf)
+        occurred = self._shared.once_of(rows, key, reading_occurrences, rows, leaf, predicate)
+        self._add_occurrences(number, rows, occurred, first)
+
+    def _add_step(self, number: int, found: Columns) -> None:
+        """Occurrences of a step; their causes are kept with them, however old they are."""
+        rows = len(found["end"])
+        if not rows:
+            return
+        names = ("first", "second", "end", "start")
+        columns = {name: found[name] for name in names}
+        columns["event"] = self.sets.add(found["end"], found["causes"])
+        columns["other"] = np.full(rows, NO_EVENT)
+        if self.uncertainty_ms:
+            columns["blur"] = found.get("uncertainty", np.zeros(rows, np.int64))
+        self.occurrences[number].append(columns)
+
+    def _add_occurrences(
+        self, number: int, rows: StreamRows, occurred: StreamOccurrences, first: int
+    ) -> None:
+        if not len(occurred.places) or self.common.has_taken(number):
+            return
+        columns = occurred.numbered_from(first)
+        if self.needs.of_term(number) is not None:
+            columns |= self.needs.of_rows(number, rows, occurred)
+        self._append(number, columns)
+
+    def _append(self, number: int, rows: Columns) -> None:
+        if number in self.common:
+            self.common.append(number, rows)
+        else:
+            self.occurrences[number].append(rows)
+
+
+def _is_step(term: TermStep) -> bool:
+    return isinstance(term, LastingTerm | SilentTerm)

@@ -1,0 +1,334 @@
+"""What is saved of the plans of a runner. [PO-8, PO-13]
+
+The operators of a runner: each executes one plan, or a family of them. [PO-13]
+
+Plans that were started at different times come together once they know the same. [PO-13]
+
+A plan begins on its own, for it must not see earlier readings. When it has run longer than every
+window, it may move into a family that lets through what it asks for. Where there is none, one is
+begun without members; they move in when it has run long enough.
+
+A group of plans as it is saved, and begun again from that. [PO-8, PO-13]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from rapport.core.errors import Problem
+from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.columns import unpack_state
+from rapport.policy.operators.operator import (
+    PlanOperator,
+    SavedIdentities,
+    positive_terms,
+    saved_identities,
+)
+from rapport.policy.operators.plan_shape import (
+    longest_window_ms,
+    memory_ms,
+    plan_shape,
+    uncertainty_ms,
+)
+from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, SilentTerm
+from rapport.policy.runner.families import (
+    OperatorContext,
+    PlanFamily,
+    Slot,
+    constant_of,
+    family_key,
+    slots_of,
+)
+
+
+class SavedGroup(msgspec.Struct):
+    """One operator: the plans it executes with their versions, and its state."""
+
+    plans: dict[str, str]
+    state: bytes
+    began: int
+    slot: Slot | None = None
+    bounds: list[str | float] = []
+
+
+class FailedPlan(msgspec.Struct, frozen=True):
+    """A plan that is out of the running, and why."""
+
+    version: str
+    problem: Problem
+
+
+BEGIN_OF_TIME = -END_OF_TIME
+
+
+class PlanGroup:
+    """An operator with the plans it executes, and since when."""
+
+    def __init__(
+        self, operator: PlanOperator, plans: dict[str, Plan], family: PlanFamily | None, began: int
+    ) -> None:
+        self.operator, self.plans, self.family, self.began = operator, plans, family, began
+        self.spent_ns = 0
+        """Time it took since the last change of its plans."""
+        self.wanted = self.computed = 0
+        """Steps it wanted and computed since then."""
+        self._keys: dict[bytes, Slot] | None = None
+        plan = operator.plan
+        has_steps = any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms)
+        self._streams = None if has_steps else frozenset(plan.streams())
+
+    def is_concerned(self, streams: frozenset[str]) -> bool:
+        """Whether readings of these streams matter; where time itself does, any may be the
+        first.
+        """
+        return self._streams is None or not self._streams.isdisjoint(streams)
+
+    def keys(self) -> dict[bytes, Slot]:
+        """Under which keys other groups may be joined with this one, and the slot of each."""
+        if self._keys is None:
+            family = self.family
+            sample = family.sample if family is not None else next(iter(self.plans.values()))
+            slots = (family.slot,) if family is not None else slots_of(sample)
+            self._keys = {}
+            if slots and converges(sample):
+                self._keys = {family_key(sample, slot): slot for slot in slots}
+        return self._keys
+
+    def leave(self, policy: str) -> None:
+        """Ends one plan; the others go on."""
+        if self.family is not None:
+            self.operator.hand_over(policy)
+            self.family.leave(policy)
+        del self.plans[policy]
+
+    def move(self, home: PlanGroup) -> None:
+        """Makes all its plans members of a family that knows what they know."""
+        assert home.family is not None
+        for policy, plan in list(self.plans.items()):
+            reported = self.operator.hand_over(policy)
+            home.family.admit([plan])
+            home.operator.go_on(policy, reported)
+            home.plans[policy] = plan
+        self.plans = {}
+
+
+def start_alone(
+    plan: Plan,
+    around: OperatorContext,
+    since: int | None,
+    began: int,
+    saved: SavedIdentities | None = None,
+) -> PlanGroup:
+    """A plan on its own. `since`: from when silence counts; `began`: the watermark now; `saved`:
+    of the state that its operator will take over.
+    """
+    operator = PlanOperator(
+        plan,
+        around.pull,
+        around.silence,
+        around.sources,
+        since,
+        counts=around.counts,
+        shared=around.shared,
+        saved=saved,
+    )
+    return PlanGroup(operator, {plan.policy: plan}, None, began)
+
+
+def start_family(
+    slot: Slot,
+    plans: Sequence[Plan],
+    around: OperatorContext,
+    since: int | None,
+    began: int,
+    bounds: Sequence[str | float] = (),
+    saved: SavedIdentities | None = None,
+) -> PlanGroup:
+    """Plans that differ in the slot at most."""
+    family = PlanFamily(slot, plans, around, since, bounds, saved)
+    return PlanGroup(family.operator, {plan.policy: plan for plan in plans}, family, began)
+
+
+def gather_families(plans: Sequence[Plan]) -> list[tuple[Slot | None, list[Plan]]]:
+    """Plans that begin together as families, the largest first; the others on their own."""
+    by_key: dict[bytes, dict[str, Plan]] = {}
+    slots: dict[bytes, Slot] = {}
+    for plan in plans:
+        for slot in slots_of(plan) if len(plans) > 1 else ():
+            key = family_key(plan, slot)
+            slots[key] = slot
+            by_key.setdefault(key, {})[plan.policy] = plan
+    left = {plan.policy: plan for plan in plans}
+    found: list[tuple[Slot | None, list[Plan]]] = []
+    for key, own in sorted(by_key.items(), key=lambda item: -len(item[1])):
+        together = [plan for name, plan in own.items() if name in left]
+        if len(together) > 1:
+            found.append((slots[key], together))
+            left = {name: plan for name, plan in left.items() if name not in own}
+    return [*found, *((None, [plan]) for plan in left.values())]
+
+
+def converges(plan: Plan) -> bool:
+    """Whether what its operator knows depends on the recent past only, so that one which began
+    later comes to know the same. Not where events are used up, and not for durations and silence.
+    """
+    positive = positive_terms(plan_shape(plan))
+    return not any(
+        isinstance(term, LastingTerm | SilentTerm)
+        or (isinstance(term, CorrelationTerm) and number in positive)
+        for number, term in enumerate(plan.terms)
+    )
+
+
+def settled_after_ms(plan: Plan, around: OperatorContext) -> int:
+    """How long an operator must have run to know what one that began earlier knows: everything it
+    remembers is younger, and so is all that this rests on.
+    """
+    unsure = uncertainty_ms(plan, around.sources)
+    return 2 * memory_ms(plan, unsure, mixed=True) + 4 * longest_window_ms(plan)
+
+
+class SettledGroups:
+    """What became of groups: those that go on, and when to look again (None: nothing to do)."""
+
+    def __init__(self, groups: Sequence[PlanGroup]) -> None:
+        self.groups = list(groups)
+        self.again: int | None = None
+
+    def look_at(self, time: int) -> None:
+        """Looks again no later than that."""
+        self.again = time if self.again is None else min(self.again, time)
+
+
+def settle_groups(
+    groups: Sequence[PlanGroup], around: OperatorContext, watermark: int
+) -> SettledGroups:
+    """Moves what can be moved. All groups have taken what lies before the watermark, nothing else.
+
+    Costs a look at the keys of every group; nothing is moved twice for one newcomer.
+    """
+    settled, kept = SettledGroups(groups), set[int]()
+    for slot, together in _alike(groups):
+        sample = _sample(together)
+        length = settled_after_ms(sample, around)
+        home = _home(together)
+        if home is None or not _all_covered(home, together):
+            home = _prepare(settled, slot, together, home, around, watermark, length)
+        if home is not None:
+            _move_in(settled, home, together, watermark, length)
+            kept.add(id(home))
+    settled.groups = [group for group in settled.groups if group.plans or id(group) in kept]
+    return settled
+
+
+def _alike(groups: Iterable[PlanGroup]) -> list[tuple[Slot, list[PlanGroup]]]:
+    """Groups that may become one, each at one place: where most are."""
+    by_key: dict[bytes, list[PlanGroup]] = {}
+    slots: dict[bytes, Slot] = {}
+    for group in groups:
+        for key, slot in group.keys().items():
+            by_key.setdefault(key, []).append(group)
+            slots[key] = slot
+    taken: set[int] = set()
+    found = []
+    for key, own in sorted(by_key.items(), key=_by_progress):
+        free = [group for group in own if id(group) not in taken]
+        if len(free) > 1:
+            taken |= {id(group) for group in free}
+            found.append((slots[key], free))
+    return found
+
+
+def _by_progress(item: tuple[bytes, list[PlanGroup]]) -> tuple[bool, int]:
+    """Where a family was begun first, then where most are."""
+    return all(group.plans for group in item[1]), -len(item[1])
+
+
+def _home(together: Sequence[PlanGroup]) -> PlanGroup | None:
+    """The family that others move into: the one begun for that, else the largest."""
+    families = [group for group in together if group.family is not None]
+    return max(families, key=lambda one: (not one.plans, len(one.plans)), default=None)
+
+
+def _all_covered(home: PlanGroup, together: Sequence[PlanGroup]) -> bool:
+    assert home.family is not None
+    covers = home.family.covers
+    return all(covers(plan) for group in together for plan in group.plans.values())
+
+
+def _sample(together: Sequence[PlanGroup]) -> Plan:
+    return next(plan for group in together for plan in group.plans.values())
+
+
+def _prepare(
+    settled: SettledGroups,
+    slot: Slot,
+    together: Sequence[PlanGroup],
+    home: PlanGroup | None,
+    around: OperatorContext,
+    watermark: int,
+    length: int,
+) -> PlanGroup | None:
+    """Begins a family for those that fit nowhere, when the first of them has settled."""
+    if home is not None and not home.plans:
+        return home  # one is under way; who it does not cover waits for the next
+    oldest = min(group.began for group in together if group is not home)
+    if oldest + length > watermark:
+        settled.look_at(oldest + length)
+        return home
+    plans = [plan for group in together for plan in group.plans.values()]
+    bounds = [constant_of(plan, slot) for plan in plans]
+    begun = start_family(slot, plans[:1], around, None, watermark, bounds)
+    begun.leave(plans[0].policy)
+    settled.groups.append(begun)
+    return begun
+
+
+def _move_in(
+    settled: SettledGroups,
+    home: PlanGroup,
+    together: Sequence[PlanGroup],
+    watermark: int,
+    length: int,
+) -> None:
+    assert home.family is not None
+    was_begun = not home.plans
+    for group in together:
+        if group is home or not all(map(home.family.covers, group.plans.values())):
+            continue
+        ready = max(home.began, group.began) + length
+        if ready > watermark:
+            settled.look_at(ready)
+        else:
+            group.move(home)
+    if was_begun and home.plans and not _all_covered(home, together):
+        settled.look_at(watermark + 1)
+
+
+def saved_group(group: PlanGroup, versions: Mapping[str, str]) -> SavedGroup:
+    """What `restored_group` takes; `versions`: of all plans."""
+    own = {name: versions[name] for name in group.plans}
+    saved = SavedGroup(own, group.operator.snapshot(), group.began)
+    if group.family is not None:
+        saved.slot, saved.bounds = group.family.slot, group.family.bounds
+    return saved
+
+
+def restored_group(
+    saved: SavedGroup, plans: list[Plan], around: OperatorContext, since: int | None, watermark: int
+) -> PlanGroup:
+    """Goes on with those of its plans. `since`: from when silence counts where it began before the
+    first reading.
+    """
+    began = saved.began if saved.began > BEGIN_OF_TIME else since
+    state = unpack_state(saved.state)
+    ids = saved_identities(state)
+    if saved.slot is None:
+        group = start_alone(plans[0], around, began, saved.began, ids)
+    else:
+        bounds = saved.bounds
+        group = start_family(saved.slot, plans, around, began, saved.began, bounds, ids)
+    group.operator.take_over(state, watermark)
+    return group
