@@ -1,20 +1,7 @@
-"""What an operand of a comparison is: its type, its unit in root, and constants as root says them.
-[PO-3]
+"""Checks names, types and units of a parsed policy against the ontology. [PO-3]
 
-Properties of aliases: the attribute exists, comes from tables, and the constant fits its type
-and unit. [PO-3]
-
-Relationships between two aliases: they exist, fit the aliases' concepts, and have the parameter
-they need. [PO-3]
-
-Comparisons: their names, types and units, and how much they read. [PO-3]
-
-Constants become root's: `86 degF` is `30 degC` where root measures in degC.
-
-What lasts and what is silent: `C for 2 hours`, `no temperature of S for 3 hours`. [PO-3]
-
-Names, types and units of a parsed policy against the ontology; every fault with the nearest
-known name. [PO-3]
+Every fault comes with the nearest known name. Constants become canonical: `86 degF` is `30 degC`
+where the canonical unit is degC.
 """
 
 from __future__ import annotations
@@ -66,12 +53,12 @@ from rapport.units.quantities import converter, unit_named
 
 ComparedType = Literal["number", "text", "boolean"]
 TRUTHS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-"""What may be said of what is true or false, and what plans have instead."""
+"""Accepted texts for booleans and their values in plans."""
 _NO_UNIT = ("", "1")
 
 
 class OperandType(NamedTuple):
-    """What a measured operand gives, and how messages name it."""
+    """Type and unit of a measured operand, and its name in messages."""
 
     type: ComparedType
     unit: str
@@ -80,7 +67,7 @@ class OperandType(NamedTuple):
 
 
 class ComparisonFault(Exception):
-    """A comparison that cannot be made; `place` is None for that of the whole."""
+    """A comparison that cannot be made; `place` None means the whole comparison."""
 
     def __init__(self, code: str, message: str, hint: str, place: SourceSpan | None = None) -> None:
         super().__init__(message)
@@ -88,7 +75,7 @@ class ComparisonFault(Exception):
 
 
 def operand_type(operand: Measured, scope: Scope) -> OperandType | None:
-    """Type and unit of what is measured, None for a constant; raises Wrong."""
+    """Type and unit of a measured operand, None for a constant; raises ComparisonFault."""
     match operand:
         case Quantity():
             return None
@@ -105,7 +92,7 @@ def operand_type(operand: Measured, scope: Scope) -> OperandType | None:
 
 
 def function_unit(function: SiteFunction, place: SourceSpan | None = None) -> str:
-    """The unit of what a function of the site gives; raises Wrong when its measure is not there."""
+    """The unit of a site function; raises ComparisonFault if its measure is unknown."""
     if function.unit or not function.measure:
         return function.unit
     try:
@@ -115,7 +102,7 @@ def function_unit(function: SiteFunction, place: SourceSpan | None = None) -> st
 
 
 def canonical_constant(constant: Quantity, measured: OperandType) -> Quantity:
-    """The constant as root says it beside what is measured; raises Wrong."""
+    """The constant in the type and unit of the measured operand; raises ComparisonFault."""
     match measured.type:
         case "text":
             return _text(constant, measured)
@@ -126,12 +113,12 @@ def canonical_constant(constant: Quantity, measured: OperandType) -> Quantity:
 
 
 def plan_value(constant: Quantity, kind: ComparedType) -> str | float:
-    """A constant of a checked comparison as plans have it: truths are 1.0 and 0.0."""
+    """The constant of a checked comparison as stored in plans: booleans are 1.0 and 0.0."""
     return TRUTHS[str(constant.value)] if kind == "boolean" else constant.value
 
 
 def comparable(kind: AttributeType, shown: str, place: SourceSpan) -> ComparedType:
-    """The type when its values can be compared with constants; raises Wrong for all others."""
+    """The type if its values can be compared with constants; raises ComparisonFault otherwise."""
     if kind in ("number", "text", "boolean"):
         return kind
     message = f"{shown} is a {kind}, not a number or a text"
@@ -197,9 +184,7 @@ def _converted(constant: Quantity, measured: OperandType, written: str) -> Quant
 def check_property(
     definition: ConceptDef, item: Property, scope: Scope, faults: Diagnostics
 ) -> Constraint | None:
-    """The property of an alias that the scope knows as a constraint in root's unit, booleans as
-    1.0 and 0.0; None with a fault noted.
-    """
+    """The property as a constraint with a canonical constant; None if a fault was added."""
     try:
         return _constraint(definition, item, scope)
     except ComparisonFault as fault:
@@ -232,7 +217,7 @@ def _constraint(definition: ConceptDef, item: Property, scope: Scope) -> Constra
 def _comes_as_events(
     definition: ConceptDef, concept: str, item: Property, unit: str, *, is_comparable: bool
 ) -> ComparisonFault:
-    """A property is of what tables say; what changes with every reading is a condition."""
+    """The fault for a property of an attribute that events bring: it must be a condition."""
     message = f"{item.attribute!r} of {concept!r} comes as events, so it is no lasting property"
     hint = "use it in a relationship, in the conditions"
     if is_comparable:
@@ -246,7 +231,7 @@ def _comes_as_events(
 
 
 def check_alias(alias: str, place: SourceSpan, known: Collection[str], faults: Diagnostics) -> bool:
-    """True when the policy defines the alias; else the fault is noted with the nearest one."""
+    """True if the policy defines the alias; else adds a fault with the nearest one."""
     if alias not in known:
         message = f"there is no alias {alias!r}"
         faults.add("policy.unknown_alias", message, place, hint=did_you_mean(alias, known))
@@ -254,7 +239,7 @@ def check_alias(alias: str, place: SourceSpan, known: Collection[str], faults: D
 
 
 class TermCheck:
-    """The checks of relationships in one policy."""
+    """Checks the relationships of one policy."""
 
     def __init__(
         self, scope: Scope, definitions: Sequence[ConceptDef], faults: Diagnostics
@@ -263,9 +248,8 @@ class TermCheck:
         self.aliases = frozenset(definition.alias for definition in definitions)
 
     def checked(self, term: Term) -> Term:
-        """The term with the relationship's name and the order of aliases as declared, and its
-        parameter in base units; as it was when faults were noted.
-        """
+        """The term with the declared name, order of aliases and base unit; unchanged if faults were
+        added."""
         known = [
             check_alias(term.first, term.first_place, self.aliases, self.faults),
             check_alias(term.second, term.second_place, self.aliases, self.faults),
@@ -288,7 +272,7 @@ class TermCheck:
             return term
 
     def _declared(self, term: Term) -> list[Relationship]:
-        """All relationships of that name; none, with a fault noted, when there is no such name."""
+        """All relationships of that name; adds a fault if there are none."""
         declared = relationships_named(self.scope.ontology, term.function)
         if not declared:
             names = [each.name for each in self.scope.ontology.relationships.values()]
@@ -299,7 +283,7 @@ class TermCheck:
         return declared
 
     def _ordered(self, term: Term, declared: list[Relationship]) -> Term:
-        """The term with its aliases in the order of the declaration that fits their concepts."""
+        """Orders the aliases as in the declaration that fits their concepts."""
         known = self.scope.concepts
         if term.first not in known or term.second not in known:
             return term  # the definition was faulted already
@@ -363,7 +347,7 @@ _MOST_EVENTS = 2
 
 
 class ComparisonCheck:
-    """The checks of comparisons in one policy."""
+    """Checks the comparisons of one policy."""
 
     def __init__(
         self, scope: Scope, definitions: Sequence[ConceptDef], faults: Diagnostics
@@ -372,7 +356,7 @@ class ComparisonCheck:
         self.aliases = frozenset(definition.alias for definition in definitions)
 
     def checked(self, comparison: Comparison) -> Comparison:
-        """The comparison with constants in root's units; as it was when faults were noted."""
+        """The comparison with canonical constants; unchanged if faults were added."""
         left, right = comparison.left, comparison.right
         known = [self._known(left), self._known(right)]
         if not all(known):
@@ -392,12 +376,12 @@ class ComparisonCheck:
         return comparison
 
     def alias(self, alias: str, place: SourceSpan) -> bool:
-        """True when the alias is defined, and of a concept that is there."""
+        """True if the alias and its concept are defined."""
         defined = check_alias(alias, place, self.aliases, self.faults)
         return defined and alias in self.scope.concepts
 
     def _known(self, operand: Measured) -> bool:
-        """True when every name of the operand is known; else faults are noted."""
+        """True if every name of the operand is known; else adds faults."""
         match operand:
             case Quantity():
                 return True
@@ -451,7 +435,7 @@ class ComparisonCheck:
         return True
 
     def _fitting(self, wanted: Sequence[str]) -> str:
-        """The aliases of each concept wanted, for a hint."""
+        """The aliases of each wanted concept, for a hint."""
         known = self.scope.concepts
         found = {
             concept: [alias for alias, of in known.items() if of == concept]
@@ -460,7 +444,7 @@ class ComparisonCheck:
         return "; ".join(f"{name}: {', '.join(own) or 'none'}" for name, own in found.items())
 
     def _in_root(self, comparison: Comparison) -> Comparison:
-        """With both sides of one type and unit; raises Wrong."""
+        """The comparison with both sides in one type and unit; raises ComparisonFault."""
         left, right = (
             operand_type(each, self.scope) for each in (comparison.left, comparison.right)
         )
@@ -480,7 +464,7 @@ class ComparisonCheck:
         return msgspec.structs.replace(comparison, **changed)
 
     def _check_ends(self, comparison: Comparison) -> None:
-        """Notes a comparison that reads more than a step can hold together."""
+        """Reports a comparison that reads more attributes than a step can join."""
         ends = self.scope.ends_of_comparison(comparison)
         events = [end for end in ends if end.from_events]
         aliases = dict.fromkeys(end.alias for end in ends)
@@ -500,7 +484,7 @@ class ComparisonCheck:
 
 
 def _check_alike(left: OperandType, right: OperandType) -> None:
-    """Raises Wrong when two measured things cannot be compared."""
+    """Raises ComparisonFault if two measured operands cannot be compared."""
     if left.type != right.type:
         message = f"{left.shown} is {_a(left)}, but {right.shown} is {_a(right)}"
         raise ComparisonFault(
@@ -514,7 +498,7 @@ def _check_alike(left: OperandType, right: OperandType) -> None:
 
 
 def _why_not_alike(first: str, second: str) -> str:
-    """What to do about two units that are not the same."""
+    """A hint for two different units."""
     if first and second:
         kinds = [unit_named(unit).dimension for unit in (first, second)]
         if kinds[0] != kinds[1]:
@@ -535,7 +519,7 @@ def _ends(ends: Sequence[AttributeRef]) -> str:
 
 
 def check_duration(lasting: DurationCondition, scope: Scope, faults: Diagnostics) -> None:
-    """Notes a state of too many aliases, and one that no event ever begins; its parts are sound."""
+    """Reports a state with too many aliases, or one that no event can begin."""
     aliases = aliases_of(lasting.inner)
     if len(aliases) > _MOST_ALIASES:
         faults.add(
@@ -559,7 +543,7 @@ def check_duration(lasting: DurationCondition, scope: Scope, faults: Diagnostics
 
 
 def check_silence(silent: SilenceCondition, scope: Scope, faults: Diagnostics) -> SilenceCondition:
-    """Notes an attribute that is not there or that no source gives; the node stays as it is."""
+    """Reports an attribute that is unknown or that no source gives."""
     if silent.alias not in scope.concepts:
         return silent  # faulted already
     given = scope.event_attributes(silent.alias)
@@ -606,14 +590,14 @@ def check_policy(tree: PolicyTree, ontology: Ontology, faults: Diagnostics) -> C
 
 
 def positive_text(atomic: Atomic) -> str:
-    """The canonical text of an atomic part without its NOT, by which it is known."""
+    """The canonical text of an atomic condition without its NOT."""
     if isinstance(atomic, Term | Comparison):
         atomic = msgspec.structs.replace(atomic, negated=False)
     return print_expression(atomic)
 
 
 def _definition(concept: ConceptDef, scope: Scope, faults: Diagnostics) -> tuple[Constraint, ...]:
-    """The constraints of an alias, typed; those of its kind come first."""
+    """The typed constraints of an alias; those of its kind come first."""
     ontology = scope.ontology
     kind = resolve_kind(ontology, concept.concept)
     if kind is None:
@@ -640,7 +624,6 @@ class _Checker:
         self.text_atoms: dict[str, Atomic] = {}
 
     def expression(self, expression: Expression) -> Expression:
-        """The expression with its parts as declared."""
         match expression:
             case Term():
                 return self.terms.checked(expression)
@@ -659,7 +642,7 @@ class _Checker:
     def _text_atom(
         self, atomic: Comparison | DurationCondition | SilenceCondition
     ) -> Comparison | DurationCondition | SilenceCondition:
-        """The part as declared, kept under its text."""
+        """Checks a comparison, duration or silence and keeps it under its text."""
         match atomic:
             case Comparison():
                 found: Comparison | DurationCondition | SilenceCondition = self.comparisons.checked(
@@ -685,7 +668,7 @@ class _Checker:
         return lasting
 
     def _state(self, expression: Expression) -> Expression:
-        """What is inside a `for`: as elsewhere, but its parts are none of the condition's own."""
+        """Checks the inside of a `for`; its parts are no atoms of the condition."""
         match expression:
             case Comparison():
                 return self.comparisons.checked(expression)

@@ -1,4 +1,4 @@
-"""From policy text to plan, stage by stage. Pure: no files, no clock, no network. [PO-3, PO-4,
+"""Compiles policy text to a plan in stages. Pure: no files, no clock, no network. [PO-3, PO-4,
 PO-5]"""
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ Stage = Callable[[CompilerDraft, Diagnostics], CompilerDraft]
 
 
 class CompiledPolicy(msgspec.Struct, frozen=True):
-    """A policy that can run: its tree in root, its plan, and the warnings and hints found on the
-    way."""
+    """A policy that can run: canonical tree, plan, and the warnings and hints found."""
 
     tree: PolicyTree
     plan: Plan
     problems: tuple[Problem, ...]
     rewritten: tuple[TermRewrite, ...] = ()
-    """What was said in other words than root's."""
+    """The terms that were not canonical."""
 
 
 def compile_policy(
@@ -68,7 +67,7 @@ def compile_draft(
     window_ms: int,
     terms: PolicyTerms | None = None,
 ) -> tuple[CompilerDraft, Diagnostics]:
-    """The same with what every stage made of it, for people who want to look."""
+    """Compiles a policy and returns the results of all stages."""
     tree = parse_policy(text, name=name)
     faults = Diagnostics(name, text)
     draft = CompilerDraft(
@@ -84,7 +83,7 @@ def compile_draft(
 
 
 def _in_root(draft: CompilerDraft, terms: PolicyTerms, faults: Diagnostics) -> CompilerDraft:
-    """The draft in root's words; each that was another is told by a hint."""
+    """Translates the draft into canonical terms; adds a hint for each translated term."""
     tree, rewritten = rewrite_policy(draft.tree, terms, draft.ontology, faults)
     if faults.has_errors():
         raise PolicyError(faults.problems())
@@ -125,7 +124,7 @@ def _lint(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
 
 
 def _by_concepts(draft: CompilerDraft) -> PolicyTree:
-    """The tree with concepts in place of kinds, which may name the same instances."""
+    """The tree with concepts instead of kinds, which may name the same instances."""
     concepts = draft.scope.concepts
     resolved = tuple(
         msgspec.structs.replace(each, concept=concepts[each.alias]) for each in draft.tree.concepts

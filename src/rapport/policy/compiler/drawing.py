@@ -1,10 +1,5 @@
-"""Boxes joined by lines as SVG: readable in light and dark, without any dependency. Pure. [PO-5]
-
-A plan as a drawing: what is read, its terms, the clauses over them, what is done. Pure.
-[PO-5]
-
-A logic tree as a drawing, root to the left. Pure. [PO-5]
-"""
+"""Draws plans and logic trees as SVG, readable in light and dark. Pure, without dependencies.
+[PO-5]"""
 
 from __future__ import annotations
 
@@ -58,7 +53,7 @@ _UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 
 
 class Box(msgspec.Struct):
-    """A box with lines of text in a column; `place_...` give it `x` and `y`, its upper left."""
+    """A box with lines of text in a column; the `place_...` functions set its upper left corner."""
 
     lines: tuple[str, ...]
     style: Style
@@ -66,21 +61,19 @@ class Box(msgspec.Struct):
     x: float = 0.0
     y: float = 0.0
     column_end: float = 0.0
-    """Where its column ends, so that lines bend between columns only."""
+    """The right edge of its column: lines bend only between columns."""
 
     @property
     def width(self) -> float:
-        """As wide as its longest line."""
         return max(text_width(line) for line in self.lines) + 2 * _PADDING
 
     @property
     def height(self) -> float:
-        """As high as its lines."""
         return len(self.lines) * _LINE + 2 * _PADDING - 4
 
 
 class Join(msgspec.Struct, frozen=True):
-    """A line from one box to another by their numbers; dashed for a NOT."""
+    """A line between two boxes, by their numbers; dashed for a NOT."""
 
     start: int
     end: int
@@ -88,13 +81,13 @@ class Join(msgspec.Struct, frozen=True):
 
 
 def box(text: str, style: Style, column: int, *more: str) -> Box:
-    """A box whose texts are broken into lines of bearable length."""
+    """A box whose texts are wrapped."""
     lines = [line for each in (text, *more) for line in _wrapped(each)]
     return Box(tuple(lines) or (" ",), style, column)
 
 
 def text_width(text: str) -> float:
-    """How wide a line is: wide characters count twice, combining ones not at all."""
+    """The width of a line: wide characters count twice, combining ones not at all."""
     cells = 0
     for character in text:
         if not unicodedata.combining(character):
@@ -103,7 +96,7 @@ def text_width(text: str) -> float:
 
 
 def place_columns(boxes: abc.Sequence[Box]) -> None:
-    """Gives every box its `x`: columns from left to right, each as wide as its widest box."""
+    """Sets the `x` of every box: columns from left to right, as wide as their widest box."""
     left = _MARGIN
     for column in sorted({each.column for each in boxes}):
         members = [each for each in boxes if each.column == column]
@@ -114,7 +107,7 @@ def place_columns(boxes: abc.Sequence[Box]) -> None:
 
 
 def stack_columns(boxes: abc.Sequence[Box]) -> None:
-    """Gives every box its `y`: those of a column below each other, columns centred."""
+    """Sets the `y` of every box: stacked within a column, columns centred."""
     columns = [
         [each for each in boxes if each.column == column]
         for column in sorted({each.column for each in boxes})
@@ -128,12 +121,12 @@ def stack_columns(boxes: abc.Sequence[Box]) -> None:
 
 
 def stacked_height(heights: abc.Sequence[float]) -> float:
-    """How high boxes or groups of them are when they stand below each other."""
+    """The height of boxes or groups stacked below each other."""
     return sum(heights) + _GAP * max(len(heights) - 1, 0)
 
 
 def place_tree(boxes: abc.Sequence[Box], children: dict[int, list[int]], root: int = 0) -> None:
-    """Gives every box of a tree its `y`: a parent stands in the middle of its children."""
+    """Sets the `y` of every box of a tree: a parent is centred on its children."""
     heights: dict[int, float] = {}
 
     def measure(number: int) -> float:
@@ -154,7 +147,7 @@ def place_tree(boxes: abc.Sequence[Box], children: dict[int, list[int]], root: i
 
 
 def svg(title: str, boxes: abc.Sequence[Box], joins: abc.Sequence[Join]) -> str:
-    """The drawing as a whole SVG document of placed boxes."""
+    """The SVG document of placed boxes."""
     width = max(each.x + each.width for each in boxes) + _MARGIN
     height = max(each.y + each.height for each in boxes) + _MARGIN
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
@@ -175,7 +168,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """Escaped, and without characters that XML cannot hold."""
+    """Escapes text and replaces characters that XML cannot contain."""
     return escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text))
 
 
@@ -192,9 +185,8 @@ def _box(shown: Box) -> list[str]:
 
 
 def _join(start: Box, end: Box, *, dashed: bool) -> str:
-    """Straight out of the column, a bend in the gap behind it, straight on to the other box: in a
-    tree and between neighbouring columns no box stands in the way.
-    """
+    """A line that leaves the column horizontally, bends in the gap behind it and enters the other
+    box horizontally, so that it crosses no box of a tree or a neighbouring column."""
     y1, y2 = start.y + start.height / 2, end.y + end.height / 2
     bend, bent = start.column_end, start.column_end + _COLUMN_GAP
     middle = (bend + bent) / 2
@@ -223,9 +215,7 @@ _READ, _TERMS, _CLAUSES, _MATCH, _ACTIONS = range(5)
 
 
 def draw_plan(plan: Plan, *, title: str) -> str:
-    """The plan as SVG, from what it reads on the left to what is done on the right; what must be
-    absent hangs on dashed lines.
-    """
+    """The plan as SVG, from inputs on the left to actions on the right; absence is dashed."""
     drawing = _PlanDrawing()
     terms = [drawing.term(number, term) for number, term in enumerate(plan.terms)]
     clauses = [drawing.clause(clause, terms) for clause in plan.clauses]
@@ -240,7 +230,7 @@ def draw_plan(plan: Plan, *, title: str) -> str:
 
 
 class _PlanDrawing:
-    """Boxes and lines, gathered from left to right; each side that is read has one box."""
+    """Collects boxes and lines from left to right; each side has one box."""
 
     def __init__(self) -> None:
         self.boxes: list[Box] = []
@@ -248,18 +238,18 @@ class _PlanDrawing:
         self._sides: dict[Side, int] = {}
 
     def add(self, text: str, style: Style, column: int, *more: str) -> int:
-        """A box; returns its number."""
+        """Adds a box; returns its number."""
         self.boxes.append(box(text, style, column, *more))
         return len(self.boxes) - 1
 
     def join(self, start: int, end: int, *, dashed: bool = False) -> None:
-        """A line; one of each kind is enough."""
+        """Adds a line unless it exists."""
         joined = Join(start, end, dashed)
         if joined not in self.joins:
             self.joins.append(joined)
 
     def term(self, number: int, term: TermStep) -> int:
-        """A term with lines from all it reads."""
+        """Adds a term with lines from its sides."""
         window = within_text(term.window_ms) if isinstance(term, CorrelationTerm) else ""
         own = self.add(f"{number} {kind_of(term)}{window}", "term", _TERMS, predicate_text(term))
         for side in _read(term):
@@ -270,7 +260,7 @@ class _PlanDrawing:
         return own
 
     def clause(self, clause: Clause, terms: list[int]) -> int:
-        """A clause with lines from its terms."""
+        """Adds a clause with lines from its terms."""
         own = self.add(clause_text(clause), "join", _CLAUSES)
         for number, negated in _used(clause):
             self.join(terms[number], own, dashed=negated)
@@ -278,7 +268,7 @@ class _PlanDrawing:
 
 
 def _read(term: TermStep) -> Iterator[Side]:
-    """Every side that a term reads, those of its state included."""
+    """All sides of a term, including those of its state."""
     if isinstance(term, LastingTerm):
         for atom in state_atoms(term.state):
             yield from _read(atom.term)
@@ -287,7 +277,7 @@ def _read(term: TermStep) -> Iterator[Side]:
 
 
 def _used(clause: Clause) -> Iterator[tuple[int, bool]]:
-    """The terms of a clause and whether their absence is meant."""
+    """The terms of a clause and whether they must be absent."""
     for child in clause.children:
         match child:
             case Positive(term):
@@ -300,13 +290,11 @@ def _used(clause: Clause) -> Iterator[tuple[int, bool]]:
 
 
 _LEAVES = 4
-"""The column of the leaves: a tree is five high at most."""
+"""The column of the leaves: a tree has at most five levels."""
 
 
 def draw_logic_tree(tree: LogicTree, *, title: str) -> str:
-    """The tree as SVG: negated parts hang on dashed lines, leaves are coloured by what gives
-    them.
-    """
+    """The tree as SVG: negated parts are dashed, leaves are coloured by their provision."""
     drawing = _TreeDrawing()
     for child, window_ms in zip(tree.children, tree.windows, strict=True):
         drawing.branch(child, 0, 1, within_text(window_ms))
@@ -316,7 +304,7 @@ def draw_logic_tree(tree: LogicTree, *, title: str) -> str:
 
 
 class _TreeDrawing:
-    """Boxes and lines, gathered from the root down."""
+    """Collects boxes and lines from the root down."""
 
     def __init__(self) -> None:
         self.boxes: list[Box] = [box("and", "join", 0)]
@@ -324,7 +312,7 @@ class _TreeDrawing:
         self.children: dict[int, list[int]] = {}
 
     def branch(self, branch: Branch, parent: int, column: int, window: str) -> None:
-        """Adds a branch and all below it."""
+        """Adds a branch and everything below it."""
         match branch:
             case OrBranch(children):
                 own = self._add(parent, f"or{window}", "join", column)

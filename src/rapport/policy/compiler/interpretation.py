@@ -1,18 +1,11 @@
-"""A property in own terms as properties of root, all of which must hold. [ME-9, PO-3]
+"""Translates a policy written in the terms of an interpretation into canonical terms before
+planning. Pure. [ME-9, PO-3]
 
-Comparisons in own terms as comparisons of root. Pure. [ME-9, PO-3]
-
-A number without a unit is in the interpretation's unit of what it is compared with, and becomes the
-float of root at which the comparison turns. A number with a unit means that quantity, whoever says
-it. What one comparison of root cannot say is refused: two of them could be satisfied by different
-events.
-
-Policies in one's own terms: names and thresholds rewritten to root before planning. Pure. [ME-9,
-PO-3]
-
-A plan compares columns of root, so a threshold becomes the float of root at which the comparison in
-own terms turns, found exactly (`core/boundaries.py`): both runners and the judge agree to the last
-bit with a comparison of converted values. What properties cannot say is refused with its place.
+A plan compares canonical columns. A number without a unit is in the interpretation's unit and
+becomes the exact float at which the comparison changes its result (`core/boundaries.py`), so
+runners and judge agree to the last bit with a comparison of converted values. A number with a unit
+denotes that quantity. A condition that one canonical comparison cannot express is refused with its
+place: different events could satisfy two comparisons.
 """
 
 from __future__ import annotations
@@ -83,7 +76,7 @@ _TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 class UntranslatableTerm(Exception):
-    """Properties of root cannot say it."""
+    """Canonical properties cannot express the term."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -91,9 +84,9 @@ class UntranslatableTerm(Exception):
 
 
 def canonical_properties(item: Property, term: Term) -> tuple[Property, ...]:
-    """The property said in root; none when it always holds. Raises Unsayable.
+    """The property in canonical terms; empty if it always holds. Raises UntranslatableTerm.
 
-    A property of the wrong type stays so, under root's name: the check says what is wrong.
+    A property of the wrong type keeps its value: the check reports it.
     """
     match term:
         case Same(path):
@@ -121,7 +114,7 @@ def _named(item: Property, path: tuple[str | int, ...]) -> tuple[Property, ...]:
 
 
 def _number(item: Property, term: Linear) -> tuple[Property, ...]:
-    """A threshold as the float of root at which it turns."""
+    """A threshold as the canonical float at which the comparison changes its result."""
     (named,) = _named(item, term.path)
     assert not isinstance(item.value, str)
     if item.operator == "!=":
@@ -152,7 +145,7 @@ def _unequal(named: Property, term: Linear, value: float) -> Property:
 
 
 def _listed(item: Property, term: Listed) -> tuple[Property, ...]:
-    """Keys of the look-up: `=` with one of them, or `!=` with each that must not be."""
+    """Keys of the look-up: `=` with one key, or `!=` with each excluded key."""
     (named,) = _named(item, term.path)
     if item.operator not in ("=", "!="):
         raise UntranslatableTerm("comes from a look-up, which has no order", "use = or !=")
@@ -171,7 +164,7 @@ def _listed(item: Property, term: Listed) -> tuple[Property, ...]:
 
 
 def _holds(item: Property, value: Scalar) -> bool:
-    """A missing value satisfies nothing."""
+    """True if the value satisfies the property; a missing value satisfies none."""
     if value is None:
         return False
     wanted: Scalar = item.value
@@ -199,7 +192,7 @@ def _in_order(keys: Iterable[Scalar], term: Listed) -> list[Scalar]:
 
 
 def _said(key: Scalar) -> str | float:
-    """A value of root as a property says it."""
+    """A canonical value as written in a property."""
     if isinstance(key, bool):
         return "true" if key else "false"
     assert key is not None
@@ -222,8 +215,6 @@ _USE_CANONICAL = "write this policy in root's terms"
 
 
 class OwnConcept(NamedTuple):
-    """What an alias is: root's concept, and how the interpretation sees it."""
-
     concept: str
     whole: Term
 
@@ -237,9 +228,8 @@ class UnknownAttribute(Exception):
 
 
 class ComparisonRewriter:
-    """The comparisons of one policy; `scale` says by how much an interpretation multiplies all
-    parts of one of root's attributes.
-    """
+    """Translates the comparisons of one policy; `scale` returns the factor of all parts of a
+    canonical attribute in the interpretation."""
 
     def __init__(
         self,
@@ -250,9 +240,9 @@ class ComparisonRewriter:
         self._aliases, self._ontology, self._scale = aliases, ontology, scale
 
     def rewritten(self, comparison: Comparison) -> Comparison:
-        """The comparison in root; raises Unsayable and UnknownAttribute.
+        """The canonical comparison; raises UntranslatableTerm and UnknownAttribute.
 
-        What has an unknown alias or function stays as it is: the check names it.
+        Unknown aliases and functions are left for the check.
         """
         if isinstance(comparison.left, Quantity):
             comparison = msgspec.structs.replace(
@@ -273,9 +263,8 @@ class ComparisonRewriter:
                 return self._of_two(comparison, left, right)
 
     def property_in_root(self, alias: str, item: Property) -> tuple[Property, ...]:
-        """The property of an alias that is known, said in root; none when it always holds. Raises
-        Unsayable and UnknownAttribute.
-        """
+        """The canonical properties of a known alias; empty if the property always holds. Raises
+        UntranslatableTerm and UnknownAttribute."""
         operand = AttributeOf(item.attribute, alias, item.place, item.place)
         term = at(self._aliases[alias].whole, (item.attribute,))
         if term == ABSENT:
@@ -289,7 +278,7 @@ class ComparisonRewriter:
         )
 
     def root_attribute(self, operand: AttributeOf) -> str:
-        """Root's name of an attribute; raises Unsayable when it is made of several."""
+        """The canonical name of an attribute; raises UntranslatableTerm if it combines several."""
         term = self._term(operand)
         path = getattr(term, "path", None) if term is not None else (operand.attribute,)
         if path is None or len(path) != 1:
@@ -297,7 +286,7 @@ class ComparisonRewriter:
         return str(path[0])
 
     def _term(self, operand: AttributeOf) -> Term | None:
-        """How the attribute comes from root; None when it needs no words."""
+        """The attribute in terms of canonical ones; None if no translation is needed."""
         own = self._aliases.get(operand.alias)
         if own is None or operand.attribute == IDENTITY:
             return None
@@ -336,7 +325,7 @@ class ComparisonRewriter:
         )
 
     def _named(self, attribute: AttributeOf, term: Term, *, explicit: bool) -> AttributeOf:
-        """The attribute under root's name, whose numbers are root's but for their unit."""
+        """The attribute under its canonical name, with equal numbers except for their unit."""
         name = self.root_attribute(attribute)
         unit = self._unit(attribute.alias, name)
         if isinstance(term, Same) or (isinstance(term, Linear) and not term.steps):
@@ -355,9 +344,8 @@ class ComparisonRewriter:
         return self._ontology.units.get(self._aliases[alias].concept, {}).get(attribute, "")
 
     def _length(self, call: Call, constant: Quantity) -> Quantity:
-        """A constant beside a function: a bare one beside a distance is in the unit of positions;
-        any other needs its unit.
-        """
+        """A constant compared with a function: without a unit it is in the unit of positions for a
+        distance; for other functions it needs a unit."""
         function = self._ontology.functions.get(call.function)
         if function is None or constant.unit or isinstance(constant.value, str):
             return constant
@@ -376,9 +364,9 @@ class ComparisonRewriter:
         return msgspec.structs.replace(constant, value=value, unit=unit)
 
     def _of_two(self, comparison: Comparison, left: Measured, right: Measured) -> Comparison:
-        """Two measured things: as root gives them, or both calculated in the same way.
+        """Compares two measured operands: canonical ones, or two with the same calculation.
 
-        Calculating alike keeps the order, so root's numbers are compared themselves.
+        Equal calculations keep the order, so the canonical numbers are compared.
         """
         terms = [
             self._term(each) if isinstance(each, AttributeOf) else None for each in (left, right)
@@ -424,7 +412,7 @@ def _is_distance(function: SiteFunction) -> bool:
 
 
 def _converts_units(term: Linear, root: str) -> bool:
-    """True when the calculation is the conversion of root's unit into another of its dimension."""
+    """True if the calculation converts the canonical unit into another of its dimension."""
     if not root:
         return False
     scale, offset = Fraction(1), Fraction(0)
@@ -441,15 +429,15 @@ def _converts_units(term: Linear, root: str) -> bool:
 
 
 class ConceptTerms(msgspec.Struct, frozen=True):
-    """A concept as an interpretation sees it; the paths in `whole` begin with root's attribute."""
+    """A concept in an interpretation; the paths in `whole` begin with the canonical attribute."""
 
     concept: str
-    """Root's name."""
+    """The canonical name."""
     whole: Term
 
 
 class PolicyTerms(msgspec.Struct, frozen=True):
-    """What a policy's words mean: concepts by the name that the interpretation gives them."""
+    """The concepts of an interpretation, by its own names."""
 
     interpretation: str
     concepts: Mapping[str, ConceptTerms]
@@ -458,10 +446,10 @@ class PolicyTerms(msgspec.Struct, frozen=True):
 def rewrite_policy(
     tree: PolicyTree, terms: PolicyTerms, ontology: Ontology, faults: Diagnostics
 ) -> tuple[PolicyTree, tuple[TermRewrite, ...]]:
-    """The policy in root, and what was rewritten in the order of the text; faults are noted.
+    """Translates a policy; returns it with the translated terms in text order. Adds faults.
 
-    Relationships keep their names, lengths with a unit their meaning; a length without one is in
-    the unit of the interpretation's positions.
+    Relationships keep their names and lengths with a unit their meaning; a length without a unit is
+    in the unit of the interpretation's positions.
     """
     rewriter = _Rewriter(tree, terms, ontology, faults)
     concepts = tuple(rewriter.definition(concept) for concept in tree.concepts)
@@ -471,8 +459,6 @@ def rewrite_policy(
 
 
 class _Rewriter:
-    """The rewriting of one policy."""
-
     def __init__(
         self, tree: PolicyTree, terms: PolicyTerms, ontology: Ontology, faults: Diagnostics
     ) -> None:
@@ -487,7 +473,7 @@ class _Rewriter:
         self._comparisons = ComparisonRewriter(known, ontology, self._scale)
 
     def definition(self, concept: ConceptDef) -> ConceptDef:
-        """The definition with root's name of the concept and its properties."""
+        """The definition with canonical concept and properties."""
         found = self._of_alias[concept.alias]
         if found is None:
             self._unknown(concept)
@@ -502,7 +488,6 @@ class _Rewriter:
         return msgspec.structs.replace(concept, concept=name, properties=properties)
 
     def expression(self, expression: Expression) -> Expression:
-        """The expression with root's names and numbers."""
         match expression:
             case And(parts):
                 return And(tuple(self.expression(part) for part in parts))
@@ -519,7 +504,7 @@ class _Rewriter:
                 return self._relation(expression)
 
     def _compared(self, expression: Comparison | SilenceCondition) -> Comparison | SilenceCondition:
-        """A comparison or a silence of root's attributes; as it was when faults were noted."""
+        """A comparison or silence of canonical attributes; unchanged if faults were added."""
         try:
             if isinstance(expression, Comparison):
                 changed: Comparison | SilenceCondition = self._comparisons.rewritten(expression)
@@ -546,7 +531,7 @@ class _Rewriter:
         return msgspec.structs.replace(silent, attribute=attribute)
 
     def _concept(self, name: str) -> ConceptTerms | None:
-        """By the interpretation's name; root's is understood where it is nobody else's."""
+        """The concept by the interpretation's name, or by its canonical name if that is free."""
         known = self._terms.concepts
         if name in known:
             return known[name]
@@ -555,14 +540,15 @@ class _Rewriter:
         return next((each for each in known.values() if each.concept == wanted), None)
 
     def _unknown(self, concept: ConceptDef) -> None:
-        """One of root's that the interpretation cannot be given; others the check names."""
+        """Reports a canonical concept that the interpretation does not map; the check reports
+        others."""
         if concept.concept in self._ontology.concepts:
             message = f"{self._terms.interpretation} has no words for {concept.concept!r}"
             hint = f"map {concept.concept} in the interpretation, direction out"
             self._faults.add("policy.untranslatable", message, concept.place, hint=hint)
 
     def _property(self, alias: str, item: Property) -> tuple[Property, ...]:
-        """A number without a unit is the interpretation's, one with a unit means that quantity."""
+        """Translates a property of a definition."""
         concept = self._of_alias[alias]
         assert concept is not None, "the definition was faulted otherwise"
         try:
@@ -584,7 +570,7 @@ class _Rewriter:
         self._faults.add("policy.unknown_attribute", message, place, hint=hint)
 
     def _relation(self, term: Relation) -> Relation:
-        """A length without a unit in metres; anything else as it is."""
+        """Converts a length without a unit to metres."""
         declared = self._fitting(term)
         if not declared or not _is_bare(term.parameter):
             return term
@@ -618,13 +604,14 @@ class _Rewriter:
         return [each for each in declared if {each.first[0], each.second[0]} == concepts]
 
     def _metres(self, term: Relation, ends: Iterable[tuple[str, str]]) -> float | None:
-        """The length by the scale of the positions on both sides, which must be one."""
+        """The length in metres by the scale of both positions; None if the scales differ."""
         scales = {self._scale(*end) for end in ends}
         scale = scales.pop()
         return None if scales or scale is None else float(Fraction(term.parameter) / scale)
 
     def _scale(self, concept: str, attribute: str) -> Fraction | None:
-        """By how much the interpretation multiplies root's positions; None: by no one number."""
+        """The factor of canonical positions in the interpretation; None if there is no
+        single one."""
         known = [each.whole for each in self._terms.concepts.values() if each.concept == concept]
         kind = self._ontology.concepts[concept][attribute]
         found = [scale_of(whole, attribute, PARTS[kind]) for whole in known]
@@ -636,7 +623,6 @@ class _Rewriter:
 
 
 def _is_bare(parameter: str) -> bool:
-    """A number without a unit."""
     try:
         return bool(parameter) and float(parameter) >= 0
     except ValueError:
@@ -651,7 +637,6 @@ def _shown(properties: tuple[Property, ...]) -> str:
 
 
 def _names(whole: Term, attributes: Mapping[str, object]) -> set[str]:
-    """The attributes that the interpretation knows."""
     if not isinstance(whole, Members):
         return set(attributes)
     own = {name for name, term in whole.members.items() if term != Constant(None)}
@@ -659,7 +644,7 @@ def _names(whole: Term, attributes: Mapping[str, object]) -> set[str]:
 
 
 def scale_of(whole: Term, attribute: str, parts: Sequence[str]) -> Fraction | None:
-    """The factor of all parts of one of root's attributes, without its sign; None: there is none.
+    """The absolute factor of all parts of a canonical attribute; None if there is no single one.
 
     >>> scale_of(Same(()), "position", ("x", "y"))
     Fraction(1, 1)
@@ -690,7 +675,7 @@ def _factor(term: Term) -> Fraction | None:
 
 
 class TermRewrite(msgspec.Struct, frozen=True):
-    """Something a policy says in an interpretation's terms and what it is in root, for people."""
+    """A term of an interpretation and its canonical form, for people."""
 
     written: str
     root: str

@@ -1,5 +1,5 @@
-"""The policy logic tree of definition 10: root, or, followed-by, relationship, leaf; never higher
-than five. [PO-5]"""
+"""The policy logic tree of definition 10: root, or, followed-by, relationship, leaf; at most five
+levels. [PO-5]"""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ class AliasLeaf(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """From a relationship to a leaf: the attribute it reads, and whether events or tables give
-    it."""
+    """The attribute that a relationship reads of a leaf, and whether events or tables give it."""
 
     attribute: str
     provision: Provision
@@ -53,14 +52,14 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class RelationshipBranch(msgspec.Struct, frozen=True):
-    """A relationship between two leaves, perhaps negated."""
+    """A relationship between two leaves, possibly negated."""
 
     atom: TermAtom
     function: str
     edges: tuple[Edge, ...]
 
     def text(self) -> str:
-        """`not within 5m`, and by which function where the name does not say it."""
+        """`not within 5m`, with the function if the name differs."""
         words = ["not"] * self.atom.negated + [self.atom.function]
         words += [self.atom.parameter] if self.atom.parameter else []
         words += [f"[{self.function}]"] if self.function != self.atom.function else []
@@ -68,15 +67,12 @@ class RelationshipBranch(msgspec.Struct, frozen=True):
 
 
 class TextBranch(msgspec.Struct, frozen=True):
-    """A comparison, a duration or a silence, with the leaves it reads; stands where relationships
-    do.
-    """
+    """A comparison, duration or silence with its leaves, at the level of relationships."""
 
     atom: TextAtom
     edges: tuple[Edge, ...]
 
     def text(self) -> str:
-        """As a policy would say it."""
         return f"{'not ' * self.atom.negated}{self.atom.text}"
 
 
@@ -84,7 +80,7 @@ TermBranch = RelationshipBranch | TextBranch
 
 
 class FollowedByBranch(msgspec.Struct, frozen=True):
-    """Two relationships in this order, perhaps within a window of their own."""
+    """Two relationships in order, optionally with a window."""
 
     first: TermBranch
     second: TermBranch
@@ -104,17 +100,16 @@ Branch = OrBranch | AtomBranch
 
 
 class LogicTree(msgspec.Struct, frozen=True):
-    """The root: an AND of all children; `windows` are their own ones, None for the policy's."""
+    """The root: an AND of all children, each with its window (None: the policy's)."""
 
     children: tuple[Branch, ...]
     windows: tuple[int | None, ...]
 
     def height(self) -> int:
-        """Levels from the root to the leaves; three to five."""
+        """Levels from the root to the leaves, three to five."""
         return 1 + max(_height(child) for child in self.children)
 
     def text(self) -> str:
-        """The tree as indented lines."""
         lines = ["and"]
         for child, window_ms in zip(self.children, self.windows, strict=True):
             first, *more = _lines(child, 1)
@@ -128,7 +123,7 @@ def build_logic_tree(
     constraints: Mapping[str, tuple[Constraint, ...]],
     scope: Scope,
 ) -> LogicTree:
-    """Leaves first, then relationships, then what joins them, as the paper does."""
+    """Builds leaves, then relationships, then connectives, as the paper does."""
     leaves = {
         alias: AliasLeaf(alias, concept, constraints.get(alias, ()))
         for alias, concept in scope.concepts.items()
@@ -162,7 +157,7 @@ def build_logic_tree(
 
 
 def within_text(window_ms: int | None) -> str:
-    """` within 10s`, or nothing."""
+    """` within 10s`, or empty."""
     return "" if window_ms is None else f" within {format_duration(window_ms)}"
 
 

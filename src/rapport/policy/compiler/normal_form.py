@@ -1,11 +1,8 @@
-"""The words of the normal form: single conditions, followed-bys of two, clauses of them, and how
-each is said. [PO-4]
+"""The extended conjunctive normal form (ECNF): an AND of clauses, each an OR of single conditions
+and followed-bys of two. [PO-4]
 
-ECNF: an AND of clauses, each an OR of single conditions and followed-bys of two of them. [PO-4]
-
-Table 5.1 of the paper says how FOLLOWED-BY is distributed; then AND over OR as usual. Duplicate
-clauses and clauses that another one of the same window implies are left out. Clauses are sets of
-atoms kept as bits of an integer.
+FOLLOWED-BY is distributed as in table 5.1 of the paper, then AND over OR. Duplicate clauses and
+clauses implied by another one with the same window are dropped. Clauses are bit sets of atoms.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from rapport.policy.language.tree import (
 
 
 class TermAtom(NamedTuple):
-    """A term without its place, so that the same term is equal wherever it stands."""
+    """A term without its place, so that equal terms compare equal."""
 
     first: str
     function: str
@@ -42,8 +39,8 @@ class TermAtom(NamedTuple):
 
 
 class TextAtom(NamedTuple):
-    """A comparison, a duration or a silence by its canonical text, without NOT; the draft's
-    `stated` has the tree of each text."""
+    """A comparison, duration or silence by its canonical text without NOT; `text_atoms` of the
+    draft maps texts to trees."""
 
     text: str
     negated: bool
@@ -53,12 +50,12 @@ Single = TermAtom | TextAtom
 
 
 class SequenceAtom(NamedTuple):
-    """`first FOLLOWED-BY second`, treated as one atom."""
+    """`first FOLLOWED-BY second` as one atom."""
 
     first: Single
     second: Single
     window_ms: int | None = None
-    """Its own; None: that of its clause."""
+    """None: the clause's window."""
 
 
 Atom = TermAtom | TextAtom | SequenceAtom
@@ -69,7 +66,7 @@ class NormalClause(NamedTuple):
 
     atoms: tuple[Atom, ...]
     window_ms: int | None = None
-    """Its own; None: that of the policy."""
+    """None: the policy's window."""
 
 
 Ecnf = tuple[NormalClause, ...]
@@ -81,7 +78,7 @@ def ecnf_text(ecnf: Ecnf) -> str:
 
 
 def clause_text(clause: NormalClause) -> str:
-    """The clause as a line of a policy would say it."""
+    """The clause as a line of a policy."""
     text = " OR ".join(atom_text(atom) for atom in clause.atoms)
     if clause.window_ms is None:
         return text
@@ -92,7 +89,7 @@ def clause_text(clause: NormalClause) -> str:
 
 
 def atom_text(atom: Atom) -> str:
-    """The atom as a policy would say it."""
+    """The atom as in a policy."""
     if isinstance(atom, SequenceAtom):
         both = f"{atom_text(atom.first)} FOLLOWED-BY {atom_text(atom.second)}"
         return both + _within(atom.window_ms)
@@ -108,12 +105,11 @@ def _within(window_ms: int | None) -> str:
 
 
 def term_atom(term: Term) -> TermAtom:
-    """The term without its places."""
     return TermAtom(term.first, term.function, term.second, term.parameter, term.negated)
 
 
 def single_atom(atomic: Atomic) -> Single:
-    """What stands for the condition in the normal form, equal wherever the same is said."""
+    """The atom of a condition; equal conditions give equal atoms."""
     if isinstance(atomic, Term):
         return term_atom(atomic)
     if isinstance(atomic, Comparison):
@@ -123,7 +119,7 @@ def single_atom(atomic: Atomic) -> Single:
 
 
 def atoms_of_expression(expression: Expression) -> Iterator[Atomic]:
-    """All that is never taken apart, in the order written; a `for` is one, whatever it holds."""
+    """The atomic conditions in the order written; a `for` is one."""
     match expression:
         case And(parts) | Or(parts):
             for part in parts:
@@ -138,7 +134,6 @@ def atoms_of_expression(expression: Expression) -> Iterator[Atomic]:
 
 
 def terms_of(expression: Expression) -> Iterator[Term]:
-    """The relationships among them."""
     return (atom for atom in atoms_of_expression(expression) if isinstance(atom, Term))
 
 
@@ -149,7 +144,7 @@ _MAX_WORK = 30_000_000
 
 
 class _Chain(NamedTuple):
-    """Conditions one after the other, with the window of each step between two."""
+    """Conditions in order, with the window of each step."""
 
     steps: tuple[Single, ...]
     windows: tuple[int | None, ...] = ()
@@ -213,8 +208,7 @@ def _misplaced_window() -> InvalidInput:
 
 
 class _Clauses:
-    """Numbers the atoms and multiplies clauses out; a clause is an integer with the bits of its
-    atoms."""
+    """Numbers the atoms and expands clauses; a clause is an integer with one bit per atom."""
 
     def __init__(self) -> None:
         self.numbers: dict[Atom, int] = {}
@@ -225,7 +219,7 @@ class _Clauses:
         return tuple(atom for atom, number in self.numbers.items() if clause >> number & 1)
 
     def lines(self, condition: Expression) -> list[tuple[int, int | None]]:
-        """The clauses of all lines with their windows; one implies another only under the same
+        """The clauses of all lines with their windows; a clause implies another only under the same
         window."""
         lines = condition.parts if isinstance(condition, And) else (condition,)
         found: dict[tuple[int, int | None], None] = {}
@@ -244,7 +238,6 @@ class _Clauses:
         return [each for each in found if each in kept]
 
     def of(self, expression: Expression) -> list[int]:
-        """The clauses of an expression."""
         match expression:
             case And(parts):
                 return self._all([self.of(part) for part in parts])
@@ -262,7 +255,8 @@ class _Clauses:
         return 1 << self.numbers.setdefault(atom, len(self.numbers))
 
     def _links(self, chain: _Chain) -> list[int]:
-        """A chain a, b, c is the two followed-bys a, b and b, c (last row of table 5.1)."""
+        """A chain a, b, c gives the followed-bys (a, b) and (b, c), as in the last row of table
+        5.1."""
         links = zip(pairwise(chain.steps), chain.windows, strict=True)
         return [self._bit(SequenceAtom(*link, window_ms)) for link, window_ms in links]
 
@@ -282,7 +276,7 @@ class _Clauses:
         return product
 
     def _absorbed(self, clauses: list[int]) -> list[int]:
-        """Without clauses that contain another one; the order stays."""
+        """Drops clauses that contain another one; keeps the order."""
         unique = dict.fromkeys(clauses)
         self.work += len(clauses) + len(unique) * min(len(unique), MAX_CLAUSES)
         if len(unique) > _MAX_PRODUCT or self.work > _MAX_WORK:
@@ -298,10 +292,10 @@ class _Clauses:
 
 
 def _choices(expression: Expression) -> list[_Choice]:
-    """The ways an expression can come true, each a set of chains that all happen.
+    """The alternatives of an expression, each a set of chains that all occur.
 
-    Operands of FOLLOWED-BY are brought into this form first (as the paper does in its example), so
-    that one choice is made for the whole operand and not one per part of an AND.
+    Operands of FOLLOWED-BY are expanded first (as in the paper's example), so that one alternative
+    is chosen for the whole operand and not per part of an AND.
     """
     match expression:
         case Or(parts):

@@ -1,12 +1,5 @@
-"""What the compiler's stages hand on: a draft of the policy that gains one part per stage. [PO-4,
-PO-5]
-
-The steps of a plan: each relationship, comparison, duration and silence as a term. [PO-5,
-PO-6]
-
-From logic tree to plan: each term once, clauses over them, and what nothing could ever open.
-[PO-5, PO-6]
-"""
+"""Turns a logic tree into a plan: numbered terms, clauses over them, and faults for conditions that
+can never hold. [PO-4, PO-5, PO-6]"""
 
 from __future__ import annotations
 
@@ -82,27 +75,25 @@ from rapport.policy.plan import (
 
 
 class CompilerDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy on its way to a plan."""
+    """A policy between compiler stages; each stage fills in one part."""
 
     tree: PolicyTree
     ontology: Ontology
     window_ms: int
     condition: Expression
-    """As written at first; after the check with the names as declared and numbers in root's
-    units."""
+    """As written; after the check with declared names and canonical numbers."""
     constraints: dict[str, tuple[Constraint, ...]] = {}
-    """Of each alias, after the check; those of its kind included."""
+    """By alias, after the check; including those of its kind."""
     text_atoms: dict[str, Atomic] = {}
-    """Comparisons, durations and silences by their text in the normal form, after the check."""
+    """Comparisons, durations and silences by their text, after the check."""
     ecnf: Ecnf = ()
     logic_tree: LogicTree | None = None
     plan: Plan | None = None
     rewritten: tuple[TermRewrite, ...] = ()
-    """What was said in an interpretation's own terms."""
+    """The terms translated from an interpretation."""
 
     @property
     def scope(self) -> Scope:
-        """What the policy's names stand for."""
         return Scope(self.tree.concepts, self.ontology)
 
     @property
@@ -112,7 +103,7 @@ class CompilerDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _KINDS = (ConstraintTerm, QueryTerm, CorrelationTerm)
-"""By the number of sides that come as events."""
+"""By the number of sides that events give."""
 
 
 class TermPlanner:
@@ -127,9 +118,7 @@ class TermPlanner:
         self.scope, self.constraints, self.text_atoms = scope, constraints, text_atoms
 
     def make(self, atom: TermAtom | TextAtom) -> TermStep:
-        """The term of an atom of the normal form, in its positive form and with the policy's
-        window.
-        """
+        """The positive term of an atom."""
         if isinstance(atom, TermAtom):
             return self._relationship(atom)
         match self.text_atoms[atom.text]:
@@ -152,7 +141,7 @@ class TermPlanner:
         return _KINDS[given](first, second, declared.function, parameter)
 
     def _comparison(self, comparison: Comparison) -> StateTerm:
-        """By the attributes it reads; a comparison of one alias has it on both sides."""
+        """A term by the attributes it reads; a comparison of one alias has it on both sides."""
         ends = self.scope.ends_of_comparison(comparison)
         chosen = _chosen(ends)
         compared = self._compared(comparison, chosen)
@@ -213,9 +202,7 @@ class TermPlanner:
 
 
 def _chosen(ends: abc.Sequence[AttributeRef]) -> tuple[AttributeRef, ...]:
-    """The one or two ends that stand for a comparison's sides: both event-based ones of an alias,
-    or else one per alias.
-    """
+    """The one or two ends of a comparison: both event-based ones of an alias, or one per alias."""
     events = tuple(end for end in ends if end.from_events)
     if len(events) > 1 and len({end.alias for end in events}) == 1:
         return events
@@ -233,7 +220,7 @@ def _one_per_alias(ends: abc.Sequence[AttributeRef]) -> tuple[AttributeRef, ...]
 
 
 def _value(end: AttributeRef, sides: abc.Sequence[AttributeRef]) -> SideValue:
-    """Which side gives the value of an end: its own, or that of the same alias by its identity."""
+    """The side that gives the value of an end: its own, or the one with the same alias."""
     if end in sides:
         return SideValue(sides.index(end), end.attribute)
     aliases = [side.alias for side in sides]
@@ -241,7 +228,7 @@ def _value(end: AttributeRef, sides: abc.Sequence[AttributeRef]) -> SideValue:
 
 
 def make_plan(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
-    """The draft with its plan; notes conditions that can never come true."""
+    """The draft with its plan; reports conditions that can never hold."""
     assert draft.logic_tree is not None
     steps = _Steps(draft)
     clauses = steps.clauses(draft.logic_tree)
@@ -267,19 +254,18 @@ def _deliveries(draft: CompilerDraft) -> tuple[tuple[str, ...], ...]:
 
 
 class _Steps:
-    """Gives each term, in its positive form, one number; a correlation one per window."""
+    """Numbers the terms in positive form; a correlation gets one number per window."""
 
     def __init__(self, draft: CompilerDraft) -> None:
         self.terms: list[TermStep] = []
         self.atoms: list[TermAtom | TextAtom] = []
-        """Of each term, without its NOT."""
+        """The atom of each term, without NOT."""
         self._maker = TermPlanner(draft.scope, draft.constraints, draft.text_atoms)
         self._policy_window_ms = draft.own_window_ms
         self._made: dict[TermAtom | TextAtom, TermStep] = {}
         self._numbers: dict[tuple[TermAtom | TextAtom, int | None], int] = {}
 
     def clauses(self, tree: LogicTree) -> list[Clause]:
-        """The clauses of the tree, in its order."""
         found = []
         for branch, window_ms in zip(tree.children, tree.windows, strict=True):
             children = branch.children if isinstance(branch, OrBranch) else (branch,)
@@ -323,8 +309,8 @@ class _Steps:
 
 
 def is_positive(child: Child) -> bool:
-    """True for what occurs; a followed-by counts as such unless both its sides are negated (rule
-    5)."""
+    """True for an occurrence; a followed-by counts as one unless both sides are negated
+    (rule 5)."""
     match child:
         case Positive():
             return True
@@ -337,10 +323,9 @@ def is_positive(child: Child) -> bool:
 def _openable(
     draft: CompilerDraft, clauses: list[Clause], steps: _Steps, faults: Diagnostics
 ) -> tuple[Clause, ...]:
-    """The clauses without NOT children that no match ever opens (rule 4).
+    """Drops NOT children that no match can open (rule 4).
 
-    Such children alone make the policy invalid; beside positive ones they are left out with a
-    warning.
+    Alone they make the policy invalid; next to positive ones they are dropped with a warning.
     """
 
     def occurs(child: Child) -> bool:
@@ -419,7 +404,7 @@ def _atom_of(atomic: Atomic) -> TermAtom | TextAtom:
 
 
 def _without_unused(plan: Plan) -> Plan:
-    """The plan without terms that no clause names any more, numbers closed up."""
+    """Drops terms without a clause and renumbers the rest."""
     used: dict[int, int] = {}
     for clause in plan.clauses:
         for child in clause.children:

@@ -1,8 +1,5 @@
-"""What a policy's names stand for: aliases, their concepts, where attributes come from. [PO-3,
-PO-5]
-
-Which attributes a policy reads from tables, and where it names them. [PO-2, PO-5]
-"""
+"""Resolves the names of a policy: aliases, their concepts, and whether events or tables give an
+attribute. [PO-2, PO-3, PO-5]"""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ from rapport.policy.plan import (
 )
 
 IDENTITY = "id"
-"""The attribute that every concept has: which instance it is."""
+"""The attribute of every concept that identifies the instance."""
 _MOST_NAMES = 4
 
 
@@ -54,14 +51,13 @@ class AttributeRef(NamedTuple):
 
     @property
     def stream(self) -> str | None:
-        """`concept.attribute` when events give it."""
+        """`concept.attribute` if events give it."""
         return f"{self.concept}.{self.attribute}" if self.from_events else None
 
 
 class Scope:
-    """The aliases of one policy against the ontology. Asks only what the check has found sound,
-    apart from `concept_of` and `attributes_of`.
-    """
+    """The aliases of one policy resolved against the ontology. All but `attributes_of` need a
+    checked policy."""
 
     def __init__(self, definitions: Iterable[ConceptDef], ontology: Ontology) -> None:
         self.ontology = ontology
@@ -73,17 +69,17 @@ class Scope:
                 self.concepts[definition.alias] = kind.concept
 
     def attributes_of(self, alias: str) -> Mapping[str, AttributeType]:
-        """The attributes of the alias's concept, none when it is not known; without `id`."""
+        """The attributes of the alias's concept without `id`; empty if unknown."""
         return self.ontology.concepts.get(self.concepts.get(alias, ""), {})
 
     def event_attributes(self, alias: str) -> tuple[str, ...]:
-        """Those that push sources give, sorted."""
+        """The attributes that push sources give, sorted."""
         concept = self.concepts.get(alias, "")
         names = self.attributes_of(alias)
         return tuple(sorted(name for name in names if f"{concept}.{name}" in self.streams))
 
     def end(self, alias: str, attribute: str) -> AttributeRef:
-        """The attribute of the alias, told where it comes from."""
+        """The attribute of the alias, with its origin."""
         concept = self.concepts[alias]
         return AttributeRef(alias, concept, attribute, f"{concept}.{attribute}" in self.streams)
 
@@ -95,13 +91,12 @@ class Scope:
         return found
 
     def ends_of_term(self, term: Term | TermAtom) -> tuple[AttributeRef, AttributeRef]:
-        """First and second end of a relationship between two aliases."""
         declared = self.relationship(term)
         first = self.end(term.first, declared.first[1])
         return first, self.end(term.second, declared.second[1])
 
     def ends_of_operand(self, operand: Measured) -> tuple[AttributeRef, ...]:
-        """What one side of a comparison reads, in the order written."""
+        """The attributes that an operand reads, in the order written."""
         match operand:
             case Quantity():
                 return ()
@@ -113,12 +108,12 @@ class Scope:
                 return tuple(self.end(alias, attribute) for alias, (_, attribute) in pairs)
 
     def ends_of_comparison(self, comparison: Comparison) -> tuple[AttributeRef, ...]:
-        """What a comparison reads, each end once, in the order written."""
+        """The attributes that a comparison reads, each once, in the order written."""
         left = self.ends_of_operand(comparison.left)
         return tuple(dict.fromkeys((*left, *self.ends_of_operand(comparison.right))))
 
     def ends(self, expression: Expression) -> tuple[AttributeRef, ...]:
-        """What an expression reads, each end once, in the order written."""
+        """The attributes that an expression reads, each once, in the order written."""
         match expression:
             case Term():
                 return tuple(dict.fromkeys(self.ends_of_term(expression)))
@@ -137,14 +132,14 @@ class Scope:
 
 
 def event_names(ontology: Ontology) -> str:
-    """What comes as events, for hints: `position of person, temperature of station`."""
+    """The attributes that events give, for hints: `position of person, temperature of station`."""
     streams = (stream.partition(".") for stream in sorted(ontology.streams()))
     names = [f"{attribute} of {concept}" for concept, _dot, attribute in streams]
     return ", ".join([*names[:_MOST_NAMES], *(["..."] if names[_MOST_NAMES:] else [])]) or "nothing"
 
 
 def aliases_of(expression: Expression) -> tuple[str, ...]:
-    """The aliases that an expression names, each once, in the order written; needs no ontology."""
+    """The aliases of an expression, each once, in the order written."""
     return tuple(dict.fromkeys(_aliases(expression)))
 
 
@@ -175,7 +170,7 @@ def _named_by(operand: Measured) -> tuple[str, ...]:
 
 
 def table_attributes(term: TermStep) -> Iterator[tuple[Side, str]]:
-    """Each side with an attribute that tables give; constraints and the identity aside."""
+    """The attributes that tables give to a term, without constraints and the identity."""
     match term:
         case SilentTerm():
             return
@@ -195,7 +190,7 @@ def table_attributes(term: TermStep) -> Iterator[tuple[Side, str]]:
 
 
 def first_mentions(expression: Expression) -> dict[tuple[str, str], SourceSpan]:
-    """Where a condition first names `attribute of alias`, by alias and attribute."""
+    """The first place of each `attribute of alias`."""
     places: dict[tuple[str, str], SourceSpan] = {}
     for atomic in atoms_of_expression(expression):
         if isinstance(atomic, DurationCondition):

@@ -1,8 +1,5 @@
-"""The signs and words that compare: `>`, `at least`, `is not above`. [PO-3]
-
-Comparisons: `temperature of S above 30 degC`, `distance(A, B) < minimumDistance(A, B)`.
-[PO-3]
-"""
+"""Parses comparisons: `temperature of S above 30 degC`, `distance(A, B) < minimumDistance(A, B)`,
+and the signs and words that compare (`>`, `at least`, `is not above`). [PO-3]"""
 
 from __future__ import annotations
 
@@ -60,7 +57,7 @@ _MEANT = {
 
 
 class Comparator(NamedTuple):
-    """How two things are compared, and the words that said so."""
+    """An operator, whether it is negated, and the words that express it."""
 
     operator: Operator
     negated: bool
@@ -68,8 +65,8 @@ class Comparator(NamedTuple):
 
 
 def begins_comparator(cursor: TokenCursor, *, ahead: int = 0) -> bool:
-    """True when a sign or `is` stands there, or other words that compare with a constant behind
-    them: they are no reserved words, so alone they may be names."""
+    """True at a sign, at `is`, or at comparing words followed by a constant. Comparing words are
+    not reserved, so without a constant they may be names."""
     if cursor.sees("operator", ahead=ahead) or cursor.sees("keyword", "is", "not", ahead=ahead):
         return True
     first, second = cursor.word(ahead), cursor.word(ahead + 1)
@@ -81,9 +78,8 @@ def begins_comparator(cursor: TokenCursor, *, ahead: int = 0) -> bool:
 def read_comparator(
     cursor: TokenCursor, shown: str, example: str, between: str
 ) -> Comparator | None:
-    """How `shown` is compared; None when nothing of the kind comes next. Raises SyntaxFault for a
-    word that means something like it; `example` is a constant and `between` what to write instead
-    of that word, for the hints."""
+    """Reads the comparator of `shown`; None if there is none. Raises SyntaxFault for a near
+    synonym. `example` (a constant) and `between` (a replacement for "between") appear in hints."""
     has_is = cursor.take_if("keyword", "is") is not None
     has_not = cursor.take_if("keyword", "not") is not None
     token = cursor.peek()
@@ -104,7 +100,7 @@ def read_comparator(
 
 
 def read_operator(cursor: TokenCursor) -> Operator:
-    """The operator that comes next; raises SyntaxFault when it is miswritten."""
+    """Reads an operator; raises SyntaxFault for a wrong sign such as `==`."""
     token = cursor.take()
     if token.text in MISWRITTEN:
         message = f"there is no sign {token.text} for comparing"
@@ -128,7 +124,7 @@ def _at(cursor: TokenCursor, shown: str, negated: bool, example: str) -> Compara
 
 
 def _other_word(cursor: TokenCursor, shown: str, between: str) -> SyntaxFault | None:
-    """A word that others use for comparing, or that is misspelt."""
+    """The fault for a synonym or a misspelt comparing word."""
     word = cursor.word()
     message = f"{word!r} is no word for comparing"
     if word == "between":
@@ -148,7 +144,7 @@ def _is_constant(cursor: TokenCursor, ahead: int) -> bool:
 
 
 def begins_comparison(cursor: TokenCursor, aliases: frozenset[str]) -> bool:
-    """True when what comes next can only be an operand of a comparison."""
+    """True if the next tokens can only be an operand of a comparison."""
     token = cursor.peek()
     if token is None or token.kind in ("number", "text"):
         return token is not None
@@ -159,7 +155,7 @@ def begins_comparison(cursor: TokenCursor, aliases: frozenset[str]) -> bool:
 
 
 def read_comparison(cursor: TokenCursor, aliases: frozenset[str]) -> Comparison:
-    """The comparison that comes next; raises SyntaxFault."""
+    """Reads a comparison; raises SyntaxFault."""
     start = cursor.place()
     left = _operand(cursor, aliases)
     shown = print_measured(left)
@@ -212,7 +208,7 @@ def _refuse_third(cursor: TokenCursor, before: str, right: Measured) -> None:
 def _operand(
     cursor: TokenCursor, aliases: frozenset[str], before: str = "", operator: Operator = "="
 ) -> Measured:
-    """The next operand; `before` and `operator` are what stands left of it, for the fault."""
+    """Reads an operand; `before` and `operator` are the text to its left, for the fault."""
     token = cursor.peek()
     if token is not None and token.kind == "word":
         if cursor.sees("mark", "(", ahead=1):
@@ -233,7 +229,7 @@ def _operand(
 
 
 def _refuse_second_word(cursor: TokenCursor, constant: Quantity) -> None:
-    """`30 degrees celsius` has one word too many."""
+    """Rejects `30 degrees celsius`: a unit is one word."""
     if constant.unit and cursor.sees("word") and _is_unit(cursor):
         message = f"a unit is one word, but {cursor.word()!r} follows {constant.unit!r}"
         hint = "such as degC, %, km/h; or put what follows on a line of its own"

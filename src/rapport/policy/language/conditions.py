@@ -1,17 +1,8 @@
-"""Chains of FOLLOWED-BY and the windows of their links. [PO-3]
+"""Parses one logical line of the `conditions` section. [PO-3]
 
-A window stands behind its link and is also that of the links before it that have none; a link in
-parentheses is left alone.
-
-Relationships between two aliases: `A is not within 5m of B`. [PO-3]
-
-What lasts and what is silent: `A is inside R for 10 min`, `no temperature of S for 3 hours`.
-[PO-3]
-
-One logical line of the `conditions` section as an expression. [PO-3]
-
-FOLLOWED-BY binds tightest; AND beside OR needs parentheses; NOT stands before single conditions
-only; `for` belongs to what stands right before it.
+FOLLOWED-BY binds tightest. AND next to OR needs parentheses. NOT applies to single conditions only.
+`for` applies to the condition right before it. A window applies to its link of a chain and to
+earlier links without one; a link in parentheses is not affected.
 """
 
 from __future__ import annotations
@@ -49,7 +40,7 @@ from rapport.policy.language.tree import (
 
 
 class ChainLink(NamedTuple):
-    """What follows in a chain, where its FOLLOWED-BY stands, and its window."""
+    """The second operand of a FOLLOWED-BY, with place and window."""
 
     second: Expression
     place: SourceSpan
@@ -57,7 +48,7 @@ class ChainLink(NamedTuple):
 
 
 def make_chain(first: Expression, links: list[ChainLink]) -> Expression:
-    """The links one after the other, leaning to the left; `first` alone when there is none."""
+    """Nests links to the left; returns `first` if there are none."""
     expression = first
     for second, place, window_ms in links:
         expression = FollowedBy(expression, second, place, window_ms)
@@ -65,8 +56,8 @@ def make_chain(first: Expression, links: list[ChainLink]) -> Expression:
 
 
 def set_chain_window(chain: FollowedBy, window_ms: int, place: SourceSpan) -> Expression:
-    """The chain with this window in its last link and those before it that have none; raises
-    SyntaxFault when the last has one."""
+    """Sets the window of the last link and of the links before it that have none; raises
+    SyntaxFault if the last link has one."""
     if chain.window_ms is not None:
         message = f"its window is already {format_duration(chain.window_ms)}"
         raise SyntaxFault("policy.repeated_window", message, place, "leave one of them out")
@@ -79,7 +70,7 @@ def set_chain_window(chain: FollowedBy, window_ms: int, place: SourceSpan) -> Ex
 
 
 def inherit_windows(links: list[ChainLink]) -> list[ChainLink]:
-    """The links, each without a window with that of the next one that has one."""
+    """Gives each link without a window the window of the next link that has one."""
     window_ms = None
     found: list[ChainLink] = []
     for link in reversed(links):
@@ -93,9 +84,9 @@ _COMPARING = (*COMPARATOR_WORDS, "at least", "at most")
 
 
 def read_term(cursor: TokenCursor, aliases: frozenset[str]) -> Term:
-    """The relationship that comes next; raises SyntaxFault.
+    """Reads a relationship; raises SyntaxFault.
 
-    `aliases` are those the policy defines: they tell where a relationship's name ends.
+    The policy's `aliases` determine where the name of a relationship ends.
     """
     first = cursor.take_if("word")
     if first is None:
@@ -138,7 +129,7 @@ def read_term(cursor: TokenCursor, aliases: frozenset[str]) -> Term:
 
 
 def _relationship_words(cursor: TokenCursor, aliases: frozenset[str]) -> list[Token]:
-    """Words up to a number, a keyword, the end, a time, or an alias the policy defines."""
+    """Words up to a number, a keyword, the end, a time, or a defined alias."""
     names: list[Token] = []
     while (token := cursor.peek()) is not None and token.kind == "word":
         if names and token.text in aliases:
@@ -150,7 +141,8 @@ def _relationship_words(cursor: TokenCursor, aliases: frozenset[str]) -> list[To
 
 
 def _begins_time(cursor: TokenCursor, aliases: frozenset[str]) -> bool:
-    """`for 10 min` after an alias nobody defined; not the `within 5m of` of a relationship."""
+    """True for `for 10 min` after an undefined alias; false for the `within 5m of` of a
+    relationship."""
     word, unit, after = cursor.peek(), cursor.peek(2), cursor.peek(3)
     if word is None or word.text.lower() not in TIMING_WORDS:
         return False
@@ -160,7 +152,8 @@ def _begins_time(cursor: TokenCursor, aliases: frozenset[str]) -> bool:
 
 
 def _parameter(cursor: TokenCursor, aliases: frozenset[str]) -> str:
-    """`5m` or `5 m` as `5m`; a word is a unit when it is glued on or more words follow it."""
+    """Reads `5m` or `5 m` as `5m`; a word is a unit if it is glued to the number or more words
+    follow."""
     number = cursor.take_if("number")
     if number is None:
         return ""
@@ -176,13 +169,13 @@ def _parameter(cursor: TokenCursor, aliases: frozenset[str]) -> str:
 
 
 def _compares(names: list[Token]) -> bool:
-    """True when the words end in one for comparing, and no second alias came after it."""
+    """True if the words end in a comparing word."""
     said = " ".join(name.text.lower() for name in names)
     return any(said == word or said.endswith(f" {word}") for word in _COMPARING)
 
 
 def _nothing_before(first: Token) -> SyntaxFault:
-    """`above 30 degC`, `within 5m of B`, `if A is inside R`."""
+    """The fault for `above 30 degC`, `within 5m of B`, `if A is inside R`."""
     message = f"{first.text!r} is no alias, and a condition begins with one"
     hint = f"define {first.text!r} in the concepts, or leave it out"
     if first.text.lower() in _NEEDLESS:
@@ -195,7 +188,8 @@ def _nothing_before(first: Token) -> SyntaxFault:
 
 
 def _no_attribute(first: Token, names: list[Token], aliases: frozenset[str]) -> SyntaxFault:
-    """`A above 30 degC`, `temperature above 30 degC`, `S temperature above 30 degC`."""
+    """The fault for `A above 30 degC`, `temperature above 30 degC`, `S temperature above
+    30 degC`."""
     said = [name for name in names if name.text.lower() not in (*COMPARATOR_WORDS, "at")]
     other = said[0] if said and said[0].text.lower() not in ("least", "most") else None
     attribute, alias, among = "temperature", first.text, ""
@@ -250,7 +244,7 @@ def _expected_rest(
 
 
 def _before_time(names: list[Token]) -> tuple[list[Token], Token | None]:
-    """The words before a `for` or `within` that was read as part of the relationship's name."""
+    """Splits off a `for` or `within` that was read as part of the relationship's name."""
     if len(names) > 1 and names[-1].text.lower() in TIMING_WORDS:
         return names[:-1], names[-1]
     return names, None
@@ -261,13 +255,12 @@ _ANY_EVENT = ("event", "events")
 
 
 def begins_silence_condition(cursor: TokenCursor, aliases: frozenset[str]) -> bool:
-    """True when `no ...` comes next and `no` is no alias."""
     token = cursor.peek()
     return cursor.reads("no") and token is not None and token.text not in aliases
 
 
 def read_silence_condition(cursor: TokenCursor, aliases: frozenset[str]) -> SilenceCondition:
-    """`no temperature of S for 3 hours`; raises SyntaxFault."""
+    """Reads `no temperature of S for 3 hours`; raises SyntaxFault."""
     no = cursor.take()
     attribute = None if cursor.reads("for") else cursor.take_if("word")
     of = cursor.take_if("keyword", "of")
@@ -290,7 +283,7 @@ def read_silence_condition(cursor: TokenCursor, aliases: frozenset[str]) -> Sile
 def _incomplete(
     cursor: TokenCursor, attribute: Token | None, aliases: frozenset[str]
 ) -> SyntaxFault:
-    """`no position A for 3 h`, `no A for 3 h`, `no position for 3 h`."""
+    """The fault for `no position A for 3 h`, `no A for 3 h`, `no position for 3 h`."""
     following = cursor.peek()
     what, whose = "temperature", min(aliases, default="S")
     if attribute is not None:
@@ -308,7 +301,7 @@ def _incomplete(
 def read_duration_condition(
     cursor: TokenCursor, inner: Expression, start: SourceSpan
 ) -> DurationCondition:
-    """The `for 10 min` that comes next, of `inner`; raises SyntaxFault."""
+    """Reads `for 10 min` after `inner`; raises SyntaxFault."""
     word = cursor.take()
     duration_ms = read_duration(cursor, DURATION)
     problem = _not_a_state(inner)
@@ -319,7 +312,7 @@ def read_duration_condition(
 
 
 def _not_a_state(expression: Expression) -> str:
-    """Why the expression cannot last; empty when it can."""
+    """The reason why the expression cannot have a duration; empty if it can."""
     match expression:
         case FollowedBy():
             return "a FOLLOWED-BY happens at a moment, so it cannot last"
@@ -338,7 +331,7 @@ def _not_a_state(expression: Expression) -> str:
 def not_before_state_fault(
     expression: DurationCondition | SilenceCondition, place: SourceSpan
 ) -> SyntaxFault:
-    """NOT before `for` or `no`: what it would mean is not what people mean by it."""
+    """The fault for NOT before `for` or `no`, whose literal meaning is not the intended one."""
     if isinstance(expression, SilenceCondition):
         what = f"{expression.attribute or 'temperature'} of {expression.alias}"
         message = "NOT cannot stand before 'no'"
@@ -358,17 +351,16 @@ MAX_DEPTH = 50
 
 
 class _Part(NamedTuple):
-    """An expression and how deep it is nested, so that no later stage meets one too deep to
-    walk."""
+    """An expression and its nesting depth, which is bounded for all later stages."""
 
     expression: Expression
     depth: int
 
 
 def parse_condition(tokens: list[Token], aliases: frozenset[str]) -> Expression:
-    """The expression of a whole logical line; raises SyntaxFault.
+    """Parses a logical line; raises SyntaxFault.
 
-    `aliases` are those the policy defines: they tell where a relationship's name ends.
+    The policy's `aliases` determine where the name of a relationship ends.
     """
     parser = _ConditionParser(TokenCursor(tokens), aliases)
     parsed = parser.any_of(0)
@@ -381,7 +373,7 @@ def _joined(operator: str, parts: tuple[Expression, ...]) -> Expression:
 
 
 def _contrary(expression: Expression) -> str:
-    """What to write instead of NOT before several conditions."""
+    """A hint that replaces NOT before several conditions."""
     contrary = negate(expression)
     if contrary is None:
         return "say it without 'for' and 'no': they have no contrary"
@@ -389,7 +381,7 @@ def _contrary(expression: Expression) -> str:
 
 
 def _short(hint: str) -> str:
-    """The hint, or a general one when the condition is too long to be written out again."""
+    """The hint, or a general one if the repeated condition is too long."""
     if len(hint) <= LONGEST_HINT:
         return hint
     return "put NOT before each single condition; AND becomes OR and OR becomes AND"
@@ -403,7 +395,7 @@ class _ConditionParser:
         self.aliases = aliases
 
     def expect_end(self) -> None:
-        """Raises when something is left over."""
+        """Raises SyntaxFault if tokens are left."""
         token = self.cursor.peek()
         if token is None:
             return
@@ -422,7 +414,7 @@ class _ConditionParser:
         )
 
     def any_of(self, level: int) -> _Part:
-        """Operands joined by AND, or by OR."""
+        """Reads operands joined by AND, or by OR."""
         parts = [self._sequence(level, alone=level == 0)]
         joined = ""
         while (operator := self.cursor.take_if("keyword", "and", "or")) is not None:
@@ -449,9 +441,9 @@ class _ConditionParser:
         return SyntaxFault("policy.mixed_and_or", message, operator.place, hint)
 
     def _sequence(self, level: int, *, alone: bool = False) -> _Part:
-        """Operands joined by FOLLOWED-BY, leaning to the left.
+        """Reads operands joined by FOLLOWED-BY, nested to the left.
 
-        `alone`: nothing stands before it in the line, so a window may be that of the line.
+        `alone`: it begins the line, so a window may apply to the whole line.
         """
         first = self._operand(level)
         if self.cursor.reads("within"):
@@ -464,7 +456,7 @@ class _ConditionParser:
         return _Part(make_chain(first.expression, inherit_windows(links)), depth)
 
     def _link(self, first: Expression, level: int) -> tuple[ChainLink, int] | None:
-        """The next FOLLOWED-BY with what follows, and how deep that is."""
+        """Reads the next FOLLOWED-BY and its operand; returns the link and its depth."""
         negated = self._not_before_followed_by()
         operator = self.cursor.take_if("keyword", "followed-by")
         if operator is None:
@@ -479,7 +471,7 @@ class _ConditionParser:
         return ChainLink(second.expression, operator.place, window_ms), second.depth
 
     def _window_of_operand(self, part: _Part, alone: bool) -> _Part:
-        """`within 10 s` after a parenthesis around a chain, or after all of a line."""
+        """Reads `within 10 s` after a chain in parentheses or after a whole line."""
         word = self.cursor.take()
         window_ms = read_duration(self.cursor, WINDOW)
         if isinstance(part.expression, FollowedBy):

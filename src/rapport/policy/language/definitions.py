@@ -1,9 +1,5 @@
-"""What must be true of an alias: `(status='guest' floor=3)`, `with property length above 12 m`.
-[PO-3]
-
-The `concepts` section: `person A (status='guest')`, `room R with property
-security='restricted'`. [PO-3]
-"""
+"""Parses the `concepts` section: `person A (status='guest')`, `room R with property
+security='restricted'`. [PO-3]"""
 
 from __future__ import annotations
 
@@ -22,9 +18,9 @@ from rapport.units.quantities import unit_named
 
 
 def read_properties(cursor: TokenCursor, *, enclosed: bool) -> tuple[Property, ...]:
-    """The properties that come next, at least one; raises SyntaxFault.
+    """Reads one or more properties; raises SyntaxFault.
 
-    `enclosed`: they stand in parentheses, so that nothing else can follow a number.
+    `enclosed`: they stand in parentheses, so nothing else can follow a number.
     """
     properties = [read_property(cursor, enclosed=enclosed)]
     while True:
@@ -35,7 +31,7 @@ def read_properties(cursor: TokenCursor, *, enclosed: bool) -> tuple[Property, .
 
 
 def read_property(cursor: TokenCursor, *, enclosed: bool = True) -> Property:
-    """`status='guest'`, `length above 12 m`; raises SyntaxFault."""
+    """Reads `status='guest'` or `length above 12 m`; raises SyntaxFault."""
     attribute = cursor.name(
         "policy.expected_property", "an attribute", "write a property as status='guest'"
     )
@@ -63,7 +59,7 @@ def _value(cursor: TokenCursor, enclosed: bool) -> Quantity:
 
 
 def _is_unit(cursor: TokenCursor, *, enclosed: bool) -> bool:
-    """Whether the word after a number is its unit, or else begins the next property or, without
+    """Whether the word after a number is its unit, rather than the next property or, without
     parentheses, the next definition (`floor=3 room R`)."""
     word = cursor.peek()
     assert word is not None
@@ -83,7 +79,7 @@ def _is_known_unit(name: str) -> bool:
 
 
 def parse_definitions(lines: list[list[Token]], faults: Diagnostics) -> tuple[ConceptDef, ...]:
-    """All definitions that could be read; each alias once."""
+    """Parses all definitions; each alias may be defined once."""
     found: dict[str, ConceptDef] = {}
     for line in lines:
         cursor = TokenCursor(line)
@@ -117,7 +113,7 @@ def _definition(cursor: TokenCursor) -> ConceptDef:
 
 
 def _properties(cursor: TokenCursor, definition: ConceptDef) -> tuple[Property, ...]:
-    """Those of the definition whose alias was just read; raises SyntaxFault."""
+    """Reads the properties after an alias; raises SyntaxFault."""
     if cursor.take_if("mark", "("):
         properties = read_properties(cursor, enclosed=True)
         if not cursor.take_if("mark", ")"):

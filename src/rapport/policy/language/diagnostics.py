@@ -1,5 +1,4 @@
-"""Collecting what is wrong with a policy text: every fault with line, column, excerpt and hint.
-[PO-3]"""
+"""Collects the problems of a policy text, each with line, column, excerpt and hint. [PO-3]"""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ _EXCERPT_WIDTH = 120
 
 
 class Diagnostics:
-    """The problems found so far in one policy text; after 50 the rest are only counted."""
+    """The problems of one policy text; after 50 further ones are only counted."""
 
     def __init__(self, name: str, text: str) -> None:
         self.file = f"{name}.dpl"
@@ -24,7 +23,7 @@ class Diagnostics:
 
     @property
     def count(self) -> int:
-        """How many faults were noted, shown or not."""
+        """All faults, shown or not."""
         return len(self._problems) + self._left_out
 
     def add(
@@ -36,9 +35,8 @@ class Diagnostics:
         hint: str = "",
         severity: Severity = "error",
     ) -> None:
-        """Notes a fault at `place`, or of the whole text; the same one once, though normal form
-        may repeat what it stands in.
-        """
+        """Adds a problem at `place`, or of the whole text. A repeated problem is added once: the
+        normal form may repeat its condition."""
         where = place or SourceSpan(0, 0)
         if (code, message, where) in self._noted:
             return
@@ -60,11 +58,11 @@ class Diagnostics:
         )
 
     def has_errors(self) -> bool:
-        """True when the policy cannot be used."""
+        """True if the policy cannot be used."""
         return any(problem.severity == "error" for problem in self._problems)
 
     def problems(self) -> tuple[Problem, ...]:
-        """All problems in the order of their places."""
+        """All problems in the order of the text."""
         found = sorted(self._problems, key=lambda problem: (problem.line, problem.column))
         if self._left_out:
             message = f"{self._left_out} more faults are not shown"
@@ -76,7 +74,7 @@ class Diagnostics:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint with the nearest known name, or with all known names when none is near."""
+    """A hint with the nearest known name, or with the known names if none is near."""
     names = sorted(set(known))
     nearest = nearest_names(name, names, limit=1) or _same_but_for_case(name, names)
     if nearest:
@@ -85,7 +83,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest_word(word: str, known: Iterable[str]) -> str:
-    """The word of the language that was probably meant; empty when none is near.
+    """The word of the language that was probably meant; empty if none is near.
 
     >>> nearest_word("ro", ["and", "or"]), nearest_word("insde", ["for", "inside"])
     ('or', 'inside')

@@ -1,8 +1,6 @@
-"""A policy text in canonical form with its comments: each line as the printer would write it, in
-the order written. [PO-3]
+"""Formats a policy text canonically and keeps its comments and the order of its lines. [PO-3]
 
-Comment lines stay above the line they stood before, trailing comments stay behind theirs, and one
-blank line stays where there were any.
+Comment lines stay above their line, trailing comments behind it; several blank lines become one.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ _INDENT = "  "
 
 
 class _OutputLine(NamedTuple):
-    """One line to write, and the lines of the text that it comes from."""
+    """A line to write, with the lines of the text it comes from."""
 
     text: str
     first: int
@@ -35,7 +33,7 @@ class _OutputLine(NamedTuple):
 
 
 class _Comment(NamedTuple):
-    """What stands in a line beside the policy itself; an empty text is a blank line."""
+    """A comment or, with an empty text, a blank line."""
 
     text: str
     line: int
@@ -44,9 +42,9 @@ class _Comment(NamedTuple):
 
 
 def format_policy(text: str, *, name: str) -> str:
-    """The canonical text; says the same as `text` and is its own canonical text.
+    """The canonical text: it has the same meaning, and formatting it again changes nothing.
 
-    Raises PolicyError with every fault of a text that does not parse. Takes time linear in it.
+    Raises PolicyError with every fault of a text that does not parse. Takes linear time.
     """
     parse_policy(text, name=name)
     sections = split_sections(text, Diagnostics(name, text))
@@ -56,7 +54,6 @@ def format_policy(text: str, *, name: str) -> str:
 
 
 def _lines(sections: Sections) -> Iterator[_OutputLine]:
-    """Headers and content in the order of the text."""
     yield _header("concepts", sections)
     for tokens in sections.concepts:
         for concept in parse_definitions([tokens], Diagnostics("", "")):
@@ -84,13 +81,13 @@ def _line(text: str, place: SourceSpan, *, depth: int = 1) -> _OutputLine:
 
 
 def _condition(tokens: list[Token], aliases: frozenset[str]) -> str:
-    """A line of the conditions, be it a condition or an option."""
+    """Formats a condition or an option."""
     option = Options().read(tokens, aliases)
     return option or print_expression(parse_condition(tokens, aliases))
 
 
 def _comments(text: str, actions_line: int) -> Iterator[_Comment]:
-    """Comments and blank lines; in the actions a comment sign counts only after a space."""
+    """Comments and blank lines; within actions a comment sign counts only after a space."""
     for number, line in enumerate(text.splitlines(), start=1):
         start = comment_at(line) if number <= actions_line else phrase_comment_at(line)
         trailing = bool(line[:start].strip())
@@ -115,7 +112,8 @@ def _written(lines: list[_OutputLine], comments: list[_Comment]) -> list[str]:
 
 
 def _indent(comment: _Comment, line: _OutputLine) -> str:
-    """That of the line below; before a header as it was, as it may belong to the section above."""
+    """The indent of the line below. Before a header the comment may belong to the section above, so
+    its indent stays."""
     if line.text in HEADERS and line.depth == 0:
         return _INDENT if comment.indented and line.text != "concepts" else ""
     return line.indent
@@ -131,7 +129,7 @@ def _add(written: list[str], comment: _Comment, indent: str) -> None:
 def _placed(
     lines: list[_OutputLine], comments: list[_Comment]
 ) -> tuple[list[list[_Comment]], dict[int, str], list[_Comment]]:
-    """What goes above each line, behind it, and below all."""
+    """Assigns comments to lines: above each line, behind it, and below all."""
     above: list[list[_Comment]] = [[] for _line in lines]
     behind: dict[int, str] = {}
     below: list[_Comment] = []
@@ -151,7 +149,7 @@ def _placed(
 
 
 def _last_ending(lines: list[_OutputLine], number: int, at: int) -> int | None:
-    """The last of the lines from `number` on that end in line `at` of the text."""
+    """The last line from `number` on that ends in line `at` of the text."""
     found = None
     while number < len(lines) and lines[number].last == at:
         found = number

@@ -1,8 +1,5 @@
-"""From policy text to tokens, line by line; a character that fits nothing is a fault, never an
-exception. [PO-3]
-
-Walking over the tokens of one line, and the fault that ends the walk. [PO-3]
-"""
+"""Splits policy text into tokens line by line, and walks over them. An unknown character is
+reported as a fault, never raised. [PO-3]"""
 
 from __future__ import annotations
 
@@ -49,22 +46,21 @@ _INSTEAD = {
     **dict.fromkeys("+*/^", "policies do not calculate; a function of the site can"),
     **dict.fromkeys(_CURLY_QUOTES, "use straight quotes: 'text'"),
 }
-"""What to write instead of a character that has no meaning."""
+"""Hints for characters without a meaning."""
 
 
 class Token(msgspec.Struct, frozen=True):
-    """One token. `text` is what it means: keywords in lower case, quoted text without its
-    quotes."""
+    """One token. Keywords are in lower case, quoted text has no quotes."""
 
     kind: Kind
     text: str
     place: SourceSpan
     glued: bool = False
-    """True when nothing stands between the token before and this one."""
+    """True if no space separates it from the token before."""
 
 
 def tokenize_line(text: str, line: int, faults: Diagnostics, *, start: int = 0) -> list[Token]:
-    """The tokens of one line from the character `start` on; faults are noted and skipped."""
+    """The tokens of one line from character `start` on; adds faults and skips them."""
     tokens: list[Token] = []
     position, glued = start, False
     told: set[str] = set()
@@ -92,8 +88,8 @@ def tokenize_line(text: str, line: int, faults: Diagnostics, *, start: int = 0) 
 
 
 def comment_at(text: str) -> int:
-    """Where the comment of a line of concepts or conditions begins; the line's length without
-    one.
+    """The column where the comment of a line of concepts or conditions begins; the line's length
+    without one.
 
     >>> comment_at("A is inside R # why"), comment_at("person A (name='#1')")
     (14, 20)
@@ -112,14 +108,14 @@ def comment_at(text: str) -> int:
 
 
 def phrase_comment_at(text: str, start: int = 0) -> int:
-    """The same of a line of actions, where a comment sign counts only after a space."""
+    """The same for a line of actions, where a comment sign counts only after a space."""
     found = _PHRASE_COMMENT.search(_without_quoted(text[start:]))
     return start + found.end() - len(found[0].lstrip()) if found else len(text)
 
 
 def phrase_of(text: str) -> str:
-    """An action line without its comment; a comment sign counts only after a space, as addresses
-    hold some.
+    """An action line without its comment; a comment sign counts only after a space, since addresses
+    may contain one.
 
     >>> phrase_of("  call http://example.org  # urgent")
     'call http://example.org'
@@ -131,12 +127,12 @@ def phrase_of(text: str) -> str:
 
 
 def _without_quoted(text: str) -> str:
-    """What stands in double quotes covered, so that no comment begins in it."""
+    """Masks text in double quotes, so that no comment begins in it."""
     return _QUOTED.sub(lambda found: "_" * len(found[0]), text)
 
 
 def is_name(text: str) -> bool:
-    """True when `text` can stand as concept, alias or attribute in a policy.
+    """True if `text` can be a concept, alias or attribute in a policy.
 
     >>> is_name("car-sharing"), is_name("and"), is_name("5m")
     (True, False, False)
@@ -159,8 +155,8 @@ def _token(found: re.Match[str], line: int, glued: bool) -> Token:
 
 
 def _end_of_unit(text: str, position: int) -> int:
-    """Where the unit after a number ends when it is more than a word: `%`, `m/s`, `°C`; words are
-    judged by whoever reads them, so for them it is `position`."""
+    """The end of a unit that is more than a word (`%`, `m/s`, `°C`). For a single word it is
+    `position`: the parser decides whether it is a unit."""
     found = _UNIT.match(text, position)
     if found is None or re.fullmatch(WORD_PATTERN, found[1]):
         return position
@@ -174,7 +170,7 @@ def _unit(text: str, line: int, position: int) -> Token:
 
 
 def _skip_bad(text: str, position: int, line: int, faults: Diagnostics, told: set[str]) -> int:
-    """Notes the fault at `position`, each advice once per line; returns where to go on."""
+    """Reports the character at `position`, each hint once per line; returns the next position."""
     character = text[position]
     place = SourceSpan(line, position + 1)
     if character in "'\"":
@@ -194,7 +190,7 @@ def _skip_bad(text: str, position: int, line: int, faults: Diagnostics, told: se
 
 
 class SyntaxFault(Exception):
-    """A line that cannot be understood; the parser notes it and goes on with the next line."""
+    """A line that cannot be parsed; the parser reports it and continues with the next line."""
 
     def __init__(self, code: str, message: str, place: SourceSpan, hint: str = "") -> None:
         super().__init__(message)
@@ -202,15 +198,15 @@ class SyntaxFault(Exception):
 
 
 def span(first: SourceSpan, last: SourceSpan) -> SourceSpan:
-    """From the beginning of `first` to the end of `last`; one character when that is in another
-    line."""
+    """From the start of `first` to the end of `last`; one character if they are in
+    different lines."""
     if first.line != last.line:
         return SourceSpan(first.line, first.column)
     return SourceSpan(first.line, first.column, last.column + last.length - first.column)
 
 
 class TokenCursor:
-    """A position in a sequence of at least one token."""
+    """A position in a non-empty sequence of tokens."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._tokens = tokens
@@ -222,13 +218,12 @@ class TokenCursor:
         return self._tokens[index] if index < len(self._tokens) else None
 
     def sees(self, kind: Kind, *texts: str, ahead: int = 0) -> bool:
-        """True when the token there is of `kind` and, if any are given, reads like one of
-        `texts`."""
+        """True if the token there has this kind and, if given, one of the `texts`."""
         token = self.peek(ahead)
         return token is not None and token.kind == kind and (not texts or token.text in texts)
 
     def reads(self, *words: str) -> bool:
-        """True when the next tokens are these words, in any case."""
+        """True if the next tokens are these words, in any case."""
         tokens = [self.peek(ahead) for ahead in range(len(words))]
         return all(
             token is not None and token.kind in ("word", "keyword") and token.text.lower() == word
@@ -236,27 +231,27 @@ class TokenCursor:
         )
 
     def word(self, ahead: int = 0) -> str:
-        """The word there in lower case; empty when none stands there."""
+        """The word there in lower case; empty if there is none."""
         token = self.peek(ahead)
         return token.text.lower() if token is not None and token.kind == "word" else ""
 
     def names(self, aliases: Container[str], *, ahead: int = 0) -> bool:
-        """True when one of the aliases stands there."""
+        """True if one of the aliases is there."""
         token = self.peek(ahead)
         return token is not None and token.kind == "word" and token.text in aliases
 
     def take(self) -> Token:
-        """The next token, which must exist; moves on."""
+        """Consumes the next token, which must exist."""
         token = self._tokens[self._next]
         self._next += 1
         return token
 
     def take_if(self, kind: Kind, *texts: str) -> Token | None:
-        """The next token when `sees` says so; otherwise None, and the position stays."""
+        """Consumes the next token if `sees` is true for it, else returns None."""
         return self.take() if self.sees(kind, *texts) else None
 
     def name(self, code: str, what: str, hint: str) -> Token:
-        """The next token, which must be a name; raises a fault that expects `what`."""
+        """Consumes a name; raises a fault that expects `what`."""
         token = self.take_if("word")
         if token is not None:
             return token
@@ -267,11 +262,11 @@ class TokenCursor:
         raise self.fault(code, f"expected {what}", hint=hint)
 
     def last_place(self) -> SourceSpan:
-        """Where the token stands that was taken last; the first one's before any."""
+        """The place of the last consumed token, or of the first one before any."""
         return self._tokens[max(self._next - 1, 0)].place
 
     def place(self) -> SourceSpan:
-        """Where the next token stands; just past the last one at the end."""
+        """The place of the next token, or just past the last one."""
         token = self.peek()
         if token is not None:
             return token.place

@@ -1,10 +1,7 @@
-"""Cutting a policy text into its three sections and those into logical lines. [PO-3]
+"""Parses a policy text: splits it into sections and logical lines, reads the options among the
+conditions and builds the tree. [PO-3]
 
-The optional lines of ours among the conditions: `within 5 s`, `consume recent`, `distinct A, B`,
-`when unsure fire`, `at most once per 10 min`. [PO-3]
-
-From policy text to its tree. All faults are found at once: a faulty line is noted and skipped.
-[PO-3]
+Reports all faults at once: a faulty line is reported and skipped.
 """
 
 from __future__ import annotations
@@ -47,7 +44,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("rules", "rule", "if", "when", "where"), "conditions"),
     **dict.fromkeys(("do", "then", "reaction", "reactions"), "actions"),
 }
-"""What people call the further sections."""
+"""Common other names of sections."""
 _EMPTY_HINTS = {
     "concepts": "name what the policy speaks of, such as: room R (security='restricted')",
     "conditions": "say what must hold, such as: A is inside R",
@@ -64,18 +61,16 @@ class Sections:
         self.actions: list[Action] = []
         self.headers: dict[str, SourceSpan] = {}
         self.faulty: set[str] = set()
-        """Sections in which a character was not understood, so that an empty one is no second
-        fault."""
+        """Sections with an unknown character, so that an empty one is not reported again."""
 
 
 def split_sections(text: str, faults: Diagnostics) -> Sections:
-    """Cuts the text; faults in the order or the names of sections are noted, and reading goes
-    on."""
+    """Splits the text; reports wrong names and a wrong order of sections and continues."""
     return _Splitter(text, faults).split()
 
 
 class _Splitter:
-    """Reads the lines from top to bottom and remembers which section it is in."""
+    """Reads lines from top to bottom and keeps the current section."""
 
     def __init__(self, text: str, faults: Diagnostics) -> None:
         self.lines = text.splitlines()
@@ -88,7 +83,7 @@ class _Splitter:
         self.strayed = False
         self.action_column = 0
         self.deliveries: list[list[Delivery]] = []
-        """Of each action the lines below it."""
+        """The delivery lines of each action."""
 
     def split(self) -> Sections:
         for number, line in enumerate(self.lines, start=1):
@@ -128,7 +123,7 @@ class _Splitter:
             self._close_line()
 
     def _mended(self, token: Token) -> Token:
-        """A misspelt header becomes the header that was meant, with a fault."""
+        """Replaces a misspelt header by the intended one and reports it."""
         meant = self._meant(token)
         if not meant:
             return token
@@ -141,7 +136,7 @@ class _Splitter:
         return Token("header", meant, token.place)
 
     def _meant(self, token: Token) -> str:
-        """The header that a word alone in its line probably is; empty when it is none."""
+        """The header that a single word in a line probably means; empty if none."""
         if token.kind != "word" or self.open:
             return ""
         word = token.text.lower()
@@ -188,7 +183,8 @@ class _Splitter:
         self.section = header.text
 
     def _action(self, line: str, number: int, start: int) -> None:
-        """An action, or a line of the one above when it stands further to the right."""
+        """Adds an action or, if the line is indented further, a delivery line of the last
+        action."""
         phrase = phrase_of(line[start:])
         if not phrase:
             return
@@ -241,7 +237,8 @@ _WHEN_UNSURE: dict[str, WhenUnsure] = {"hold": "hold", "fire": "fire"}
 
 
 class Options:
-    """What the optional lines said; each may stand once, `distinct` any number of times."""
+    """The optional lines: `within 5 s`, `consume recent`, `distinct A, B`, `when unsure fire`, `at
+    most once per 10 min`. Each may appear once, `distinct` repeatedly."""
 
     def __init__(self) -> None:
         self.window_ms: int | None = None
@@ -252,8 +249,8 @@ class Options:
         self._seen: dict[str, SourceSpan] = {}
 
     def read(self, tokens: list[Token], aliases: frozenset[str]) -> str:
-        """Takes the line when it is an option and returns its canonical text, otherwise an empty
-        one; raises SyntaxFault."""
+        """Reads the line if it is an option and returns its canonical text, else an empty one;
+        raises SyntaxFault."""
         cursor = TokenCursor(tokens)
         if tokens[0].kind != "word" or tokens[0].text in aliases:
             return ""
@@ -298,7 +295,7 @@ class Options:
         return f"within {format_duration(self.window_ms)}"
 
     def _once_per(self, cursor: TokenCursor) -> str:
-        """`at most once per 10 min`, and what is nearly that."""
+        """Reads `at most once per 10 min` and reports near misses."""
         start = cursor.place()
         said = self._words(cursor, limit=4)
         if [word.text.lower() for word in said] == ["at", "most", "once", "per"]:
@@ -321,7 +318,7 @@ class Options:
         return words
 
     def _use(self, cursor: TokenCursor) -> str:
-        """`use the newest first`: the consumption in words."""
+        """Reads `use the newest first`, the consumption in words."""
         cursor.take()
         said = self._words(cursor, limit=3)
         words = [word.text.lower() for word in said]
@@ -404,9 +401,9 @@ MAX_BYTES = 64 * 1024
 
 
 def parse_policy(text: str, *, name: str) -> PolicyTree:
-    """The tree of a policy; raises PolicyError with every fault found.
+    """Parses a policy; raises PolicyError with every fault.
 
-    Takes time linear in the text; a text above 64 KiB or nested deeper than 50 is refused.
+    Takes linear time; rejects texts above 64 KiB or nested deeper than 50.
     """
     faults = Diagnostics(name, text)
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
@@ -440,7 +437,7 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
 
 
 def parse_expression(text: str) -> Expression:
-    """The expression of one condition line, without a policy around it; raises PolicyError."""
+    """Parses a single condition line; raises PolicyError."""
     faults = Diagnostics("condition", text)
     tokens = tokenize_line(text, 1, faults)
     if not tokens:

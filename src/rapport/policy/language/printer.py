@@ -1,4 +1,5 @@
-"""The canonical text of a policy: parsing it gives the same tree, places aside. [PO-3]"""
+"""Prints a tree as canonical text; parsing the text gives the same tree except for
+places. [PO-3]"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _WORDS = {
     "=": "is",
     "!=": "is not",
 }
-"""How a comparison with a constant is said; two measured operands have the operator."""
+"""Words for a comparison with a constant; two measured operands keep the operator."""
 
 
 def print_policy(tree: PolicyTree) -> str:
@@ -45,7 +46,7 @@ def print_policy(tree: PolicyTree) -> str:
 
 
 def print_expression(expression: Expression) -> str:
-    """One line; parentheses where the language needs them."""
+    """One line, with parentheses where the language needs them."""
     match expression:
         case Term():
             return print_term(expression)
@@ -96,7 +97,7 @@ def print_definition(concept: ConceptDef) -> str:
 
 
 def print_value(value: str | float) -> str:
-    """A constant as it stands in a property.
+    """A constant as written in a property.
 
     >>> print_value("o'clock"), print_value(3.0), print_value(0.5)
     ("'o''clock'", '3', '0.5')
@@ -120,7 +121,7 @@ def _comparison(comparison: Comparison) -> str:
 
 
 def _state(expression: Expression) -> str:
-    """What lasts; NOT before a `for` would be read as negating all of it."""
+    """The state of a `for`; a leading NOT needs parentheses, or it would negate the whole."""
     text = print_expression(expression)
     alone = isinstance(expression, Term | Comparison) and not text.startswith("NOT ")
     return text if alone else f"({text})"
@@ -129,8 +130,8 @@ def _state(expression: Expression) -> str:
 def _followed(chain: FollowedBy) -> str:
     """A chain without the window of its last link.
 
-    Chains lean to the left, so only a followed-by on the right needs parentheses. A window is that
-    of all links before it that have none, so a link that shall have none stands in parentheses.
+    Chains nest to the left, so only a followed-by on the right needs parentheses. A window also
+    applies to earlier links without one, so a link that shall have none gets parentheses.
     """
     first, window_ms = chain.first, chain.window_ms
     if not isinstance(first, FollowedBy):

@@ -1,7 +1,5 @@
-"""Constants with their units: `30 degC`, `15 %`, `'open'`, `true`. [PO-3]
-
-Times in policies: `within 5 s`, `for 2 hours`, `at most once per 10 min`. [PO-3]
-"""
+"""Reads constants with their units (`30 degC`, `15 %`, `'open'`, `true`) and durations (`within 5
+s`, `for 2 hours`, `at most once per 10 min`). [PO-3]"""
 
 from __future__ import annotations
 
@@ -16,9 +14,9 @@ from rapport.policy.language.tree import Quantity
 
 
 def read_constant(cursor: TokenCursor, is_unit: Callable[[TokenCursor], bool]) -> Quantity | None:
-    """The constant that comes next, None without one; raises SyntaxFault for too large a number.
+    """Reads a constant; None if there is none. Raises SyntaxFault for a too large number.
 
-    `is_unit` says whether the word after a number belongs to it.
+    `is_unit` decides whether the word after a number belongs to it.
     """
     token = cursor.peek()
     if token is None:
@@ -45,12 +43,12 @@ def _number(cursor: TokenCursor, is_unit: Callable[[TokenCursor], bool]) -> Quan
 
 
 TIMING_WORDS = ("for", "within")
-"""Words that begin a time after a condition, and so are never units."""
+"""Words that begin a time after a condition; never units."""
 _LONGEST_MS = 366 * 86_400_000
 
 
 class Timing(NamedTuple):
-    """What the time is for: how to name it and what to show as an example."""
+    """The use of a duration: its name, fault code and example in messages."""
 
     name: str
     code: str
@@ -63,7 +61,7 @@ THROTTLE = Timing("a duration", "policy.bad_duration", "at most once per 10 min"
 
 
 def read_duration(cursor: TokenCursor, timing: Timing) -> int:
-    """Milliseconds of the number and unit that come next; raises SyntaxFault at what is wrong."""
+    """Reads a number and a unit as milliseconds; raises SyntaxFault."""
     hint = f"write a number and its unit, such as: {timing.example}"
     number = cursor.take_if("number")
     if number is None:
@@ -108,7 +106,7 @@ def _milliseconds(number: Token, unit: Token, timing: Timing, hint: str) -> int:
 
 
 def _refuse_second_part(cursor: TokenCursor, duration_ms: int, timing: Timing) -> None:
-    """`1 h 30 min` is one time too many; what was meant is named."""
+    """Rejects `1 h 30 min` with a hint that names the sum."""
     number, unit = cursor.peek(), cursor.peek(1)
     if number is None or number.kind != "number":
         return

@@ -1,7 +1,6 @@
-"""Words of the language that are nearly right: which one was meant. [PO-3]
+"""Detects misspelt words of the language and suggests the intended one. [PO-3]
 
-Only asked of lines that begin with no alias of the policy, so that no name is taken for a misspelt
-word.
+Applies only to lines that do not begin with an alias, so that no name is taken for a misspelt word.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ SYNONYMS = {
     **dict.fromkeys(("but", "while", ",", "also"), "AND"),
     **dict.fromkeys(("during", "lasting", "since"), "for"),
 }
-"""What people say instead of the words that join."""
+"""Common synonyms of connectives."""
 _MODES = ("chronicle", "recent")
 _IN_WORDS = ("newest", "oldest")
 _ONCE_PER = ("at", "most", "once", "per")
 
 
 def misspelt_option(cursor: TokenCursor, aliases: frozenset[str]) -> SyntaxFault | None:
-    """The fault of a line that is an option but for its spelling; None for any other line."""
+    """The fault of a line that is a misspelt option; None for any other line."""
     if not aliases or cursor.word() == "" or cursor.names(aliases):
         return None
     if cursor.sees("keyword", ahead=1) or cursor.sees("mark", ahead=1):
@@ -41,7 +40,7 @@ def misspelt_option(cursor: TokenCursor, aliases: frozenset[str]) -> SyntaxFault
 
 
 def misspelt_condition(cursor: TokenCursor, aliases: frozenset[str]) -> SyntaxFault | None:
-    """The same of a condition before which NOT or `no` is misspelt."""
+    """The fault of a condition with a misspelt NOT or `no`; None for any other."""
     first = cursor.peek()
     if first is None or not aliases or cursor.word() == "" or first.text in aliases:
         return None
@@ -54,13 +53,13 @@ def misspelt_condition(cursor: TokenCursor, aliases: frozenset[str]) -> SyntaxFa
 
 
 def misspelling(code: str, token: Token, meant: str) -> SyntaxFault:
-    """The fault of one word."""
+    """The fault for one misspelt word."""
     message = f"{token.text!r} is no word of the language here"
     return SyntaxFault(code, message, token.place, f"did you mean {meant!r}?")
 
 
 def first_misspelt(said: Sequence[Token], wanted: Sequence[str]) -> tuple[Token, str] | None:
-    """The first word that is another than wanted, if it is near it, and what was meant."""
+    """The first word that differs from `wanted` but is near it, and the intended word."""
     for token, word in zip(said, wanted, strict=False):
         if token.text.lower() != word:
             return (token, word) if _near(token.text.lower(), word) else None
@@ -68,8 +67,8 @@ def first_misspelt(said: Sequence[Token], wanted: Sequence[str]) -> tuple[Token,
 
 
 def suggest_connective(cursor: TokenCursor) -> str:
-    """The word that probably was meant between two conditions, or before a time, as a hint shows
-    it; empty when none is near."""
+    """The connective or timing word that was probably meant, as shown in a hint; empty if none is
+    near."""
     token = cursor.peek()
     assert token is not None, "something stands there"
     word = token.text.lower()
@@ -82,7 +81,7 @@ def suggest_connective(cursor: TokenCursor) -> str:
 
 
 def _option(cursor: TokenCursor, aliases: frozenset[str]) -> tuple[str, ...]:
-    """The words of the option that a line is like; empty when it is like none."""
+    """The words of the option that the line resembles; empty if none."""
     first, second, third = (cursor.word(ahead) for ahead in range(3))
     if cursor.sees("number", ahead=1) and not cursor.sees("keyword", "of", ahead=3):
         return ("within",) if _near(first, "within") and cursor.peek(3) is None else ()

@@ -1,9 +1,6 @@
-"""What a policy says, as a tree: the parser makes it, the printer and the compiler read it. [PO-3]
+"""The syntax tree of a policy: made by the parser, read by the printer and the compiler. [PO-3]
 
-The condition is kept as written (not normalised); the direct evaluator in the tests judges by this
-tree.
-
-Saying the contrary of a condition without NOT before a parenthesis, as the paper does. [PO-3]
+The condition is kept as written, not normalized; the judge of the tests evaluates this tree.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ Operator = Literal["=", "!=", "<", ">", "<=", ">="]
 
 
 class SourceSpan(msgspec.Struct, frozen=True):
-    """Where something stands in the text, counted from 1; `length` in characters."""
+    """A place in the text, counted from 1; `length` in characters."""
 
     line: int
     column: int
@@ -26,21 +23,19 @@ class SourceSpan(msgspec.Struct, frozen=True):
 
 
 class Property(msgspec.Struct, frozen=True):
-    """`status='guest'`, `length > 12 m`: an attribute of an alias compared with a constant (number
-    when it was unquoted).
-    """
+    """`status='guest'`, `length > 12 m`: an attribute of an alias compared with a constant, a
+    number if unquoted."""
 
     attribute: str
     operator: Operator
     value: str | float
     place: SourceSpan
     unit: str = ""
-    """As written; empty when there is none."""
+    """As written; empty without one."""
     value_place: SourceSpan | None = None
 
     @property
     def constant(self) -> Quantity:
-        """What the attribute is compared with."""
         return Quantity(self.value, self.unit, self.value_place or self.place)
 
 
@@ -62,7 +57,7 @@ class Term(msgspec.Struct, frozen=True, tag="term"):
     second: str
     negated: bool
     parameter: str
-    """As written, `5m`; empty when there is none."""
+    """As written, `5m`; empty without one."""
     place: SourceSpan
     function_place: SourceSpan
     first_place: SourceSpan
@@ -70,7 +65,7 @@ class Term(msgspec.Struct, frozen=True, tag="term"):
 
 
 class Quantity(msgspec.Struct, frozen=True, tag="quantity"):
-    """`30 degC`, `15 %`, `'open'`: a constant; the unit as written, empty when there is none."""
+    """`30 degC`, `15 %`, `'open'`: a constant; the unit as written, empty without one."""
 
     value: str | float
     unit: str
@@ -87,7 +82,7 @@ class AttributeOf(msgspec.Struct, frozen=True, tag="attribute-of"):
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """`distance(A, B)`: a function of the site over one or two aliases."""
+    """`distance(A, B)`: a site function over one or two aliases."""
 
     function: str
     aliases: tuple[str, ...]
@@ -121,7 +116,7 @@ class Or(msgspec.Struct, frozen=True, tag="or"):
 
 
 class FollowedBy(msgspec.Struct, frozen=True, tag="followed-by"):
-    """`first`, then `second`; with its own window when it says `within 10 min`."""
+    """`first`, then `second`, optionally with a window of its own (`within 10 min`)."""
 
     first: Expression
     second: Expression
@@ -130,9 +125,9 @@ class FollowedBy(msgspec.Struct, frozen=True, tag="followed-by"):
 
 
 class Within(msgspec.Struct, frozen=True, tag="within"):
-    """A whole line with a window of its own: `(A is inside R OR B is inside R) within 10 s`.
+    """A whole line with its own window: `(A is inside R OR B is inside R) within 10 s`.
 
-    Stands only as the condition or as a part of its outermost And.
+    Occurs only as the condition or as a part of its outermost And.
     """
 
     inner: Expression
@@ -141,9 +136,9 @@ class Within(msgspec.Struct, frozen=True, tag="within"):
 
 
 class DurationCondition(msgspec.Struct, frozen=True, tag="for"):
-    """`A is inside R for 10 min`, `(C AND D) for 2 hours`: stayed true for so long.
+    """`A is inside R for 10 min`, `(C AND D) for 2 hours`: a state held that long.
 
-    `inner` holds terms and comparisons, perhaps negated, joined by And and Or; nothing else.
+    `inner` contains only terms and comparisons, possibly negated, joined by And and Or.
     """
 
     inner: Expression
@@ -165,7 +160,7 @@ Expression = (
     Term | Comparison | DurationCondition | SilenceCondition | And | Or | FollowedBy | Within
 )
 Atomic = Term | Comparison | DurationCondition | SilenceCondition
-"""What is never taken apart by normalisation."""
+"""Conditions that normalization never splits."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -176,9 +171,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """A phrase such as `raise alarm`; the site says what is done about it, unless the lines below
-    it do.
-    """
+    """A phrase such as `raise alarm`, carried out as the site or the lines below it specify."""
 
     phrase: str
     place: SourceSpan
@@ -197,16 +190,16 @@ class PolicyTree(msgspec.Struct, frozen=True, kw_only=True):
     consumption: Consumption = "chronicle"
     distinct: tuple[tuple[str, str], ...] = ()
     when_unsure: WhenUnsure = "hold"
-    """What becomes of absence that a silent source might have refuted."""
+    """The handling of absence that a silent source might have refuted."""
     once_per_ms: int | None = None
     """`at most once per 10 min`, for equal bindings; None: no limit."""
 
 
 def negate(expression: Expression) -> Expression | None:
-    """The contrary, with NOT only before terms and comparisons; None when something in it has no
-    contrary (`for`, `no`).
+    """The negation, with NOT only before terms and comparisons; None if a part has none (`for`,
+    `no`).
 
-    `NOT (X FOLLOWED-BY Y)` becomes `(X FOLLOWED-BY NOT Y) OR NOT X`; AND and OR change places.
+    `NOT (X FOLLOWED-BY Y)` becomes `(X FOLLOWED-BY NOT Y) OR NOT X`; AND and OR are exchanged.
     """
     match expression:
         case Term() | Comparison():
@@ -228,6 +221,6 @@ def negate(expression: Expression) -> Expression | None:
 
 
 def _all(parts: tuple[Expression, ...]) -> tuple[Expression, ...] | None:
-    """The contraries of all, None when one has none."""
+    """The negations of all parts, None if one has none."""
     contraries = tuple(contrary for part in parts if (contrary := negate(part)) is not None)
     return contraries if len(contraries) == len(parts) else None
