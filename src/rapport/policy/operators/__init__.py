@@ -1,4 +1,4 @@
-"""Columnar operators: one per plan, executing it on sorted batches of readings."""
+"""Columnar operators: each executes one plan on sorted batches of readings."""
 
 from rapport.policy.operators.operator import make_operator
 from rapport.policy.operators.plan_shape import check_supported

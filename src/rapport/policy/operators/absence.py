@@ -1,13 +1,10 @@
-"""Absence: looking for joint counterexamples in bulk, only among what the matches' identities
-allow. [PO-6, PO-7]
+"""Evaluates absence: searches joint counterexamples in bulk, restricted to the identities of the
+matches. [PO-6, PO-7, PO-13]
 
-Activations: matches that wait for a counterexample, asked about once for all policies. [PO-6,
-PO-13]
-
-Rule 4 looks at events from t0 on only, and all operators of a runner have seen the same from any
-time at which they were there. So when the first counterexample of an activation was complete
-depends on nothing but what the clause says, t0 and the identities: one search answers for every
-policy that has the clause, whatever its window and its names.
+A match that waits for a counterexample is an activation. By rule 4 only events from its t0 on
+count, and all operators of a runner see the same events. So the first counterexample depends only
+on the clause, t0 and the identities, and one search serves every policy with that clause, whatever
+its window and alias names.
 """
 
 from __future__ import annotations
@@ -43,21 +40,21 @@ from rapport.policy.plan import CorrelationTerm, LastingTerm, SilentTerm, TermSt
 _MOST_ROWS = 1 << 20
 _LARGEST_KEY = 1 << 62
 _FEW_PAIRS = 4_096
-"""So many are tried at once faster than cells are looked into."""
+"""Up to this many pairs, testing all is faster than using cells."""
 _MANY_UNSEEN = 64
-"""So many look-ups cost more than looking for what is near one match."""
+"""From this many look-ups on, searching near the match is cheaper."""
 _NONE = np.zeros(0, np.int64)
 _ANY_TIME = -(1 << 62)
 _ANY_LENGTH = 1 << 61
 LATEST = "latest"
-"""The column, where it is asked for, of the latest end of what a row has so far."""
+"""The column with the latest end of a row's occurrences so far."""
 
 
 class SearchSpan:
-    """For each match: occurrences count when they end in [low, high) and begin at or after
-    `since`; with `unsure`, when they may have ended there as far as their clocks can be trusted.
+    """For each match the range of ends in [low, high), with starts at or after `since`; with
+    `unsure_ms`, ends that may lie in it given clock uncertainty.
 
-    `covered_ms`: pairs for which so much is close enough count however far apart they are.
+    Pairs whose own window is at least `covered_ms` may be any distance apart.
     """
 
     def __init__(
@@ -75,20 +72,20 @@ class SearchSpan:
         self.earliest, self.latest = low - unsure_ms, high + unsure_ms
 
     def pair_ms(self, own_ms: int) -> int:
-        """How close the events of a pair must be that must be closer than `own_ms`."""
+        """The maximal distance of the events of a pair with the window `own_ms`."""
         return own_ms if own_ms < self._covered_ms else _ANY_LENGTH
 
     def holds(self, rows: Rows, ends: Array, blurs: Array) -> Mask:
-        """Whether ends that may be wrong by so much can lie in the span of these matches."""
+        """Whether ends with this uncertainty may lie in the range of these matches."""
         return (ends + blurs >= self.low[rows]) & (ends - blurs < self.high[rows])
 
 
 def refuted(window: Window, terms: Sequence[int], bound: Columns, span: SearchSpan) -> Mask:
-    """Which matches have a counterexample: one occurrence per term, all identities equal, in the
-    span.
+    """Which matches have a counterexample: one occurrence per term with equal identities, in the
+    range.
 
-    `bound` holds the `@alias` columns of the matches. Cost follows the number of occurrences that
-    agree with the identities bound so far; the number of identities not involved does not matter.
+    `bound` holds the `@alias` columns of the matches. The cost depends on the occurrences that
+    agree with the bound identities, not on the number of other identities.
     """
     found = np.zeros(len(span.low), np.bool_)
     found[counterexamples(window, terms, bound, span)["row"]] = True
@@ -98,9 +95,8 @@ def refuted(window: Window, terms: Sequence[int], bound: Columns, span: SearchSp
 def counterexamples(
     window: Window, terms: Sequence[int], bound: Columns, span: SearchSpan
 ) -> Columns:
-    """The matches (`row`) that have one; of a family also the needs: for whom these are some.
-    Where constants are ordered only the smallest need of each match is there.
-    """
+    """The matches (`row`) with a counterexample; for a family also the needs (see `variants.py`).
+    For ordered constants only the smallest need of each match is returned."""
     start = {**bound, "row": np.arange(len(span.low))}
     found = _search(window, start, list(terms), span)
     return {name: found[name] for name in ("row", NEED) if name in found}
@@ -109,9 +105,8 @@ def counterexamples(
 def first_counterexamples(
     window: Window, terms: Sequence[int], bound: Columns, span: SearchSpan
 ) -> tuple[Rows, Array]:
-    """The matches that have one, and when the first of each was complete: its latest end. Facts of
-    the tables are complete before any time.
-    """
+    """The matches with a counterexample and the time when the first was complete. Facts from tables
+    are complete before any time."""
     rows = len(span.low)
     start = {**bound, "row": np.arange(rows), LATEST: np.full(rows, _ANY_TIME)}
     found = _search(window, start, list(terms), span)
@@ -131,9 +126,8 @@ def _search(window: Window, frame: Columns, terms: list[int], span: SearchSpan) 
 
 
 def _cost(window: Window, term: int, frame: Columns, span: SearchSpan) -> tuple[int, int]:
-    """Few unbound aliases first; tables before pairs of events, which are made on the spot, unless
-    many rows would have to be looked up first.
-    """
+    """The order of joining: few unbound aliases first, then tables before pairs of events, unless
+    many rows must be looked up."""
     unbound = sum(alias not in frame for alias in set(_aliases(window, term)))
     if isinstance(window.plan.terms[term], CorrelationTerm):
         return unbound, 1 if window.predicate(term).reach is not None else 3
@@ -149,9 +143,7 @@ def _aliases(window: Window, term: int) -> tuple[str, str]:
 def _extended(
     window: Window, frame: Columns, term: int, span: SearchSpan, keep: set[str]
 ) -> Columns:
-    """The frame joined with a term, reduced to what the remaining terms look at; in pieces when it
-    is large.
-    """
+    """Joins a term and keeps only the columns that remaining terms need; in pieces if large."""
     if isinstance(window.plan.terms[term], CorrelationTerm):
         return _with_pairs(window, frame, term, span, keep)
     rows, low = frame["row"], np.maximum(span.earliest, span.since)
@@ -178,9 +170,7 @@ def _extended(
 def _with_pairs(
     window: Window, frame: Columns, term: int, span: SearchSpan, keep: set[str]
 ) -> Columns:
-    """Every pair of different events of the two sides within the window, made only for these
-    matches.
-    """
+    """Joins all pairs of different events within the window, computed for these matches only."""
     aliases = _aliases(window, term)
     near, far = (0, 1) if aliases[0] in frame or aliases[1] not in frame else (1, 0)
     rows, length = frame["row"], span.pair_ms(window.correlations.window_ms(term))
@@ -216,7 +206,7 @@ def _with_pairs(
 
 
 def _put_cells(window: Window, term: int, *sides: Table) -> None:
-    """Where only events near each other matter, says in which cell each of them lies."""
+    """Adds the grid cell of each event if the term holds only for events near each other."""
     reach = window.predicate(term).reach
     for side in sides:
         if reach is not None and "cell" not in side.columns:
@@ -231,7 +221,7 @@ def _partners(
     span: SearchSpan,
     since: Array,
 ) -> Columns:
-    """Joins the events of the other side that make a pair with the event each row has."""
+    """Joins the events of the other side that form a pair with the event of each row."""
     near, mine, theirs, events = sides
     predicate = window.predicate(term)
     length = span.pair_ms(window.correlations.window_ms(term))
@@ -267,7 +257,7 @@ def _partners(
 
 
 def _without_rows(window: Window, term: int, frame: Columns) -> Columns:
-    """No row of what a correlation makes of the frame."""
+    """An empty result of joining a correlation."""
     varying, none = window.varying, take(frame, _NONE)
     return none | ({NEED: np.zeros(0)} if varying is not None and varying.term == term else {})
 
@@ -275,7 +265,7 @@ def _without_rows(window: Window, term: int, frame: Columns) -> Columns:
 def _holding(
     predicate: Predicate, sides: tuple[int, Table, Table], mine: Rows, theirs: Rows
 ) -> Mask:
-    """Which pairs are two different events of which the term holds."""
+    """Which pairs are different events for which the term holds."""
     near, own, other = sides
     pair = (own.columns, mine), (other.columns, theirs)
     (first, here), (second, there) = pair if near == 0 else pair[::-1]
@@ -285,7 +275,7 @@ def _holding(
 
 
 def _pieces(start: Rows, stop: Rows) -> list[slice]:
-    """Cuts questions so that each piece spreads to a bounded number of rows."""
+    """Splits ranges into pieces that expand to a bounded number of rows."""
     total = np.cumsum(stop - start)
     if not len(total) or total[-1] <= _MOST_ROWS:
         return [slice(0, len(start))]
@@ -295,9 +285,8 @@ def _pieces(start: Rows, stop: Rows) -> list[slice]:
 
 
 def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
-    """Distinct rows over the match, the aliases still looked at, and the members of a family they
-    count for; where needs are ordered, the smallest; of equal ones the first that was complete.
-    """
+    """Distinct rows by match, remaining aliases and family members. For ordered needs the smallest
+    is kept; of equal rows the one that was complete first."""
     frame = window.needs.joined(frame)
     names = sorted(name for name in frame if name in keep)
     least = _least(window, frame)
@@ -322,7 +311,7 @@ def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
 
 
 def _least(window: Window, frame: Columns) -> str | None:
-    """The column of which only the smallest value of rows that are otherwise equal matters."""
+    """The column of which only the smallest value of otherwise equal rows matters."""
     if LATEST in frame:
         return LATEST
     nested = window.varying is not None and window.varying.nested
@@ -331,15 +320,14 @@ def _least(window: Window, frame: Columns) -> str | None:
 
 _NEVER = 1 << 62
 _AHEAD = 4
-"""A search looks so many windows ahead where somebody has a longer one: each longer window then
-looks again seldom, and a short one never pays for a much longer one.
-"""
+"""A search covers up to this many windows if another query has a longer one. Longer windows then
+rarely search again, and short ones never pay for much longer ones."""
 _NO_ROWS: Rows = np.zeros(0, np.int64)
 _MIX, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
 
 
 class CounterexampleQuery:
-    """One operator asking about one joint counterexample, and what its aliases are called there."""
+    """One operator's query for one joint counterexample, with its alias names."""
 
     def __init__(self, window_ms: int, names: dict[str, str], known: ActivationCache) -> None:
         self.window_ms, self.names, self.known = window_ms, names, known
@@ -347,10 +335,9 @@ class CounterexampleQuery:
 
 
 class ActivationCache:
-    """Of each activation asked about lately: when its first counterexample was complete, and up to
-    which time that is known. Costs a binary search per question; grows with the activations of the
-    longest window. Never saved: who does not find an answer here looks for himself.
-    """
+    """For recent activations: when the first counterexample was complete, and the time up to which
+    that is known. A query costs a binary search; memory grows with the activations of the longest
+    window. Not part of snapshots: a missing entry is searched again."""
 
     def __init__(self) -> None:
         self.askers: WeakSet[CounterexampleQuery] = WeakSet()
@@ -358,21 +345,20 @@ class ActivationCache:
         self._columns: Columns = {}
         self._watermark = self._earlier = -_NEVER
         self.searched = 0
-        """Activations for which counterexamples were looked for so far."""
+        """Activations searched so far."""
 
     def longest_ms(self) -> int:
-        """The longest window that somebody asks with."""
+        """The longest window of all queries."""
         return max(asker.window_ms for asker in self.askers)
 
     def turn_to(self, watermark: int) -> None:
-        """Goes on to a batch, perhaps the one others had before."""
+        """Moves to a batch, which another operator may have begun."""
         if watermark != self._watermark:
             self._earlier, self._watermark = self._watermark, watermark
 
     def find(self, asked: Columns) -> tuple[Rows, Rows]:
-        """Rows of those asked for (columns `t0`, and the codes of identities) that are known, and
-        where.
-        """
+        """The rows of the queried activations (columns `t0` and identity codes) that are known, and
+        their positions."""
         if not len(self._hashes):
             return _NO_ROWS, _NO_ROWS
         hashes = _hashed(asked)
@@ -385,13 +371,13 @@ class ActivationCache:
         return rows, places[rows]
 
     def first(self, places: Rows) -> tuple[Array, Array]:
-        """When the first counterexample was complete, and up to which time that is known."""
+        """When the first counterexample was complete, and the time up to which that is known."""
         if not len(places):
             return _NO_ROWS, _NO_ROWS
         return self._columns["first"][places], self._columns["until"][places]
 
     def learn(self, asked: Columns, first: Array, until: Array) -> None:
-        """Remembers answers in place of those known before; forgets what nobody asks any more."""
+        """Stores results and drops those that no query can need."""
         self.searched += len(first)
         columns = asked | {"first": first, "until": until}
         if len(self._hashes):
@@ -406,9 +392,9 @@ class ActivationCache:
 
 
 class Activations:
-    """The NOT clauses of one operator: which matches they hold of.
+    """Evaluates the NOT clauses of one operator.
 
-    Where nobody else asks, counterexamples are looked for as long as the window and no further.
+    Without other queries, a search covers the operator's own window only.
     """
 
     def __init__(self, window: Window, shared: SharedCache) -> None:
@@ -420,26 +406,22 @@ class Activations:
         self._own_before = -_NEVER
 
     def expect(self, clause: ClauseShape, bound: Iterable[str]) -> None:
-        """Says before the first question which matches will be asked about, by their `@alias`
-        columns, so that others know.
-        """
+        """Announces the `@alias` columns of future queries to other operators."""
         for terms in clause.counterexamples:
             self._asker(terms, clause.window_ms, bound)
 
     def stand_alone_before(self, time: int) -> None:
-        """What was opened before a time is looked for here alone: of what came before it others
-        may have seen more, or less.
-        """
+        """Activations before a time are searched without the cache: other operators may have seen
+        different events before it."""
         self._own_before = time
 
     def turn_to(self, watermark: int) -> None:
-        """Goes on: all that ended before the watermark is known."""
+        """Everything that ended before the watermark is known."""
         self._watermark = watermark
 
     def hold(self, clause: ClauseShape, bound: Columns, t0: Array) -> Mask:
-        """Rule 4: which matches have no joint counterexample among events of [t0, t0 + window).
-        `bound`: the `@alias` columns of the matches, all of which are due.
-        """
+        """Rule 4: which matches have no joint counterexample in [t0, t0 + window). All are due;
+        `bound` holds their `@alias` columns."""
         holds = np.ones(len(t0), np.bool_)
         for terms in clause.counterexamples:
             holds &= ~self._refuted(terms, clause.window_ms, bound, t0)
@@ -458,7 +440,7 @@ class Activations:
         return self._own_before > -_NEVER and bool((t0 < self._own_before).any())
 
     def _first(self, asker: CounterexampleQuery, terms: Sequence[int], asked: Columns) -> Array:
-        """When the first counterexample of each was complete, as far as the asker must know."""
+        """When the first counterexample of each was complete, as far as the query needs it."""
         known, t0 = asker.known, asked["t0"]
         known.turn_to(self._watermark)
         self._shared.wanted += 1
@@ -490,7 +472,7 @@ class Activations:
     def _asker(
         self, terms: tuple[int, ...], window_ms: int, bound: Iterable[str]
     ) -> CounterexampleQuery | None:
-        """Who asks about matches with these `@alias` columns; None when nobody else can say."""
+        """The query for matches with these `@alias` columns; None if the term cannot be shared."""
         key = (terms, window_ms, frozenset(bound))
         if key not in self._askers:
             self._askers[key] = self._new_asker(*key)
@@ -523,7 +505,7 @@ class Activations:
         return CounterexampleQuery(window_ms, names, self._shared.keep(key, ActivationCache))
 
     def _pair_ms(self, term: int, window_ms: int) -> int | None:
-        """How close the events of a pair must be; None: all in the window are close enough."""
+        """The maximal distance of the events of a pair; None: any within the window."""
         if not isinstance(self._window.plan.terms[term], CorrelationTerm):
             return None
         own_ms = self._window.correlations.window_ms(term)
@@ -535,7 +517,7 @@ def _without_window(term: TermStep) -> TermStep:
 
 
 def _each_once(asked: Columns) -> tuple[Columns, Rows]:
-    """The different ones, and for each which it is."""
+    """The distinct rows, and for each row the number of its distinct one."""
     _, first, which = np.unique(_hashed(asked), return_index=True, return_inverse=True)
     once = take(asked, first)
     if all(bool((once[name][which] == column).all()) for name, column in asked.items()):
@@ -544,7 +526,7 @@ def _each_once(asked: Columns) -> tuple[Columns, Rows]:
 
 
 def _hashed(asked: Columns) -> Array:
-    """One number for the columns of each row."""
+    """One hash per row."""
     mixed = np.zeros(len(asked["t0"]), np.uint64)
     for name in sorted(asked):
         mixed = (mixed ^ asked[name].astype(np.uint64)) * _MIX

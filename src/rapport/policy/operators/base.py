@@ -1,6 +1,5 @@
-"""What executes plans: the operator and the runner. Both are pure: events and time are arguments.
-[PO-7, PO-8]
-"""
+"""The interfaces of operators and their tables. Operators are pure: events and time are arguments.
+[PO-7, PO-8]"""
 
 from __future__ import annotations
 
@@ -14,72 +13,67 @@ from rapport.policy.plan import Plan
 from rapport.tables.instances import Instances
 
 END_OF_TIME = 2**62
-"""A watermark past every event: everything pending is decided."""
+"""A watermark after every event: everything pending is decided."""
 
 
 class PullData(Protocol):
-    """Where operators look instances up; wiring hands in the tables."""
+    """The tables in which operators look up instances."""
 
     def instances(self, concept: str) -> Instances:
-        """The instances of a concept, empty when no table gives any."""
+        """The instances of a concept, empty if no table has any."""
 
     def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
-        """What a looked-up function of the site gives, by one or two texts; raises UnknownName.
+        """The values of a looked-up site function by one or two texts; raises UnknownName.
 
-        A symmetric table is given in both orders.
+        A symmetric table contains both orders.
         """
 
 
 class Operator(Protocol):
-    """One plan, executing. Deterministic: the same readings give the same detections however they
-    are cut.
-    """
+    """Executes one plan. Deterministic: batch boundaries do not affect the detections."""
 
     plan: Plan
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
         """Takes readings sorted by (time, id), none before the previous watermark and all before
-        this one, and
-        returns what became certain: every detection with a time below `watermark`."""
+        this one; returns every detection with a time below `watermark`."""
 
     def take_undecided(self) -> list[Undecided]:
-        """What would have been detected since the last call, had a source not been silent."""
+        """Detections since the last call that a silent source leaves uncertain."""
 
     def suppressed(self) -> int:
-        """Detections left out so far because of `at most once per`."""
+        """Detections dropped so far because of `at most once per`."""
 
     def pending_until(self) -> int | None:
-        """The time at which something pending will be decided even if no event comes; None when
-        nothing is.
-        """
+        """The time at which something pending is decided without an event; None if nothing is."""
 
     def snapshot(self) -> bytes:
-        """All state, so that `restore` in another process goes on as if nothing had happened."""
+        """All state; `restore` in another process continues from it."""
 
     def restore(self, snapshot: bytes) -> None:
-        """Takes over the state; raises Corrupt when it is not one of this plan's."""
+        """Restores a snapshot; raises Corrupt if it is of another plan."""
 
 
 class Runner(Protocol):
-    """Plans fed with readings as they arrive; puts them in time order within the lateness."""
+    """Runs plans on readings in arrival order; sorts them by time within the lateness."""
 
     late: int
-    """Readings that came too late and were left out."""
+    """Readings dropped because they were too late."""
 
     def feed(self, readings: pa.RecordBatch) -> list[Detection]:
-        """Takes readings as they arrived; returns what became certain."""
+        """Takes readings in arrival order; returns new detections."""
 
     def advance(self, time_ms: int) -> list[Detection]:
-        """Moves time on without an event: nothing before `time_ms - lateness` will come."""
+        """Advances time without an event: nothing before `time_ms - lateness` will come."""
 
     def finish(self) -> list[Detection]:
-        """Lets time run on until everything pending is decided (the end of a recorded stream)."""
+        """Decides everything pending (the end of a recorded stream)."""
 
     def take_undecided(self) -> list[Undecided]:
-        """What would have been detected since the last call, had a source not been silent."""
+        """Detections since the last call that a silent source leaves uncertain."""
 
     def snapshot(self) -> bytes:
         """All state: reorder buffer, watermark, operators."""
 
     def restore(self, snapshot: bytes) -> None:
-        """Takes over a snapshot made with the same plans; raises Corrupt otherwise."""
+        """Restores a snapshot of the same plans; raises Corrupt otherwise."""

@@ -1,7 +1,5 @@
-"""Whether occurrences are a match, and whether the absence it asks for holds. [PO-6, PO-7]
-
-Mixed clauses: the earliest positive occurrence near a match, or else absence. [PO-6, PO-7]
-"""
+"""Decides whether occurrences satisfy the clauses of a plan: positive parts, absence, and mixed
+clauses. [PO-6, PO-7]"""
 
 from __future__ import annotations
 
@@ -26,19 +24,18 @@ from rapport.policy.operators.variants import NEED
 from rapport.policy.operators.window import Window
 
 NEVER = np.int64(2**62)
-"""The time at which what does not hold is satisfied."""
+"""The time at which an unsatisfied condition is satisfied."""
 
 Outcome = tuple[Mask, Array, Array | None]
-"""Which rows satisfy a part, when, and the end it counts with (None: it has no time)."""
+"""Which rows satisfy a part, when, and the end that counts for windows (None: no time)."""
 
 
 def matched_at(
     window: Window, shape: PlanShape, number: int, frame: Columns, *, assume_absence: bool = False
 ) -> Array:
-    """When each row is a minimal match of the combination (its last clause satisfied); NEVER when
-    it is none.
+    """When each row is a minimal match of the combination; NEVER if it is none.
 
-    With `assume_absence` what must not follow is taken not to: a first sieve before that is known.
+    `assume_absence`: treats awaited absence as given, as a first filter before it is known.
     """
     combination = shape.combinations[number]
     when = _satisfied_at(window, combination, frame, assume_absence)
@@ -66,7 +63,7 @@ def _satisfied_at(
 
 
 def _choice_at(window: Window, outcomes: list[Outcome]) -> Array:
-    """When all parts of a choice hold with their ends in one window."""
+    """When all parts of a choice hold with their ends within one window."""
     holds = np.logical_and.reduce([outcome[0] for outcome in outcomes])
     when = np.maximum.reduce([outcome[1] for outcome in outcomes])
     ends = [outcome[2] for outcome in outcomes if outcome[2] is not None]
@@ -84,7 +81,7 @@ def part_outcome(
     t0: Array,
     assume_absence: bool = False,
 ) -> Outcome:
-    """Rule 5 for one part; `bound` are the identities absence is looked for with."""
+    """Rule 5 for one part; `bound` holds the identities for which absence is evaluated."""
     always = np.ones(len(t0), np.bool_)
     if isinstance(part, Occurs):
         if window.is_constraint(part.term):
@@ -105,7 +102,7 @@ def part_outcome(
 
 
 def _ordered(part: Ordered, frame: Columns) -> Mask:
-    """One before the other, as far as their clocks can be trusted, and within the window."""
+    """One certainly before the other, given clock uncertainty, and within the window."""
     first, second = frame[f"end{part.first}"], frame[f"end{part.second}"]
     surely = first + blur_of(frame, part.first) < second - blur_of(frame, part.second)
     return np.asarray(surely & (second < first + part.window_ms), np.bool_)
@@ -114,7 +111,7 @@ def _ordered(part: Ordered, frame: Columns) -> Mask:
 def _span(
     window: Window, part: NotFollowed | NotPreceded, frame: Columns, end: Array
 ) -> SearchSpan:
-    """Where an occurrence that must not be there would have to end."""
+    """The range of ends of occurrences that must be absent."""
     unsure_ms = window.uncertainty_ms
     if isinstance(part, NotFollowed):
         blur = blur_of(frame, part.first)
@@ -124,21 +121,20 @@ def _span(
 
 
 def blur_of(frame: Columns, term: int) -> Array | int:
-    """How far the ends of a term's occurrences may be wrong."""
+    """The clock uncertainty of the ends of a term's occurrences."""
     return frame.get(f"blur{term}", 0)
 
 
 def is_awaited(window: Window, part: Part) -> bool:
-    """Whether it is not known at its end if it holds: what must not follow, or may, where clocks
-    are uncertain, yet turn out to have preceded.
-    """
+    """Whether the part cannot be decided at its end: events that must not follow, or, with
+    uncertain clocks, may still turn out to have preceded."""
     return isinstance(part, NotFollowed) or (
         isinstance(part, NotPreceded) and window.uncertainty_ms > 0
     )
 
 
 def decided_at(window: Window, part: Part, frame: Columns) -> Array:
-    """When an awaited part is known to hold or not."""
+    """When an awaited part can be decided."""
     after, [term] = window.uncertainty_ms, part.needs()
     if isinstance(part, NotFollowed):
         after += part.window_ms
@@ -148,9 +144,8 @@ def decided_at(window: Window, part: Part, frame: Columns) -> Array:
 def absence_for_some(
     window: Window, clause: ClauseShape, bound: Columns, t0: Array
 ) -> tuple[Mask, list[Columns]]:
-    """Rule 4 for a family: which matches have no counterexample among events of [t0, t0 + window)
-    for all of it, and the counterexamples that count for some, with their needs.
-    """
+    """Rule 4 for a family: the matches without a counterexample for every member, and the
+    counterexamples that count for some members, with their needs."""
     span = SearchSpan(t0, t0 + clause.window_ms, t0)
     holds, some = np.ones(len(t0), np.bool_), []
     for terms in clause.counterexamples:
@@ -164,7 +159,7 @@ def absence_for_some(
 
 
 def absence_wait_ms(window: Window, clause: ClauseShape) -> int:
-    """How long events may refute the clause's absence; facts of the tables are known at once."""
+    """How long events may refute the clause's absence; 0 if only tables can."""
     terms = {term for terms in clause.counterexamples for term in terms}
     return 0 if all(map(window.is_constraint, terms)) else clause.window_ms
 
@@ -177,7 +172,7 @@ def latest_end(window: Window, combination: Combination, frame: Columns) -> Arra
 
 
 def aliases_of(window: Window, combination: Combination) -> list[str]:
-    """The `@alias` columns of its rows."""
+    """The `@alias` columns of a combination."""
     steps = [window.plan.terms[term] for term in combination.terms]
     return sorted({f"@{side.alias}" for step in steps for side in (step.first, step.second)})
 
@@ -186,11 +181,12 @@ _LAST = np.int64(2**62)
 
 
 class MixedClauses:
-    """Decides the mixed clauses of matches in the order written, as far as the events known allow.
+    """Decides the mixed clauses of matches in order, as far as known events allow: by the earliest
+    positive occurrence near the match, or else by absence.
 
-    A match waiting here is a row with `t0`, `when` (satisfied so far), `next` (the clause to
-    decide), a column for every alias and term it may ever have (-1 stands for none), and `bare<n>`:
-    whether the clause n was satisfied by absence alone.
+    A waiting match is a row with `t0`, `when` (satisfied so far), `next` (the clause to decide), a
+    column for every alias and term (-1: none), and `bare<n>`: whether clause n was satisfied by
+    absence alone.
     """
 
     def __init__(self, window: Window, shape: PlanShape, activations: Activations) -> None:
@@ -214,7 +210,7 @@ class MixedClauses:
         self.names = (*sorted(aliases), *columns, *(f"has{term}" for term in sorted(terms)))
 
     def admit(self, frame: Columns, terms: tuple[int, ...], when: Array) -> Columns:
-        """Matches as rows that wait here."""
+        """Matches as waiting rows."""
         rows = count(frame)
         waiting = {name: frame.get(name, np.full(rows, -1)) for name in self.names}
         waiting |= {f"has{term}": np.ones(rows, np.int64) for term in terms}
@@ -227,7 +223,7 @@ class MixedClauses:
         }
 
     def due(self, waiting: Columns) -> Array:
-        """When the next clause of each row is decided at the latest."""
+        """The latest time at which the next clause of each row is decided."""
         due: Array = waiting["t0"] + self._due_after[waiting["next"]]
         return due
 
@@ -245,7 +241,7 @@ class MixedClauses:
         return take(waiting, finished), take(waiting, ~finished)
 
     def _alike(self, waiting: Columns, rows: Array) -> list[Array]:
-        """The rows grouped by which terms and aliases they have."""
+        """Groups rows by the terms and aliases they have."""
         if not len(rows):
             return []
         names = [name for name in self.names if name[0] == "@" or name.startswith("has")]
@@ -255,7 +251,7 @@ class MixedClauses:
         return [rows[groups == group] for group in range(int(groups.max()) + 1)]
 
     def _decide(self, rows: Columns, number: int, clause: ClauseShape, watermark: int) -> Columns:
-        """One clause for rows that have the same terms."""
+        """Decides one clause for rows with equal terms."""
         due = self.due(rows) <= watermark
         ready = due if self._patient[number] else np.ones(len(due), np.bool_)
         chosen, found = self._earliest(take(rows, ready), np.flatnonzero(ready), clause)
@@ -268,7 +264,7 @@ class MixedClauses:
         return concatenate([found, absent, take(rows, open_rows)])
 
     def _by_absence(self, rows: Columns, clause: ClauseShape) -> Columns:
-        """The rows for which nothing positive came and the absent children hold."""
+        """The rows without a positive occurrence for which the NOT children hold."""
         bound = _bound(rows)
         rows = take(rows, self._activations.hold(clause, bound, rows["t0"]))
         at = rows["t0"] + absence_wait_ms(self._window, clause)
@@ -277,7 +273,7 @@ class MixedClauses:
     def _earliest(
         self, rows: Columns, numbers: Array, clause: ClauseShape
     ) -> tuple[Array, Columns]:
-        """The rows a positive part satisfies, each with the earliest occurrence taken over."""
+        """The rows that a positive part satisfies, each with its earliest occurrence."""
         candidates = [
             self._candidates(rows, part, place, clause.window_ms)
             for place, part in enumerate(clause.parts)
@@ -314,7 +310,7 @@ class MixedClauses:
         return {**dict.fromkeys(self.names, missing), **frame}
 
     def _what_they_have(self, rows: Columns) -> Columns:
-        """The rows without columns of terms and aliases they do not have; numbered."""
+        """The rows, numbered, without columns of absent terms and aliases."""
         frame = {name: rows[name] for name in ("t0", "when", "next", *self._bare)} | _bound(rows)
         for name in self.names:
             if name.startswith("has") and _is_there(rows[name]):
@@ -326,8 +322,7 @@ class MixedClauses:
 
     def _causes(self, frame: Columns, part: Part) -> Columns:
         """The part's events as sorted ordinals in four columns, so that rows compare like lists of
-        causes; as these lists themselves where occurrences may have any number of causes.
-        """
+        causes; as lists if occurrences may have any number of causes."""
         if self._by_sets:
             return {"cause": self._cause_lists(frame, part)}
         events = np.full((count(frame), 4), _LAST)
@@ -344,7 +339,7 @@ class MixedClauses:
         return {f"cause{place}": events[:, place] for place in range(4)}
 
     def _tell_by_time_and_id(self, events: Array) -> None:
-        """Events of one time and id are one cause, so one ordinal stands for all of them."""
+        """Replaces ordinals of events with equal time and id by one of them: they are one cause."""
         causes = self._window.events.causes(events[events != _LAST])
         first: dict[Cause, int] = {}
         for ordinal in sorted(causes):
@@ -363,9 +358,8 @@ class MixedClauses:
         return lists
 
     def _preference(self, every: Columns) -> tuple[Array, ...]:
-        """Sort keys, last one first: row, end, causes, order of the parts, identities by the
-        output's order.
-        """
+        """Sort keys, the last first: row, end, causes, order of parts, identities in
+        output order."""
         identities = []
         for name in sorted((name for name in every if name[0] == "@"), reverse=True):
             known = self._window.identities[self._window.alias_concept(name[1:])]
@@ -379,20 +373,20 @@ class MixedClauses:
 
 
 def _patience_ms(window: Window, clause: ClauseShape) -> int:
-    """How long after its end a part may remain undecided."""
+    """How long after its end a part may stay undecided."""
     awaited = [part for part in clause.parts if is_awaited(window, part)]
     windows = [part.window_ms for part in awaited if isinstance(part, NotFollowed)]
     return max(windows, default=0) + (2 * window.uncertainty_ms if awaited else 0)
 
 
 def _ranks(lists: Array) -> Array:
-    """The place of each list of causes among all."""
+    """The rank of each list of causes."""
     distinct = {own: place for place, own in enumerate(sorted(set(lists.tolist())))}
     return np.array([distinct[own] for own in lists.tolist()], np.int64)
 
 
 def _bound(frame: Columns) -> Columns:
-    """The aliases that have identities; rows are alike, so the first speaks for all."""
+    """The aliases with identities; rows have equal columns, so the first decides."""
     return {name: column for name, column in frame.items() if name[0] == "@" and _is_there(column)}
 
 

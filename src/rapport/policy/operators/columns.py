@@ -1,10 +1,5 @@
-"""Rows in order of time, as columns, with an index by identity: what operators remember of a
-window. [PO-6]
-
-Comparing columns of values, where nothing missing ever holds. [PO-3]
-
-Snapshots: nested plain values and numpy arrays as msgpack, without pickle. [design 14]
-"""
+"""Columnar data structures of operators: tables sorted by time with an index by identity,
+comparisons of columns, and packed snapshots. [PO-3, PO-6]"""
 
 from __future__ import annotations
 
@@ -28,24 +23,23 @@ _WORTH_TRIMMING = 2_048
 
 class Table:
     """Rows sorted by the column `end`. Appending and trimming are linear in the window, finding is
-    logarithmic.
-    """
+    logarithmic."""
 
     def __init__(self, empty: Mapping[str, Array]) -> None:
         self.columns: Columns = dict(empty)
         self.first_new = 0
-        """Rows from here on came with the latest batch."""
+        """The first row of the latest batch."""
         self._indexes: dict[str, tuple[Rows, Rows, Rows | None]] = {}
 
     def __len__(self) -> int:
         return len(self.columns["end"])
 
     def settle(self) -> None:
-        """Nothing is new any more."""
+        """Marks all rows as old."""
         self.first_new = len(self)
 
     def append(self, rows: Mapping[str, Array]) -> None:
-        """Adds rows that end no earlier than those here."""
+        """Adds rows that end no earlier than existing ones."""
         if len(rows["end"]):
             if len(self):
                 self.columns = {
@@ -57,7 +51,7 @@ class Table:
             self._indexes.clear()
 
     def trim(self, before: int, *, at_once: bool = False) -> None:
-        """Forgets rows that end before a time, at once or when that is worth the copying."""
+        """Drops rows that end before a time, at once or when worth the copying."""
         stale = int(np.searchsorted(self.columns["end"], before))
         if stale and (at_once or (stale > _WORTH_TRIMMING and stale * 2 > len(self))):
             self.columns = {name: column[stale:].copy() for name, column in self.columns.items()}
@@ -71,9 +65,8 @@ class Table:
     def find(
         self, name: str | None, codes: Rows | None, low: Rows, high: Rows
     ) -> tuple[Rows, Rows]:
-        """For each question the span of rows in [low, high) whose column `name` has the code (None:
-        any).
-        """
+        """For each query the range of rows in [low, high) whose column `name` has the code (None:
+        any)."""
         if name is None or codes is None:
             return low, np.maximum(low, high)
         _order, composite, distinct = self._index(name)
@@ -90,13 +83,12 @@ class Table:
         return start.astype(np.int64), stop.astype(np.int64)
 
     def rows_at(self, name: str | None, places: Rows) -> Rows:
-        """The rows at places within spans that `find` gave."""
+        """The rows at positions within ranges returned by `find`."""
         return places if name is None else self._index(name)[0][places]
 
     def _index(self, name: str) -> tuple[Rows, Rows, Rows | None]:
         """Rows ordered by code, then row; the sorted key code * width + row; distinct codes unless
-        dense.
-        """
+        dense."""
         if name not in self._indexes:
             codes, distinct = self.columns[name], None
             if name == "cell":
@@ -108,7 +100,7 @@ class Table:
 
 
 def spread(start: Rows, stop: Rows) -> tuple[Rows, Rows]:
-    """Every (number of the span, place in it) of many spans, span by span.
+    """Every (number of the range, position) of many ranges, range by range.
 
     >>> spread(np.array([3, 7]), np.array([5, 8]))
     (array([0, 0, 1]), array([3, 4, 7]))
@@ -121,26 +113,23 @@ def spread(start: Rows, stop: Rows) -> tuple[Rows, Rows]:
 
 
 def take(columns: Mapping[str, Array], rows: Array | slice) -> Columns:
-    """The chosen rows (numbers or mask, or without copying a span) of all columns."""
+    """The chosen rows of all columns; a slice does not copy."""
     return {name: column[rows] for name, column in columns.items()}
 
 
 def concatenate(parts: list[Columns]) -> Columns:
-    """All rows of parts with equal columns."""
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def count(columns: Mapping[str, Array]) -> int:
-    """The number of rows."""
     return len(next(iter(columns.values())))
 
 
 def with_blurs(columns: Mapping[str, Array], wanted: bool) -> Columns:
-    """The columns with one that says how far each end may be wrong, or without; for what was saved
-    when sources declared otherwise.
-    """
+    """Adds or removes the column with the clock uncertainty of each end, for snapshots made with
+    other source declarations."""
     fitting = {name: column for name, column in columns.items() if wanted or name[:4] != "blur"}
     if wanted:
         for name, column in columns.items():
@@ -160,9 +149,10 @@ OPERATIONS: dict[Operator, Callable[[Any, Any], Any]] = {
 
 
 def compare(left: Any, operator: Operator, right: Any) -> Mask:
-    """For each row whether the comparison holds; a side may be one value for all rows.
+    """For each row whether the comparison holds; a side may be a scalar.
 
-    Numbers are compared as columns, texts and booleans one by one where they may be missing.
+    Missing values never satisfy it. Numbers are compared as columns, possibly missing texts and
+    booleans one by one.
     """
     rows = len(left) if isinstance(left, np.ndarray) else len(right)
     left, right = _alike(left, right), _alike(right, left)
@@ -174,14 +164,14 @@ def compare(left: Any, operator: Operator, right: Any) -> Mask:
 
 
 def present(values: Any, rows: int) -> Mask:
-    """Which of the values are there: neither None nor NaN."""
+    """Which values are neither None nor NaN."""
     if not isinstance(values, np.ndarray):
         return np.full(rows, values is not None and values == values)  # NaN is not itself
     return complete_rows(values.reshape(-1, 1))
 
 
 def complete_rows(values: Array) -> Mask:
-    """Which rows of (n, parts) miss nothing."""
+    """Which rows of (n, parts) have no missing value."""
     if values.dtype == object:
         there = [value is not None and value == value for value in values.ravel().tolist()]
         return np.asarray(np.array(there, np.bool_).reshape(values.shape).all(axis=1))
@@ -191,7 +181,7 @@ def complete_rows(values: Array) -> Mask:
 
 
 def _alike(value: Any, other: Any) -> Any:
-    """A constant is written as text; beside booleans it is one."""
+    """A text constant compared with booleans becomes one."""
     if not isinstance(value, str) or not isinstance(other, np.ndarray):
         return value
     if other.dtype.kind == "b":
@@ -209,12 +199,12 @@ _OBJECTS = "\0objects"
 
 
 def pack_state(state: Any) -> bytes:
-    """The bytes of a state."""
+    """The state as msgpack, without pickle."""
     return msgspec.msgpack.encode(_out(state))
 
 
 def unpack_state(raw: bytes) -> Any:
-    """The state of the bytes; raises Corrupt when they are none."""
+    """The state from bytes; raises Corrupt."""
     try:
         return _in(msgspec.msgpack.decode(raw, strict=False))
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError, ValueError, KeyError) as error:

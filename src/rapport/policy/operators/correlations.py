@@ -1,18 +1,9 @@
-"""One side of a correlation under a NOT: of the events kept, those a match asks about. [PO-6]
+"""Correlation terms: pairs of events of two sides. [PO-6, PO-7, PO-13]
 
-The events of one side of a correlation, where pairs are looked for. [PO-6]
-
-Positive correlations: pairs of events where each is used once per pair of identities. [PO-6,
-PO-7]
-
-Pairs of events that several plans have in common: used up once, read by each. [PO-6, PO-13]
-
-What was used up depends on everything that came before. So two plans have it in common when their
-terms say the same under other names and both know the same past: either neither has seen an event
-of the term's streams, or both took over the same state.
-
-The correlation terms of a plan: the recent events of both sides, and what was used up. [PO-6,
-PO-7, PO-13]
+A positive correlation consumes events: each is used once per pair of identities. Consumption
+depends on the whole past, so plans share it only if their terms are equal up to names and both have
+the same past: neither has seen an event of the streams, or both restored the same state. Under a
+NOT, pairs are computed on demand (`absence.py`).
 """
 
 from __future__ import annotations
@@ -58,27 +49,26 @@ class EventQuery(NamedTuple):
 
     low: int
     high: int
-    """With times in [low, high)."""
+    """Times in [low, high)."""
     codes: Rows | None = None
-    """Of these identities; None: of any."""
+    """Identities; None: any."""
     around: Table | None = None
-    """Where the term holds of near events only: near one of these; None: anywhere."""
+    """For terms that hold only for near events: events to be near to; None: anywhere."""
 
 
 class DeferredSide:
-    """Nothing is made of an event before a match asks for its identity, or for what is near."""
+    """One side of a correlation under a NOT. Evaluates events only when a match queries their
+    identity or area."""
 
     def __init__(
         self, reader: DeferredRowsReader, leaf: IdentityFilter, reach: float | None
     ) -> None:
         self._reader, self._leaf, self._reach = reader, leaf, reach
         self._old: Columns | None = None
-        """Of the state that was taken over, until none of it matters any more."""
+        """Events of a restored state, until they are out of date."""
 
     def asked(self, asked: EventQuery) -> Table | None:
-        """Events in order of time, among them all that are asked for, without the cells they lie
-        in; None when there is none.
-        """
+        """At least the queried events in order of time, without cells; None if there are none."""
         span = self._reader.span(asked.low, asked.high)
         columns = self._made(asked, span) if span.start < span.stop else None
         old = self._old_from(asked.low)
@@ -86,7 +76,8 @@ class DeferredSide:
         return Table(concatenate(parts)) if parts else None
 
     def _boxes(self, around: Table) -> list[tuple[Array, Array]]:
-        """By identity where its events lie, and what is near them; none where these are many."""
+        """The extended bounding box of each identity's events; empty if there are many
+        identities."""
         codes, points = around.columns["code"], around.columns["value"]
         distinct = np.unique(codes)
         if len(distinct) > _MOST_BOXES:
@@ -114,11 +105,11 @@ class DeferredSide:
         return take(old, slice(stale, None)) if stale < len(old["end"]) else None
 
     def trim(self, before: int) -> None:
-        """Forgets what was taken over and ended before a time."""
+        """Drops restored events that ended before a time."""
         self._old = self._old_from(before)
 
     def state(self) -> Columns | None:
-        """All events that a match may yet ask for; None when there is none."""
+        """All events that a match may still query; None if there are none."""
         floor = self._reader.reaches_back_to
         found = self.asked(EventQuery(floor, END_OF_TIME))
         if found is None or self._reach is None:
@@ -126,16 +117,14 @@ class DeferredSide:
         return found.columns | {"cell": cells_of(found.columns["value"], self._reach)}
 
     def restore(self, columns: Columns | None) -> None:
-        """Takes over what `state` gave."""
         self._old = None
         if columns is not None:
             self._old = {name: column for name, column in columns.items() if name != "cell"}
 
 
 class SideEvents:
-    """The events of one side of a correlation, with the cell they lie in when the term can only
-    hold of events near each other.
-    """
+    """The events of one side of a positive correlation, with grid cells if the term holds only for
+    near events."""
 
     def __init__(
         self, side: Side, leaf: IdentityFilter, reach: float | None, shared: SharedCache
@@ -145,9 +134,8 @@ class SideEvents:
         self.table: Table | None = None
 
     def add(self, rows: StreamRows, first: int) -> None:
-        """Takes the rows that satisfy the side's constraints; `first`: the ordinal of the batch's
-        first event.
-        """
+        """Adds the rows that satisfy the side's constraints; `first`: the ordinal of the batch's
+        first event."""
         key = (self._leaf, self._reach)
         columns = self._shared.once_of(rows, key, side_rows, rows, self._leaf, self._reach)
         if columns is None:
@@ -157,7 +145,7 @@ class SideEvents:
         self.table.append(columns | {"event": columns["event"] + first})
 
     def trim(self, before: int, *, at_once: bool) -> None:
-        """Forgets events before a time; unless `at_once`, only where it is worth the work."""
+        """Drops events before a time; unless `at_once`, only when worth the work."""
         if self.table is not None:
             self.table.trim(before, at_once=at_once)
 
@@ -168,10 +156,9 @@ _SECOND_SIDE = -2
 
 
 class Correlator:
-    """Finds the pairs of one term. Events come in (time, id) order; each takes an unused one that
-    fits.
+    """Finds the pairs of one term. In (time, id) order each event takes an unused fitting one.
 
-    Candidates are found in bulk; only pairs that fit are walked one by one, since taking is
+    Candidates are found in bulk; fitting pairs are processed one by one because consumption is
     sequential.
     """
 
@@ -187,12 +174,10 @@ class Correlator:
         self._one_alias = term.first.alias == term.second.alias
         self._one_stream = term.first.stream == term.second.stream
         self._used: dict[tuple[int, int], dict[int, int]] = {}
-        """Per pair of identities the ordinals (with times) of events that are used up or passed
-        over.
-        """
+        """By pair of identities the ordinals (with times) of consumed or skipped events."""
 
     def pairs(self, first: Table, second: Table) -> Columns:
-        """Occurrences completed by the new events of the two sides, in the order they arise."""
+        """Occurrences completed by new events, in order."""
         fits = concatenate([self._fits(first, second, True), self._fits(second, first, False)])
         newest_first = -fits["old"] if self._recent else fits["old"]
         fits = take(fits, np.lexsort((newest_first, fits["role"], fits["new"])))
@@ -209,9 +194,8 @@ class Correlator:
         }
 
     def _fits(self, mine: Table, theirs: Table, is_first: bool) -> Columns:
-        """Pairs of a new event of one side and an earlier one of the other, for which the function
-        holds.
-        """
+        """Pairs of a new event of one side and an earlier one of the other for which the function
+        holds."""
         new = {name: column[mine.first_new :] for name, column in mine.columns.items()}
         low = theirs.rows_from(new["end"] - self._window + 1)
         high = np.searchsorted(theirs.columns["event"], new["event"]).astype(np.int64)
@@ -246,7 +230,7 @@ class Correlator:
         return iter([(owners, theirs.rows_at("code", places))])
 
     def _take(self, fits: Columns) -> Rows:
-        """Walks the fitting pairs in order of arrival, oldest (or newest) partner first."""
+        """Consumes fitting pairs in order of arrival, oldest (or newest) partner first."""
         taken = []
         names = ("first", "second", "role", "new", "old", "new_time", "old_time")
         rows = zip(*(fits[name].tolist() for name in names), strict=True)
@@ -266,7 +250,7 @@ class Correlator:
         return np.array(taken, np.int64)
 
     def trim(self, before: int) -> None:
-        """Forgets what was used up before a time: it is out of every window."""
+        """Drops events consumed before a time: they are out of every window."""
         for pair, used in list(self._used.items()):
             kept = {event: time for event, time in used.items() if event < 0 or time >= before}
             if any(event >= 0 for event in kept):
@@ -279,11 +263,9 @@ class Correlator:
         return sum(map(len, self._used.values()))
 
     def state(self) -> list[Any]:
-        """What `restore` takes."""
         return [[first, second, used] for (first, second), used in self._used.items()]
 
     def restore(self, state: list[Any]) -> None:
-        """Takes over what `state` gave."""
         self._used = {(first, second): dict(used) for first, second, used in state}
 
 
@@ -291,15 +273,14 @@ _MANY_USED = 10_000
 
 
 class SharedPairs:
-    """The recent events of both sides of a correlation, what was used up of them, and those who
-    read what they complete. Costs one walk per batch, however many read.
-    """
+    """The recent events of both sides of a correlation and their consumption, shared by readers.
+    Costs one pass per batch, independent of the number of readers."""
 
     def __init__(self, first: SideEvents, second: SideEvents, correlator: Correlator) -> None:
         self.sides, self.correlator = (first, second), correlator
         self.readers = Horizons()
         self.is_as_made = True
-        """Whether no event came since it was made, or took over a state."""
+        """True until an event arrives after creation or restore."""
         self._batch = -1
         self._taken: set[str] = set()
         self._found: Columns | None = None
@@ -308,7 +289,7 @@ class SharedPairs:
         self._marked = 0
 
     def turn_to(self, batch: int) -> None:
-        """Goes on to a batch, unless another reader has: what came before it is old."""
+        """Moves to a batch unless another reader has."""
         if batch != self._batch:
             self._batch, self._found, self._is_walked = batch, None, False
             self._taken.clear()
@@ -317,7 +298,7 @@ class SharedPairs:
                     side.table.settle()
 
     def take(self, stream: str, rows: StreamRows, first: int, shared: SharedCache) -> None:
-        """Adds the batch's events of a stream, unless another reader has brought them."""
+        """Adds the batch's events of a stream unless another reader has."""
         sides = [side for side in self.sides if side.stream == stream]
         if stream in self._taken:
             shared.wanted += len(sides)
@@ -328,9 +309,8 @@ class SharedPairs:
                 side.add(rows, first)
 
     def completed(self, shared: SharedCache) -> Columns | None:
-        """The occurrences that the batch's events complete, using them up; None when it has none.
-        What fails, fails for all.
-        """
+        """The occurrences that the batch completes by consuming events; None if the batch has none.
+        An error is raised for every reader."""
         if self._error is not None:
             raise self._error
         first, second = self.sides[0].table, self.sides[1].table
@@ -346,7 +326,7 @@ class SharedPairs:
         return self._found
 
     def trim(self, *, at_once: bool) -> None:
-        """Forgets what every reader has done with; unless `at_once`, only where it is worth it."""
+        """Drops what no reader needs; unless `at_once`, only when worth it."""
         before = self.readers.passed(at_once=at_once)
         if before is None:
             return
@@ -357,7 +337,6 @@ class SharedPairs:
             self._marked = max(self.correlator.size(), self._marked)
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes."""
         tables = [side.table for side in self.sides]
         return {
             "sides": [None if table is None else table.columns for table in tables],
@@ -365,7 +344,6 @@ class SharedPairs:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what `state` gave."""
         for side, saved in zip(self.sides, state["sides"], strict=True):
             side.table = None if saved is None else Table(saved)
         self.correlator.restore(state["used"])
@@ -381,32 +359,29 @@ class SharedPairs:
 
 
 class SharedPairsReader:
-    """Common pairs as one operator sees them."""
+    """One operator's view of shared pairs."""
 
     def __init__(self, key: Hashable, make: Callable[[], SharedPairs], shared: SharedCache) -> None:
-        """`key`: what they depend on besides readings; None: they are nobody else's."""
+        """`key`: everything the pairs depend on besides readings; None: not shared."""
         self._key, self._make, self._shared = key, make, shared
         self.common = self._found_or_made(key)
         self._horizon = self.common.readers.add()
 
     def turn_to_batch(self) -> None:
-        """What came before the batch is old."""
         self.common.turn_to(self._shared.batch)
 
     def take(self, stream: str, rows: StreamRows, first: int) -> None:
-        """Adds the batch's events of a stream."""
         self.common.take(stream, rows, first, self._shared)
 
     def completed(self) -> Columns | None:
-        """The occurrences that the batch's events complete."""
         return self.common.completed(self._shared)
 
     def done_before(self, time: int) -> None:
-        """This operator has done with what came before a time."""
+        """This operator no longer needs events before a time."""
         self.common.readers.move(self._horizon, time)
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what `state` gave, together with others that take over the same."""
+        """Restores a state, shared with other operators that restore the same."""
         key = None if self._key is None else (self._key, blake2b(pack_state(state)).digest())
         self.common = self._found_or_made(key, state)
         self._horizon = self.common.readers.add()
@@ -423,9 +398,7 @@ class SharedPairsReader:
 
 
 class Correlations:
-    """Events by term and side; pairs are made as they complete where events are used up, once for
-    all plans that know the same, and on the spot under a NOT (`absence.py`).
-    """
+    """The correlation terms of one plan, by term and side."""
 
     def __init__(
         self, plan: Plan, leaves: IdentityFilters, later: DeferredStreams, shared: SharedCache
@@ -433,11 +406,11 @@ class Correlations:
         self._plan, self._leaves, self._later, self._shared = plan, leaves, later, shared
         self._windows: dict[int, int] = {}
         self._asked: dict[tuple[int, int], DeferredSide] = {}
-        """Of the terms that only stand under a NOT."""
+        """Terms that occur only under a NOT."""
         self._sides: dict[tuple[int, int], SideEvents] = {}
-        """Of those among them that cannot be decided later."""
+        """Those of them that cannot be deferred."""
         self._pairs: dict[int, SharedPairsReader] = {}
-        """Of the others."""
+        """Positive terms."""
 
     def add(
         self,
@@ -448,7 +421,7 @@ class Correlations:
         *,
         uses_up: bool,
     ) -> None:
-        """Keeps the events of a term; `around`: what tells its rows from those of other plans."""
+        """Keeps the events of a term; `around`: identifies its rows among plans."""
         window_ms = self._windows[number] = pair_window_ms(self._plan, term)
         if not uses_up:
             for place in (0, 1):
@@ -481,19 +454,19 @@ class Correlations:
         return SharedPairs(first, second, correlator)
 
     def common(self, term: int) -> SharedPairs:
-        """The pairs of a term whose events are used up."""
+        """The shared pairs of a positive term."""
         return self._pairs[term].common
 
     def window_ms(self, term: int) -> int:
-        """How close the two events of a pair must be."""
+        """The maximal distance of the events of a pair."""
         return self._windows[term]
 
     def side(self, term: int, place: int) -> Table | None:
-        """Events of the first (0) or second (1) side of a term; None before the first one."""
+        """Events of the first (0) or second (1) side of a term; None before the first event."""
         return self._events(term, place).table
 
     def asked_side(self, term: int, place: int, asked: EventQuery) -> Table | None:
-        """The same of a term under a NOT: at least the events asked for."""
+        """At least the queried events of a term under a NOT."""
         own = self._asked.get((term, place))
         return self.side(term, place) if own is None else own.asked(asked)
 
@@ -502,7 +475,7 @@ class Correlations:
         return self._sides[term, place] if pairs is None else pairs.common.sides[place]
 
     def settle(self) -> None:
-        """What came before the batch is old."""
+        """Marks all events as old."""
         for side in self._sides.values():
             if side.table is not None:
                 side.table.settle()
@@ -518,19 +491,19 @@ class Correlations:
                 side.add(rows, first)
 
     def completed(self) -> Iterator[tuple[int, Columns]]:
-        """Terms with the occurrences that the new events complete, using them up."""
+        """Terms with the occurrences that new events complete."""
         for number, pairs in self._pairs.items():
             found = pairs.completed()
             if found is not None:
                 yield number, found
 
     def done_before(self, time: int) -> None:
-        """What came before a time is not looked at any more, others may."""
+        """This plan no longer needs events before a time."""
         for pairs in self._pairs.values():
             pairs.done_before(time)
 
     def trim(self, before: int, *, at_once: bool) -> None:
-        """Forgets events before a time; unless `at_once`, only where it is worth the work."""
+        """Drops events before a time; unless `at_once`, only when worth the work."""
         for side in self._sides.values():
             side.trim(before, at_once=at_once)
         for asked in self._asked.values():
@@ -540,7 +513,7 @@ class Correlations:
             pairs.common.trim(at_once=at_once)
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes; whole, so that each plan can go on without the others."""
+        """The full state, so that each plan can continue without the others."""
         tables = {key: side.table for key, side in self._sides.items()}
         for number, pairs in self._pairs.items():
             tables |= {(number, place): pairs.common.sides[place].table for place in (0, 1)}
@@ -559,7 +532,6 @@ class Correlations:
         }
 
     def restore(self, state: dict[str, Any], *, blurred: bool) -> None:
-        """Takes over what `state` gave."""
 
         def saved(number: int, place: int) -> Columns | None:
             columns = state["sides"].get(f"{number}.{place}")

@@ -1,15 +1,8 @@
-"""Rows of a stream that only absence may ask about: kept as they came until it does. [PO-6, PO-13]
+"""Deferred terms: terms that only absence mentions and that a single event satisfies. They are
+evaluated when a match queries them. [PO-6, PO-13]
 
-However small the batches were, who asks finds the rows in one piece: batches that wait are put
-behind the others a few at a time. So a question costs one look over the rows of its span, and a
-row that nobody asks about costs being copied once, if at all.
-
-The streams whose rows an operator reads only when a match asks about absence. [PO-6, PO-13]
-
-Terms that only absence mentions and that one event shows: decided when a match asks. [PO-6,
-PO-13]
-
-The terms of a plan that wait until a match asks about their absence. [PO-6, PO-13]
+Rows are kept as they came. Waiting batches are merged a few at a time, so a query scans one
+contiguous range and a row that is never queried is copied at most once.
 """
 
 from __future__ import annotations
@@ -49,35 +42,32 @@ from rapport.policy.plan import QueryTerm, ReadingTerm, Side
 
 _MOST_WAITING = 16
 _FEW_CODES = 4
-"""So many comparisons are cheaper than a look into a mask for each row."""
+"""Up to this many comparisons are cheaper than a mask lookup per row."""
 _FEW_READERS = 8
 _LEAST_ROOM = 1_024
 _NO_ROWS: Rows = np.zeros(0, np.int64)
 
 
 class DeferredRows:
-    """The recent rows of one stream, in one piece for all operators that read them. Adding is a
-    reference per batch, and a copy once some wait; what every reader has done with is forgotten,
-    mostly without having been copied. Places of rows are good until the next row comes.
-    """
+    """The recent rows of one stream, contiguous, for all operators that read them. Adding stores a
+    reference per batch and copies when several wait; rows that no reader needs are dropped, mostly
+    without having been copied. Positions are valid until the next row is added."""
 
     def __init__(self) -> None:
         self.readers = Horizons()
         self.floor = -END_OF_TIME
-        """Nobody asks about what came before this time."""
+        """No reader needs rows before this time."""
         self._waiting: deque[tuple[StreamRows, int]] = deque()
         self._columns: Columns = {}
         self._first = self._last = 0
-        """Which part of the columns are rows; the rest is room for more."""
+        """The used range of the columns; the rest is capacity."""
         self._batch = -1
 
     def __len__(self) -> int:
         return self._last - self._first + sum(len(rows.times) for rows, _ in self._waiting)
 
     def add(self, rows: StreamRows, first: int, batch: int) -> None:
-        """Keeps what a batch brings, unless another reader has brought it; `first`: the ordinal of
-        the batch's first event.
-        """
+        """Keeps a batch unless another reader added it; `first`: the ordinal of its first event."""
         if batch != self._batch:
             self._batch = batch
             self.forget()
@@ -86,7 +76,7 @@ class DeferredRows:
                 self._put_together()
 
     def forget(self) -> None:
-        """Lets go of what every reader has done with."""
+        """Drops rows that no reader needs."""
         passed = self.readers.passed(at_once=len(self.readers) <= _FEW_READERS)
         if passed is None:
             return
@@ -98,7 +88,7 @@ class DeferredRows:
             self._first += int(np.searchsorted(times, passed))
 
     def span(self, low: int, high: int, since: int = 0) -> slice:
-        """The places of rows with times in [low, high) and ordinals from `since` on."""
+        """The positions of rows with times in [low, high) and ordinals from `since` on."""
         self._put_together()
         if self._first == self._last:
             return slice(0, 0)
@@ -111,7 +101,7 @@ class DeferredRows:
         return slice(self._first + start, self._first + max(start, stop))
 
     def of(self, codes: Rows, known: int, span: slice) -> Rows:
-        """Of a span the places of rows of some identities; `known`: how many have codes."""
+        """The positions within a range of rows of some identities; `known`: the number of codes."""
         if not len(codes) or span.start == span.stop:
             return _NO_ROWS
         column = self._columns["code"][span]
@@ -126,9 +116,8 @@ class DeferredRows:
         return _places(mask, span)
 
     def in_boxes(self, boxes: list[tuple[Array, Array]], span: slice) -> Rows:
-        """Of a span the places of rows whose point lies in one of some boxes (lowest corner,
-        highest).
-        """
+        """The positions within a range of rows whose point lies in one of the boxes (lowest corner,
+        highest corner)."""
         points = self._columns["value"][span]
         mask = np.zeros(len(points), np.bool_)
         for low, high in boxes:
@@ -136,11 +125,10 @@ class DeferredRows:
         return _places(mask, span)
 
     def columns_at(self, places: Rows | slice) -> Columns:
-        """The rows there, in columns."""
         return {name: column[places] for name, column in self._columns.items()}
 
     def take(self, places: Rows | slice) -> StreamRows:
-        """The rows there; ordinals are those of the runner."""
+        """The rows at positions, with ordinals of the runner."""
         own = self._columns
         names = ("code", "end", "event", "value")
         taken = StreamRows(*(own[name][places] for name in names))
@@ -160,9 +148,8 @@ class DeferredRows:
         self._last += many
 
     def _make_room(self, rows: Columns, many: int) -> None:
-        """Room behind the rows for some more, of a kind that holds both. What is moved is no more
-        than what came since the last time.
-        """
+        """Ensures capacity and a fitting type. Moves no more rows than were added since the last
+        time."""
         kept, size = slice(self._first, self._last), self._last - self._first
         room = len(self._columns["end"]) if self._holds(rows) else 0
         if self._last + many <= room:
@@ -179,7 +166,7 @@ class DeferredRows:
         self._first, self._last = 0, size
 
     def _holds(self, rows: Columns) -> bool:
-        """Whether there are columns for values of these kinds."""
+        """Whether the columns can store values of these types."""
         own = self._columns
         return bool(own) and all(
             np.result_type(own[name], column) == own[name].dtype for name, column in rows.items()
@@ -187,7 +174,7 @@ class DeferredRows:
 
 
 def _with_room(kept: Array, more: Array, size: int) -> Array:
-    """A column that begins with those kept and holds values like the others too."""
+    """A column with capacity that begins with `kept` and fits values like `more`."""
     made = np.empty((size, *more.shape[1:]), np.result_type(kept, more))
     made[: len(kept)] = kept
     return made
@@ -217,49 +204,49 @@ _NOT_YET = 1 << 62
 
 
 class DeferredRowsReader:
-    """The rows of one stream as one operator sees them: from the first batch it took on."""
+    """One operator's view of the rows of a stream, from its first batch on."""
 
     def __init__(self, stream: str, identities: Identities, key: Hashable) -> None:
         self.stream, self._identities, self._key = stream, identities, key
         self.renew(SharedCache())
 
     def renew(self, shared: SharedCache) -> None:
-        """Begins with the next batch, as if none had come before."""
+        """Restarts with the next batch."""
         self.rows: DeferredRows = shared.keep(self._key, DeferredRows)
         self._horizon = self.rows.readers.add()
         self.since = _NOT_YET
-        """The ordinal from which on it sees them."""
+        """The first visible ordinal."""
 
     @property
     def reaches_back_to(self) -> int:
-        """The time from which on its matches may ask about rows."""
+        """The earliest time that matches may query."""
         return self._horizon.before
 
     def take(self, rows: StreamRows, first: int, batch: int) -> None:
-        """Keeps what a batch brings; `first`: the ordinal of its first event."""
+        """Keeps a batch; `first`: the ordinal of its first event."""
         self.since = min(self.since, first)
         self.rows.add(rows, first, batch)
 
     def done_before(self, time: int) -> None:
-        """No match of this operator asks about what came before a time."""
+        """This operator no longer needs rows before a time."""
         self.rows.readers.move(self._horizon, time)
 
     def span(self, low: int, high: int) -> slice:
-        """The places of the rows it sees with times in [low, high)."""
+        """The positions of visible rows with times in [low, high)."""
         return self.rows.span(low, high, self.since)
 
     def known(self) -> int:
-        """How many identities have codes."""
+        """The number of identity codes."""
         return len(self._identities.ids)
 
 
 class DeferredStreams:
-    """The readers of one operator; a stream that nobody asked for is not kept."""
+    """The deferred streams of one operator; other streams are not kept."""
 
     def __init__(
         self, identities: Mapping[str, Identities], blurs: Hashable, shared: SharedCache
     ) -> None:
-        """`blurs`: what tells rows with uncertain times from others."""
+        """`blurs`: identifies the clock uncertainty of the rows."""
         self._identities, self._blurs, self._shared = identities, blurs, shared
         self._readers: dict[str, DeferredRowsReader] = {}
 
@@ -273,45 +260,43 @@ class DeferredStreams:
         return self._readers[stream]
 
     def take(self, stream: str, rows: StreamRows, first: int) -> None:
-        """Keeps what a batch brings of a stream, if somebody asked for it."""
+        """Keeps a batch of a stream if it is deferred."""
         reader = self._readers.get(stream)
         if reader is not None:
             reader.take(rows, first, self._shared.batch)
 
     def done_before(self, time: int) -> None:
-        """No match of this operator asks about what came before a time."""
+        """This operator no longer needs rows before a time."""
         for reader in self._readers.values():
             reader.done_before(time)
 
     def renew(self) -> None:
-        """Begins with the next batch, as if none had come before."""
+        """Restarts with the next batch."""
         for reader in self._readers.values():
             reader.renew(self._shared)
 
 
 Find = Callable[[StreamRows], Columns]
-"""The occurrences that rows are, in order of time."""
+"""Computes the occurrences of rows, in order of time."""
 
 
 class DeferredOccurrences:
-    """What all rows of a term showed, as far as somebody asked about all of them; one for all
-    operators that ask the same. Each row is looked up once, and none that came before any match
-    that asks.
-    """
+    """The occurrences of all rows of a term, computed when all are queried; shared by operators
+    with equal terms. Each row is evaluated once, and none that no match can query."""
 
     def __init__(self, rows: DeferredRows, find: Find, empty: Mapping[str, Array]) -> None:
         self._rows, self._find = rows, find
         self._table = Table(empty)
         self._next = 0
-        """The ordinal up to which rows were looked up, or passed over."""
+        """The ordinal up to which rows were evaluated or skipped."""
 
     def unseen(self, high: int) -> int:
-        """How many rows before a time are yet to be looked up."""
+        """The number of unevaluated rows before a time."""
         span = self._unseen(high)
         return int(span.stop - span.start)
 
     def before(self, high: int) -> Table:
-        """The occurrences of all rows before a time that somebody may ask about."""
+        """The occurrences of all rows before a time that a match may query."""
         unseen = self._unseen(high)
         if unseen.start < unseen.stop:
             rows = self._rows.take(unseen)
@@ -326,9 +311,8 @@ class DeferredOccurrences:
 
 
 class DeferredTerm:
-    """One such term of one operator. Where a match names the identity of the event, only its rows
-    are looked up, unless fewer are left of all; never more than the match asks about.
-    """
+    """One deferred term of one operator. If a match binds the identity of the event, only its rows
+    are evaluated, unless fewer rows are left in total."""
 
     def __init__(
         self,
@@ -338,22 +322,20 @@ class DeferredTerm:
         find: Find,
         common: Callable[[DeferredRows], DeferredOccurrences],
     ) -> None:
-        """`side`: the one that events bring; `find`: what makes occurrences of rows; `common`: what
-        all rows of a stream showed, for all who ask the same.
-        """
+        """`side`: the one that events bring; `find`: computes occurrences; `common`: returns the
+        shared occurrences of all rows."""
         self._alias, self._reader, self._leaf, self._find = f"@{side.alias}", reader, leaf, find
         self._common, self._found = common, common(reader.rows)
         self._old: Columns | None = None
-        """Of the state that was taken over, until none of it matters any more."""
+        """Occurrences of a restored state, until they are out of date."""
 
     def unseen(self, frame: Mapping[str, Array], high: int) -> int:
-        """How many rows must be looked up for matches that name no identity of its event."""
+        """The rows to evaluate for matches that do not bind the identity of the event."""
         return 0 if self._alias in frame else self._found.unseen(high)
 
     def asked(self, frame: Mapping[str, Array], low: int, high: int) -> Table:
-        """Occurrences in order of time, among them all with times in [low, high) and the identities
-        that matches have.
-        """
+        """At least the occurrences with times in [low, high) and the identities of the matches, in
+        order of time."""
         codes = frame.get(self._alias)
         if codes is not None:
             places = self._places(codes, low, high)
@@ -366,7 +348,7 @@ class DeferredTerm:
         return reader.rows.of(self._leaf.among(codes), reader.known(), reader.span(low, high))
 
     def _seen(self, table: Table, low: int) -> Table:
-        """Without what came before this operator, and with what it took over."""
+        """Without rows before this operator, and with restored occurrences."""
         events, since = table.columns["event"], self._reader.since
         if self._old is None and (not len(events) or events[0] >= since):
             return table
@@ -385,25 +367,24 @@ class DeferredTerm:
         return take(old, slice(stale, None)) if stale < len(old["end"]) else None
 
     def trim(self, before: int) -> None:
-        """Forgets what was taken over and ended before a time."""
+        """Drops restored occurrences that ended before a time."""
         self._old = self._old_from(before)
 
     def state(self) -> Columns:
-        """The occurrences of all rows that a match may yet ask about, which are looked up now: who
-        takes them over may have other tables.
-        """
+        """The occurrences of all rows that a match may still query, evaluated now: tables may
+        differ after a restore."""
         floor = self._reader.reaches_back_to
         found = self.asked({}, floor, END_OF_TIME).columns
         return take(found, slice(int(np.searchsorted(found["end"], floor)), None))
 
     def restore(self, columns: Columns) -> None:
-        """Takes over what `state` gave; its stream begins anew."""
+        """Restores occurrences; the stream restarts."""
         self._found = self._common(self._reader.rows)
         self._old = columns if len(columns["end"]) else None
 
 
 class DeferredTerms:
-    """By number the terms of one operator that only absence mentions and that one event shows."""
+    """The deferred terms of one operator, by number."""
 
     def __init__(
         self,
@@ -427,7 +408,7 @@ class DeferredTerms:
         predicate: Predicate,
         empty: Mapping[str, Array],
     ) -> None:
-        """Lets a term wait; `empty`: what its occurrences look like."""
+        """Defers a term; `empty`: the columns of its occurrences."""
         side = term.first if term.first.stream is not None else term.second
         leaf, reader = self._leaves.of(side), self._streams.of(side.stream or "")
         occurred: Callable[[StreamRows], StreamOccurrences]
@@ -445,27 +426,23 @@ class DeferredTerms:
         self._terms[number] = DeferredTerm(side, reader, leaf, find, common)
 
     def unseen(self, number: int, frame: Columns, high: int) -> int:
-        """How many rows must be looked up for these matches, which name no identity of its event;
-        0 for other terms.
-        """
+        """The rows to evaluate for matches that do not bind the identity of the event; 0 for other
+        terms."""
         own = self._terms.get(number)
         return 0 if own is None else own.unseen(frame, high)
 
     def asked(self, number: int, frame: Columns, low: int, high: int) -> Table:
-        """The occurrences with times in [low, high) that these matches ask about, maybe more."""
+        """At least the queried occurrences with times in [low, high)."""
         return self._terms[number].asked(frame, low, high)
 
     def trim(self, before: int) -> None:
-        """Forgets what was taken over and ended before a time."""
         for term in self._terms.values():
             term.trim(before)
 
     def state(self) -> dict[str, Columns]:
-        """What `restore` takes."""
         return {str(number): term.state() for number, term in self._terms.items()}
 
     def restore(self, state: Mapping[str, Any], *, blurred: bool) -> None:
-        """Takes over what `state` gave; the streams begin anew."""
         for number, term in self._terms.items():
             term.restore(with_blurs(state[str(number)], blurred))
 
@@ -494,7 +471,7 @@ def _common(
     empty: Mapping[str, Array],
     rows: DeferredRows,
 ) -> DeferredOccurrences:
-    """What is found for all who ask the same; with a key of None for one alone."""
+    """The shared occurrences of a term; with a key of None not shared."""
     if key is None:
         return DeferredOccurrences(rows, find, empty)
     return shared.keep((DeferredOccurrences, rows, key), DeferredOccurrences, rows, find, empty)

@@ -1,14 +1,5 @@
-"""The order in which detections are given out. [PO-7]
-
-`at most once per`: detections that say again what was said a moment ago are left out and
-counted. [PO-3, PO-7]
-
-What an operator gives out: detections with identities and causes, without those in doubt and
-those said a moment ago. [PO-3, PO-7]
-
-What the operator of a family gives out: each match once, then a detection for every member for
-whom it counts. [PO-3, PO-13]
-"""
+"""Turns decided matches into detections: with bindings and causes, in output order, without
+uncertain and throttled ones. [PO-3, PO-7, PO-13]"""
 
 from __future__ import annotations
 
@@ -32,7 +23,8 @@ _time = attrgetter("time")
 
 
 def in_output_order(found: Iterable[Detection]) -> list[Detection]:
-    """As sorted by `detection_order`, of which all but the time is dear and seldom looked at."""
+    """Sorted by `detection_order`; compares more than the time only for equal times, since that is
+    expensive."""
     by_time = groupby(sorted(found, key=_time), _time)
     return [item for _, some in by_time for item in _of_one_time(list(some))]
 
@@ -46,26 +38,25 @@ SuppressionFilter = Callable[[Detection], bool]
 
 
 class Throttle:
-    """Takes detections as they are found and gives on, in the order of the output, those whose
-    bindings were not reported less than `once_per_ms` before.
+    """`at most once per`: passes detections on in output order unless equal bindings were reported
+    less than `once_per_ms` before.
 
-    A detection may be found after one of a later time, so each is held until none of an earlier
-    time can come. Remembers the bindings reported within `once_per_ms`.
+    A detection may be found after a later one, so each is held until no earlier one can come.
+    Remembers the bindings reported within `once_per_ms`.
     """
 
     def __init__(self, once_per_ms: int, counts: SuppressionFilter | None = None) -> None:
-        """`counts`: whether one that is left out is to be counted here; None: all are."""
+        """`counts`: whether a suppressed detection is counted; None: always."""
         self._once_per_ms, self._counts = once_per_ms, counts
         self._held: list[Detection] = []
         self._reported: dict[Bindings, int] = {}
         self.suppressed = 0
 
     def take(self, found: list[Detection]) -> None:
-        """Holds what was found."""
         self._held += found
 
     def release(self, before: int) -> list[Detection]:
-        """What is reported of the detections before a time; all of them must have been taken."""
+        """The detections to report before a time; all of them must have been added."""
         due = [item for item in self._held if item.time < before]
         if not due:
             return []
@@ -75,11 +66,10 @@ class Throttle:
         return kept
 
     def earliest(self) -> int | None:
-        """The time of the first detection held."""
+        """The time of the first held detection."""
         return min((item.time for item in self._held), default=None)
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes."""
         return {
             "held": [[item.time, item.bindings, item.causes] for item in self._held],
             "reported": [[time, key] for key, time in self._reported.items()],
@@ -87,7 +77,6 @@ class Throttle:
         }
 
     def restore(self, state: dict[str, Any], policy: str, version: str) -> None:
-        """Takes over what `state` gave."""
         self._held = [
             Detection(
                 policy=policy,
@@ -125,9 +114,8 @@ class Throttle:
 
 
 def each_detection_once(found: list[Detection]) -> list[Detection]:
-    """Each detection once, in the order of the output: different occurrences may say the same. All
-    are of one policy.
-    """
+    """Distinct detections of one policy in output order; different occurrences may give
+    equal ones."""
     if len({item.time for item in found}) == len(found):  # most often none is like another
         return sorted(found, key=_time)
     unique = {(item.time, tuple(item.bindings.items()), item.causes): item for item in found}
@@ -135,7 +123,7 @@ def each_detection_once(found: list[Detection]) -> list[Detection]:
 
 
 class DetectionReport:
-    """Turns decided matches into detections, in the order of the output."""
+    """The detections of one plan."""
 
     def __init__(
         self,
@@ -145,7 +133,7 @@ class DetectionReport:
         silence: SourceSilence | None,
         counts: SuppressionFilter | None = None,
     ) -> None:
-        """`counts`: which of those left out are counted; None: all."""
+        """`counts`: which suppressed detections are counted; None: all."""
         self._plan, self._window, self._version = plan, window, plan.version()
         self._doubt = absence_uncertainty(plan, shape, silence, window.uncertainty_ms)
         self._throttle = None if plan.once_per_ms is None else Throttle(plan.once_per_ms, counts)
@@ -153,16 +141,15 @@ class DetectionReport:
         self._found: list[Detection] = []
 
     def take(self, frame: Columns, times: Array) -> None:
-        """Matches that survived, with the times of their detections."""
+        """Adds decided matches with the times of their detections."""
         if not len(times):
             return
         found = detections_of(self._window, self._plan.policy, self._version, frame, times)
         self._found += self._certain(found, frame)
 
     def release(self, settled_until: int) -> list[Detection]:
-        """What is given out now. No detection before `settled_until` will be taken any more; where
-        equal ones are left out, what is later waits for its turn.
-        """
+        """The detections to emit now. No detection before `settled_until` will be added; with a
+        throttle, later ones wait."""
         found, self._found = self._found, []
         if self._throttle is None:
             return each_detection_once(found) if len(found) > 1 else found
@@ -170,38 +157,36 @@ class DetectionReport:
         return self._throttle.release(settled_until)
 
     def take_undecided(self) -> list[Undecided]:
-        """What was in doubt since the last call."""
+        """Uncertain detections since the last call."""
         taken, self._undecided = self._undecided, []
         return each_once(taken) if len(taken) > 1 else taken
 
     @property
     def holds_back(self) -> bool:
-        """Whether detections wait until none before them can come."""
+        """Whether detections wait until no earlier one can come."""
         return self._throttle is not None
 
     @property
     def suppressed(self) -> int:
-        """How many were left out."""
+        """The number of suppressed detections."""
         return 0 if self._throttle is None else self._throttle.suppressed
 
     def pending_until(self, watermark: int) -> int | None:
-        """When the next detection that waits for its turn is given out; what waits although its
-        time has passed waits for a match that is not decided.
-        """
+        """When the next waiting detection is emitted; one that is overdue waits for an undecided
+        match."""
         held = None if self._throttle is None else self._throttle.earliest()
         return None if held is None or held < watermark else held + 1
 
     def state(self) -> dict[str, Any] | None:
-        """What `restore` takes."""
         return None if self._throttle is None else self._throttle.state()
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Takes over what `state` gave."""
         if self._throttle is not None and state is not None:
             self._throttle.restore(state, self._plan.policy, self._version)
 
     def _certain(self, found: list[Detection], frame: Columns) -> list[Detection]:
-        """What no silent source makes doubtful; the rest is kept as undecided."""
+        """Keeps detections that a silent source makes uncertain as undecided; returns the
+        others."""
         if self._doubt is None:
             return found
         doubts = self._doubt.silent(found, frame)
@@ -214,7 +199,7 @@ class DetectionReport:
 def detections_of(
     window: Window, policy: str, version: str, frame: Columns, times: Array
 ) -> list[Detection]:
-    """One detection per row, in their order, repeated ones too."""
+    """One detection per row, including repeated ones."""
     names = [name for name in frame if name.startswith(("event", "other"))]
     numbers = np.column_stack([frame[name] for name in names])
     causes = causes_of_rows(window.events, window.sets, numbers)
@@ -225,7 +210,7 @@ def detections_of(
 
 
 def _bindings(window: Window, frame: Columns) -> list[dict[str, str]]:
-    """Aliases and ids of each row; -1 stands for an alias the row does not have."""
+    """Aliases and ids of each row; -1 marks a missing alias."""
     aliases = sorted(name for name in frame if name[0] == "@")
     columns = []
     for name in aliases:
@@ -239,9 +224,8 @@ def _bindings(window: Window, frame: Columns) -> list[dict[str, str]]:
 
 
 class FamilyReport:
-    """Like `Report`, for many plans. Identities and causes of a match are made once and shared by
-    the detections of all members; making these is what a family costs.
-    """
+    """The detections of a family of plans. Bindings and causes of a match are computed once and
+    shared by the detections of all members."""
 
     def __init__(
         self,
@@ -252,7 +236,7 @@ class FamilyReport:
         members: FamilyMembers,
         counts: SuppressionFilter | None = None,
     ) -> None:
-        """`counts`: which of those left out are counted; None: all."""
+        """`counts`: which suppressed detections are counted; None: all."""
         self._counts = counts
         self._plan, self._window, self._members = plan, window, members
         self._doubt = absence_uncertainty(plan, shape, silence, window.uncertainty_ms)
@@ -262,7 +246,7 @@ class FamilyReport:
         self._pairs: list[tuple[Rows, Rows]] = []
 
     def take(self, frame: Columns, times: Array) -> None:
-        """Matches that survived for somebody, with the times of their detections."""
+        """Adds matches that count for some member, with the times of their detections."""
         if not len(times):
             return
         varying = self._members.varying
@@ -280,7 +264,7 @@ class FamilyReport:
         self._matches += found
 
     def release(self, settled_until: int) -> list[Detection]:
-        """As for one plan, in the order of the output."""
+        """The detections to emit now, in output order."""
         found = self._detections()
         if self._plan.once_per_ms is None:
             return found
@@ -290,49 +274,44 @@ class FamilyReport:
         return in_output_order(kept)
 
     def take_undecided(self) -> list[Undecided]:
-        """What was in doubt since the last call."""
         taken, self._undecided = self._undecided, []
         return each_once(taken) if len(taken) > 1 else taken
 
     @property
     def holds_back(self) -> bool:
-        """Whether detections wait until none before them can come."""
         return self._plan.once_per_ms is not None
 
     @property
     def suppressed(self) -> int:
-        """How many were left out, of all members."""
+        """The number of suppressed detections of all members."""
         return sum(each.suppressed for each in self._throttles.values())
 
     def suppressed_by(self, policy: str) -> int:
-        """How many were left out of one member."""
         return self._throttles[policy].suppressed if policy in self._throttles else 0
 
     def pending_until(self, watermark: int) -> int | None:
-        """When the next detection that waits for its turn is given out."""
         held = [each.earliest() for each in self._throttles.values()]
         due = [time for time in held if time is not None and time >= watermark]
         return min(due) + 1 if due else None
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes."""
         return {policy: each.state() for policy, each in self._throttles.items()}
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Takes over what `state` gave of those that are members."""
+        """Restores the throttles of current members."""
         self._throttles = {}
         for policy, own in (state or {}).items():
             if policy in self._members:
                 self.admit(policy, own)
 
     def admit(self, policy: str, state: dict[str, Any] | None) -> None:
-        """Takes over what another operator knew of what a new member reported."""
+        """Restores the throttle of a new member from another operator."""
         if state is not None and self._plan.once_per_ms is not None:
             version = self._members.version(policy)
             self._throttle(policy).restore(state, policy, version)
 
     def forget(self, policy: str) -> dict[str, Any] | None:
-        """What is known of what a member reported, for another operator; here no longer."""
+        """Removes a member's throttle and returns its state for another operator."""
         throttle = self._throttles.pop(policy, None)
         return None if throttle is None else throttle.state()
 
@@ -344,7 +323,8 @@ class FamilyReport:
     def _certain(
         self, found: list[Detection], frame: Columns, places: Rows, who: Rows
     ) -> tuple[Rows, Rows]:
-        """What no silent source makes doubtful; the rest is kept as undecided."""
+        """Keeps detections that a silent source makes uncertain as undecided; returns the
+        others."""
         assert self._doubt is not None
         doubts = self._doubt.silent(found, frame)
         doubtful = np.array([bool(silent) for silent in doubts], np.bool_)[places]
@@ -364,7 +344,7 @@ class FamilyReport:
         return places[~doubtful], who[~doubtful]
 
     def _detections(self) -> list[Detection]:
-        """Of all matches taken, each once per member, in the order of the output."""
+        """The detections of all added matches, each once per member, in output order."""
         if not self._matches:
             return []
         matches, numbers = _each_match_once(self._matches)
@@ -399,7 +379,7 @@ class FamilyReport:
 
 
 def _each_match_once(found: list[Detection]) -> tuple[list[Detection], Rows]:
-    """The different ones in the order of the output, and for each found which it is."""
+    """The distinct matches in output order, and for each match the number of its distinct one."""
     keys = [(item.time, tuple(item.bindings.items()), item.causes) for item in found]
     unique = dict(zip(keys, found, strict=True))
     ordered = sorted(unique.items(), key=lambda one: detection_order(one[1]))

@@ -1,4 +1,4 @@
-"""`C for D`: finds the stretches in which a state stayed true so long. [PO-3, PO-6, PO-7]"""
+"""`C for D`: finds the intervals in which a state held that long. [PO-3, PO-6, PO-7]"""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from rapport.policy.plan import LastingTerm, Side, streams_of_term
 
 
 class DurationStep:
-    """One `for`. Costs the readings and what is true by them; remembers the last reading of every
-    identity and the stretches that are going on.
+    """One `for`. Costs the readings and the rows that are true; remembers the last reading of every
+    identity and the open intervals.
 
-    Readings are taken portion by portion: what lies before a portion is in the last values and the
-    open stretches, what happens in it is found in columns.
+    Readings are processed in portions: the past of a portion is in the last values and open
+    intervals, its changes are evaluated in columns.
     """
 
     def __init__(
@@ -67,32 +67,29 @@ class DurationStep:
         self._bindings = self._make_bindings()
 
     def take(self, readings: pa.RecordBatch, watermark: int) -> Columns:
-        """See OccurrenceStep."""
         return concatenate(
             [self._advance(part, limit) for part, limit in self._portions(readings, watermark)]
         )
 
     def pending_until(self) -> int | None:
-        """When the first stretch under way will have lasted."""
+        """When the first open interval reaches the duration."""
         return self._stretches.first_due()
 
     def lasted(self) -> list[tuple[Cause, ...]]:
-        """The readings by which each state became true that was reported and is still true."""
         return self._stretches.lasted()
 
     def stand_at(self, watermark: int) -> None:
-        """See OccurrenceStep; what lasts began with a reading."""
+        """Nothing to do: every interval begins with a reading."""
 
     def state(self) -> Any:
-        """Last readings and open stretches."""
         last = {stream: values.state() for stream, values in self._timeline.last.items()}
         return {"last": last, "stretches": self._stretches.state()}
 
     def restore(self, state: Any) -> None:
-        """Takes over what `state` gave; the identities must have been restored before.
+        """Restores a state after the identities.
 
-        What goes on of whoever no longer satisfies the constraints, or is gone from the tables that
-        alone knew it, has ended: its readings are not looked at any more.
+        Intervals of identities that no longer satisfy the constraints, or that disappeared from the
+        tables without readings of their own, have ended.
         """
         for stream, kept in state["last"].items():
             self._timeline.last[stream] = LastValues.restored(kept)
@@ -105,7 +102,7 @@ class DurationStep:
         self._bindings = self._make_bindings()
 
     def _lost(self, own: Rows, partner: Rows) -> Mask:
-        """Whose bindings are none any more by the tables as they are."""
+        """Bindings that are invalid by the current tables."""
         codes = (own, partner) if self._timed[0] == 0 else (partner, own)
         lost = np.zeros(len(own), np.bool_)
         for place, side in enumerate((self._term.first, self._term.second)):
@@ -116,7 +113,7 @@ class DurationStep:
         return lost
 
     def _heard_of(self) -> set[str]:
-        """The aliases with readings; the others are of the tables."""
+        """The aliases with readings; tables give the others."""
         sides = (self._term.first, self._term.second)
         return {sides[place].alias for place in self._timed}
 
@@ -141,9 +138,8 @@ class DurationStep:
     def _portions(
         self, readings: pa.RecordBatch, watermark: int
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Parts of the readings with the time up to which all is known after each: what grows
-        stale by the last reading's time belongs before that.
-        """
+        """Parts of the readings, each with the time up to which everything is known. Values that
+        become stale by the last reading's time belong to the earlier part."""
         first = 0
         while len(readings) - first > (most := self._bindings.most_readings()):
             part = readings.slice(first, most)
@@ -166,7 +162,8 @@ class DurationStep:
         return take(occurrences, order)
 
     def _follow(self, look: BindingRows, tracks: Mapping[str, Track]) -> Columns:
-        """Ends and begins stretches; returns those that had lasted when they ended."""
+        """Ends and begins intervals; returns those that had reached the duration when
+        they ended."""
         own = look.moments.own[look.rows]
         codes = (own, look.partners) if self._timed[0] == 0 else (look.partners, own)
         true, shown = self._truth.judge(codes, look.held)
@@ -183,7 +180,7 @@ class DurationStep:
         return concatenate([self._occurrences(lasted), self._occurrences(_some(begun, over))])
 
     def _worth_keeping(self, times: Rows, begun: Rows, ended: Rows) -> tuple[Rows, Rows]:
-        """Of the stretches that began, those that go on or have lasted, in order of time."""
+        """Of the intervals that began, those that are open or long enough, in order of time."""
         since = times[begun]
         kept = np.flatnonzero((ended == NOT_ENDED) | (ended >= since + self._duration))
         kept = kept[np.argsort(since[kept], kind="stable")]
@@ -196,7 +193,7 @@ class DurationStep:
         rows: Rows,
         shown: Mapping[StateEnd, Mask],
     ) -> IntervalRows:
-        """The stretches that begin in some rows, with the readings that true terms read there."""
+        """The intervals that begin in some rows, with the readings of their true terms."""
         at = look.rows[rows]
         start, blur = np.full(len(rows), FAR), np.zeros(len(rows), np.int64)
         causes = _objects([()] * len(rows))
@@ -238,5 +235,5 @@ def _some(begun: IntervalRows, chosen: Mask) -> IntervalRows:
 
 
 def _objects(items: list[Any]) -> Array:
-    """A column of tuples; numpy would take them apart."""
+    """A column of tuples, which numpy would split."""
     return np.fromiter(items, object, len(items))

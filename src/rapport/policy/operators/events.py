@@ -1,12 +1,5 @@
-"""A batch of readings taken apart by stream, and the events that may yet be named as causes.
-[PO-6]
-
-The causes of occurrences that are no one or two recent events: kept with the occurrence itself.
-[PO-6, PO-7]
-
-The state of an operator in other ordinals: it was saved where events were counted otherwise.
-[PO-8, PO-13]
-"""
+"""Readings of a batch by stream, the events that may become causes, and the renumbering of event
+ordinals in restored states. [PO-6, PO-7, PO-8, PO-13]"""
 
 from __future__ import annotations
 
@@ -29,9 +22,8 @@ _FEW = 16
 
 
 class StreamRows:
-    """The readings of one stream in a batch: codes of their keys, times, ordinals, values (n,
-    parts), and how far their clocks may be wrong where a source says so.
-    """
+    """The readings of one stream in a batch: key codes, times, ordinals, values (n, parts), and
+    clock uncertainty if a source declares one."""
 
     __slots__ = ("blurs", "codes", "made", "ordinals", "times", "values")
 
@@ -41,15 +33,14 @@ class StreamRows:
         self.codes, self.times, self.ordinals, self.values = codes, times, ordinals, values
         self.blurs: Codes | None = None
         self.made: dict[Hashable, Any] = {}
-        """What steps made of them, for who asks next."""
+        """Results of steps for these rows, shared by operators."""
 
 
 def rows_of_stream(
     readings: pa.RecordBatch, stream: str, identities: Identities, first_ordinal: int
 ) -> StreamRows | None:
-    """The rows of a stream; None when the batch has none. An ordinal counts events in (time, id)
-    order.
-    """
+    """The rows of a stream; None if the batch has none. Ordinals count events in (time,
+    id) order."""
     ordinals = np.arange(first_ordinal, first_ordinal + len(readings))
     mask = _is_of(stream, readings.column("stream"))
     if not mask.all():
@@ -66,7 +57,7 @@ def rows_of_stream(
 
 
 def blurs_of(readings: pa.RecordBatch, by_source: Mapping[str, int]) -> Codes:
-    """How far the clock of each reading's source may be wrong."""
+    """The clock uncertainty of each reading's source."""
     encoded = readings.column("source").dictionary_encode()
     known = [by_source.get(name, 0) for name in encoded.dictionary.to_pylist()]
     places = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
@@ -89,21 +80,19 @@ def _values(readings: pa.RecordBatch, stream: str) -> npt.NDArray[Any]:
 
 
 class EventLog:
-    """Time and id of recent events by ordinal; whole chunks are forgotten when they are older than
-    the horizon. Ordinals are those of the runner: batches that do not concern the plan leave gaps.
-    """
+    """Time and id of recent events by ordinal; drops chunks that are older than the horizon.
+    Ordinals are those of the runner, so batches without the plan's streams leave gaps."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._times: list[Codes] = []
         self._ids: list[pa.Array] = []
         self._ordinals: Codes | None = None
-        """Of the first chunk, where several were put into one and there are gaps; all others count
-        on from their first.
-        """
+        """Ordinals of the first chunk if it was merged and has gaps; all other chunks count from
+        their first."""
 
     def add(self, first: int, times: Codes, ids: pa.Array) -> None:
-        """Remembers a batch; `first`: the ordinal of its first event, larger than all before."""
+        """Adds a batch; `first`: the ordinal of its first event, larger than all before."""
         self._firsts.append(first)
         self._times.append(times)
         self._ids.append(ids)
@@ -111,7 +100,7 @@ class EventLog:
             self._merge()
 
     def causes(self, ordinals: Codes) -> dict[int, Cause]:
-        """Time and id of events, by ordinal; each chunk is looked into once."""
+        """Time and id of events by ordinal; reads each chunk once."""
         found: dict[int, Cause] = {}
         wanted = np.unique(ordinals)
         edges = [*np.searchsorted(wanted, self._firsts).tolist(), len(wanted)]
@@ -125,7 +114,7 @@ class EventLog:
         return found
 
     def trim(self, before: int, *, at_once: bool = False) -> None:
-        """Forgets chunks whose events are all older; `at_once` also the older part of a chunk."""
+        """Drops chunks with only older events; `at_once` also the older part of a chunk."""
         stale = 0
         while stale < len(self._times) and self._times[stale][-1] < before:
             stale += 1
@@ -140,7 +129,7 @@ class EventLog:
             self._times[0], self._ids[0] = self._times[0][older:], self._ids[0].slice(older)
 
     def state(self, next_ordinal: int) -> dict[str, Any]:
-        """What `restore` takes; `next_ordinal`: what the next event of the runner will have."""
+        """`next_ordinal`: the ordinal of the runner's next event."""
         self._merge()
         ids = self._ids[0].to_pylist() if self._ids else []
         times = self._times[0] if self._times else np.zeros(0, np.int64)
@@ -149,9 +138,7 @@ class EventLog:
         return {"next": next_ordinal, "times": times, "ids": ids, "ordinals": ordinals}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what `state` gave; without ordinals the last event has the one before
-        `next`.
-        """
+        """Restores a state; without ordinals the last event has the one before `next`."""
         self._firsts, self._times, self._ids, self._ordinals = [], [], [], None
         if state["ids"]:
             ordinals = saved_ordinals(state)
@@ -184,27 +171,25 @@ class EventLog:
 
 
 def saved_ordinals(state: dict[str, Any]) -> Codes:
-    """The ordinals of the events that the state of a log holds: all, or the first, or, where each
-    plan counted for itself, those before the next.
-    """
+    """The event ordinals of a log's state: stored, or from the first one, or (in old snapshots)
+    those before the next."""
     events = len(state["ids"])
     known: Codes | int = state.get("ordinals", state["next"] - events)
     return np.arange(known, known + events) if isinstance(known, int) else known
 
 
 def _is_whole(ordinals: Codes) -> bool:
-    """Whether each is the one before and one."""
+    """Whether the ordinals are consecutive."""
     return not len(ordinals) or int(ordinals[-1] - ordinals[0]) == len(ordinals) - 1
 
 
 NO_EVENT = -1
-"""Stands in a column of events for none; smaller numbers name sets of causes."""
+"""Marks no event in a column; smaller numbers identify sets of causes."""
 
 
 class CauseSets:
-    """Causes of any number and age under negative numbers that stand where an event's ordinal
-    would. Grows with the occurrences of steps within the windows.
-    """
+    """Causes of any number and age, under negative numbers in place of an event's ordinal. Grows
+    with the occurrences of steps within the windows."""
 
     def __init__(self) -> None:
         self._next = NO_EVENT - 1
@@ -212,7 +197,7 @@ class CauseSets:
         """By number, with the end of the occurrence."""
 
     def add(self, ends: Array, causes: Iterable[tuple[Cause, ...]]) -> Rows:
-        """Keeps the causes of occurrences, about in order of their ends; returns their numbers."""
+        """Adds the causes of occurrences, roughly in order of ends; returns their numbers."""
         first = self._next
         for end, own in zip(ends.tolist(), causes, strict=True):
             self._sets[self._next] = (end, tuple(own))
@@ -220,11 +205,10 @@ class CauseSets:
         return np.arange(first, self._next, -1)
 
     def get(self, number: int) -> tuple[Cause, ...]:
-        """The causes under a number."""
         return self._sets[number][1]
 
     def trim(self, before: int) -> None:
-        """Forgets those of occurrences that ended before a time."""
+        """Drops those of occurrences that ended before a time."""
         stale = []
         for number, (end, _) in self._sets.items():
             if end >= before:
@@ -234,12 +218,10 @@ class CauseSets:
             del self._sets[number]
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes."""
         rows = [[number, end, own] for number, (end, own) in self._sets.items()]
         return {"next": self._next, "sets": rows}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what `state` gave."""
         self._next = state["next"]
         self._sets = {
             number: (end, tuple((time, id) for time, id in own))
@@ -248,7 +230,7 @@ class CauseSets:
 
 
 def causes_of_rows(log: EventLog, sets: CauseSets, numbers: Array) -> Iterable[tuple[Cause, ...]]:
-    """For each row of (n, columns) of events and sets the causes, each once, by (time, id)."""
+    """The causes of each row of (n, columns) of events and sets, each once, by (time, id)."""
     numbers = numbers[:, (numbers != NO_EVENT).any(axis=0)]
     known = log.causes(numbers[numbers >= 0])
     if numbers.shape[1] == 1 and (numbers >= 0).all():
@@ -268,9 +250,8 @@ def _of_several(
 
 
 def renumbered(state: Any, by: int) -> Any:
-    """The state with larger ordinals of events. Order and distances stay; numbers below 0 stand
-    for no event, or for sets of causes, and stay too. Costs a copy of what names events.
-    """
+    """The state with ordinals increased by `by`. Negative numbers (no event, sets of causes) stay.
+    Costs a copy of the columns with events."""
     if not by:
         return state
     window = state["window"]
@@ -308,9 +289,7 @@ def _grown(column: Array, by: int) -> Array:
 
 
 def _used(pairs: list[Any], by: int) -> list[Any]:
-    """Of pairs of identities the events used up with their times; under a mark (below 0) stands an
-    event.
-    """
+    """Consumed events by pair of identities; under a mark (below 0) the value is an event."""
     return [
         [
             first,

@@ -1,6 +1,4 @@
-"""Identities as small integers: text is compared once per batch, everything after works on codes.
-[PO-6]
-"""
+"""Identities as small integers: text is compared once per batch, later steps use codes. [PO-6]"""
 
 from __future__ import annotations
 
@@ -20,23 +18,21 @@ Codes = npt.NDArray[np.int64]
 
 
 class ValueNumbering(Protocol):
-    """Values with numbers of their own."""
-
     def of(self, values: npt.NDArray[Any]) -> Codes:
-        """The number of each value, -1 for those that have none."""
+        """The number of each value, -1 without one."""
 
 
 class OneOfConstraint(Constraint, frozen=True, kw_only=True):
-    """The attribute has one of the values that several plans ask for, each for one."""
+    """The attribute has one of the values that the members of a family ask for."""
 
     choice: ValueNumbering
 
 
 class Identities:
-    """The identities of one concept seen so far, instances of the tables first; a code is a place
-    in `ids`.
+    """The identities of one concept seen so far, table instances first; a code is an index into
+    `ids`.
 
-    Grows with the number of identities, never with the length of the stream.
+    Grows with the number of identities, not with the stream.
     """
 
     def __init__(self, instances: Instances) -> None:
@@ -49,7 +45,7 @@ class Identities:
         self.encode_list(instances.ids)
 
     def encode_list(self, ids: Sequence[str]) -> Codes:
-        """Codes of the ids; new ones are added."""
+        """Codes of the ids; adds new ones."""
         codes, known = self._codes, self.ids
         found = np.empty(len(ids), np.int64)
         for place, identity in enumerate(ids):
@@ -61,7 +57,7 @@ class Identities:
         return found
 
     def encode(self, keys: pa.Array) -> Codes:
-        """Codes of a text column; Python looks only at its distinct values."""
+        """Codes of a text column; Python handles only its distinct values."""
         if len(keys) < 16:
             return self.encode_list(keys.to_pylist())
         encoded = keys.dictionary_encode()
@@ -70,17 +66,17 @@ class Identities:
         return found
 
     def begins_with(self, ids: Sequence[str] | None) -> bool:
-        """Whether these have the codes 0, 1, 2, ...; None: whoever has which."""
+        """Whether these ids have the codes 0, 1, 2, ...; true for None."""
         return ids is None or self.ids[: len(ids)] == ids
 
     def restore(self, ids: list[str]) -> None:
-        """Takes over the codes of a snapshot; instances that are new since then are added."""
+        """Restores the codes of a snapshot; adds instances that are new since then."""
         self.ids, self._codes, self._rows_known = [], {}, 0
         self.encode_list(ids)
         self.encode_list(self.instances.ids)
 
     def ranks(self) -> Codes:
-        """The place of each code in the order of the fixed output; kept until the concept grows."""
+        """The rank of each code in output order; cached until an identity is added."""
         if len(self._ranks) != len(self.ids):
             order = sorted(range(len(self.ids)), key=lambda code: identity_order(self.ids[code]))
             self._ranks = np.empty(len(order), np.int64)
@@ -98,7 +94,7 @@ class Identities:
         return attribute == "id" or attribute in self.instances.columns
 
     def values(self, attribute: str, codes: Codes) -> npt.NDArray[Any]:
-        """The values (n, parts) that the tables give of an attribute; None or NaN where none."""
+        """The table values (n, parts) of an attribute; None or NaN where missing."""
         if attribute == "id":
             return self.texts(codes).reshape(-1, 1)
         column = self.instances.columns.get(attribute)
@@ -114,7 +110,7 @@ class Identities:
         return found
 
     def _table_rows(self) -> Codes:
-        """The row of each code in the tables, -1 where they do not know it; grows by doubling."""
+        """The table row of each code, -1 if unknown; grows by doubling."""
         if self._rows_known < len(self.ids):
             if len(self._rows) < len(self.ids):
                 wider = np.full(2 * len(self.ids), -1, np.int64)
@@ -130,16 +126,14 @@ def _is_object(column: npt.NDArray[Any] | None) -> bool:
 
 
 class IdentityFilter:
-    """Which identities satisfy the constraints of a side; asked by code, in bulk."""
+    """Which identities satisfy the constraints of a side, by code."""
 
     def __init__(self, side: Side, identities: Identities) -> None:
         self._side, self._identities = side, identities
         self._allowed = np.zeros(0, np.bool_)
 
     def allowed(self) -> Mask:
-        """One answer per code known so far. An identity that no table knows satisfies only an empty
-        list.
-        """
+        """One boolean per code. An identity without a table row satisfies only an empty list."""
         missing = len(self._identities.ids) - len(self._allowed)
         if missing:
             self._allowed = np.concatenate(
@@ -148,12 +142,12 @@ class IdentityFilter:
         return self._allowed
 
     def among(self, codes: Codes) -> Codes:
-        """The different ones of some codes that satisfy them."""
+        """The distinct codes that satisfy the constraints."""
         distinct = np.unique(codes) if len(codes) > 1 else codes
         return distinct[self.allowed()[distinct]]
 
     def forget(self) -> None:
-        """Judges again at the next question: the codes changed."""
+        """Evaluates again at the next query, because the codes changed."""
         self._allowed = np.zeros(0, np.bool_)
 
     def _judge(self, ids: list[str]) -> Mask:

@@ -1,9 +1,5 @@
-"""The moments at which the state of a binding may change, binding by binding, and the stretches of
-them in which it is true. [PO-3, PO-6]
-
-The stretches of truth that are going on: since when, by which readings, and whether they have
-lasted. [PO-3, PO-6]
-"""
+"""Intervals in which a state holds: the moments at which it may change for a binding, and the open
+intervals with their causes and due times. [PO-3, PO-6]"""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ _CODES = 31
 
 
 def keys_of(own: Rows, partner: Rows, *, paired: bool) -> Rows:
-    """Who moments and stretches belong to: pairs, or the identities that have readings."""
+    """The owners of moments and intervals: pairs, or the identities with readings."""
     return (own << _CODES) | partner if paired else own
 
 
@@ -31,7 +27,7 @@ def pairs_of(keys: Rows) -> tuple[Rows, Rows]:
 
 
 class Moments:
-    """Steps sorted by who they belong to, then in order; equal keys make a group."""
+    """Steps sorted by owner, then in order; equal keys form a group."""
 
     def __init__(
         self, own: Rows, partner: Rows, order: Rows, times: Rows, *, paired: bool = False
@@ -50,38 +46,37 @@ NOT_ENDED = 2**62
 
 
 class Runs(NamedTuple):
-    """Stretches of truth within a portion."""
+    """Intervals within a portion."""
 
     begins: Rows
-    """What each began with: the number of an open stretch, or, after these, of a true row."""
+    """The number of an open interval or, after these, of a true row."""
     ended: Rows
-    """The time at which it ended; NOT_ENDED while it goes on."""
+    """When it ended; NOT_ENDED while open."""
     opened: int
-    """How many open stretches there were before."""
+    """The number of intervals that were open before."""
 
     def ends_of_opened(self) -> tuple[Rows, Rows]:
-        """Numbers of the open stretches that ended, and when."""
+        """Numbers of the open intervals that ended, and when."""
         chosen = (self.begins < self.opened) & (self.ended < NOT_ENDED)
         return self.begins[chosen], self.ended[chosen]
 
     def begun(self) -> tuple[Rows, Rows]:
-        """Numbers of the true rows with which something began, and when it ended."""
+        """Numbers of the true rows that began an interval, and when it ended."""
         chosen = self.begins >= self.opened
         return self.begins[chosen] - self.opened, self.ended[chosen]
 
 
 class TrueRows(NamedTuple):
-    """Where a state is true: at which moment, with whom."""
+    """Where a state holds: moment and partner."""
 
     moments: Rows
     partners: Rows
 
 
 def find_runs(moments: Moments, true: TrueRows, open_groups: Rows, open_partners: Rows) -> Runs:
-    """Joins what is true at one moment after the other, and what was true before the first.
+    """Joins consecutive true moments, and intervals that were open before the first.
 
-    A run goes on as long as every moment of its group says so, thus it ends with the first that
-    does not.
+    An interval ends with the first moment of its group that is not true.
     """
     groups = np.concatenate((open_groups, moments.groups[true.moments]))
     partners = np.concatenate((open_partners, true.partners))
@@ -111,13 +106,13 @@ _FIRST_SIZE = 64
 
 
 class IntervalRows(NamedTuple):
-    """Stretches that began: whose, when, by which readings."""
+    """Intervals that began: owner, time, causes."""
 
     own: Rows
     partner: Rows
     since: Rows
     start: Rows
-    """The earliest time of the causes, FAR where there are none."""
+    """The earliest time of the causes, FAR without any."""
     blur: Rows
     causes: Array
 
@@ -126,10 +121,10 @@ FAR = 2**62
 
 
 class OpenIntervals:
-    """Open stretches in numbered rows, found by their key; a row is used again after its end.
+    """Open intervals in numbered rows, found by key; rows are reused.
 
-    Costs what is added, ended or due, never what merely goes on. One entry of a dictionary per key
-    with an open stretch.
+    Costs what is added, ended or due, not what stays open. One dictionary entry per key with an
+    open interval.
     """
 
     def __init__(self, duration_ms: int, *, paired: bool) -> None:
@@ -142,7 +137,7 @@ class OpenIntervals:
         self.columns: Columns = {name: np.zeros(0, _type(name)) for name in _COLUMNS}
 
     def of(self, keys: Rows) -> tuple[Rows, Rows]:
-        """The rows of all stretches of some keys, and the number of the key of each."""
+        """The rows of all intervals of some keys, and the number of the key of each."""
         if not self._open:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         rows: list[int] = []
@@ -154,12 +149,12 @@ class OpenIntervals:
         return np.array(rows, np.int64), np.array(groups, np.int64)
 
     def pairs(self) -> tuple[Rows, Rows]:
-        """Who has open stretches, all of them; costs as much as ever were open together."""
+        """The owners of all open intervals; linear in the most that were ever open together."""
         rows = np.flatnonzero(self._born)
         return self.columns["own"][rows], self.columns["partner"][rows]
 
     def add(self, begun: IntervalRows, *, fired: Mask | None = None) -> None:
-        """Takes stretches in order of their begin; those not yet `fired` fall due."""
+        """Adds intervals in order of their begin; those not `fired` become due."""
         if not len(begun.own):
             return
         rows = self._room(len(begun.own))
@@ -176,35 +171,35 @@ class OpenIntervals:
         self._due.push(due, rows[waiting], self._born[rows[waiting]])
 
     def end(self, rows: Rows, when: Rows) -> IntervalRows:
-        """Ends stretches; returns those that lasted and were not told yet."""
+        """Ends intervals; returns those that reached the duration and were not reported."""
         late = when >= self.columns["since"][rows] + self._duration
         lasted = self._begun(rows[late & ~self.columns["fired"][rows]])
         self._remove(rows)
         return lasted
 
     def lasted(self) -> list[tuple[Cause, ...]]:
-        """The causes of those going on that were told; costs as much as ever were open together."""
+        """The causes of open intervals that were reported; linear in the most that were ever open
+        together."""
         rows = np.flatnonzero((self._born > 0) & self.columns["fired"])
         return [tuple(causes) for causes in self.columns["causes"][rows]]
 
     def forget(self, lost: Callable[[Rows, Rows], Mask]) -> None:
-        """Ends stretches untold, of whom `lost` says so of own and partner."""
+        """Removes intervals for which `lost` is true of owner and partner."""
         rows = np.flatnonzero(self._born)
         own, partner = self.columns["own"][rows], self.columns["partner"][rows]
         self._remove(rows[lost(own, partner)])
 
     def pop_due(self, before: int) -> IntervalRows:
-        """Those going on that have lasted, told once."""
+        """Open intervals that reached the duration, each once."""
         _, rows, _ = self._due.pop_before(before)
         self.columns["fired"][rows] = True
         return self._begun(rows)
 
     def first_due(self) -> int | None:
-        """When the first of those that have not lasted yet will have."""
+        """When the first of the others reaches the duration."""
         return self._due.first()
 
     def state(self) -> dict[str, Any]:
-        """What `restored` takes."""
         rows = np.flatnonzero(self._born)
         kept = {name: self.columns[name][rows] for name in _COLUMNS}
         order = np.lexsort((kept["partner"], kept["own"], kept["since"]))
@@ -219,7 +214,6 @@ class OpenIntervals:
 
     @classmethod
     def restored(cls, duration_ms: int, state: dict[str, Any], *, paired: bool) -> OpenIntervals:
-        """Those whose `state` this is."""
         made = cls(duration_ms, paired=paired)
         shown = iter(zip(state["times"].tolist(), state["ids"], strict=True))
         causes = np.empty(len(state["own"]), object)
@@ -247,7 +241,7 @@ class OpenIntervals:
         self.columns["causes"][rows] = None
 
     def _room(self, wanted: int) -> Rows:
-        """Rows that are free; the columns grow by doubling."""
+        """Free rows; the columns grow by doubling."""
         if len(self._free) < wanted:
             size = len(self._born)
             wider = max(2 * size, size + wanted, _FIRST_SIZE)

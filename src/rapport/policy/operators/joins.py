@@ -1,11 +1,7 @@
-"""Putting occurrences together: natural joins on aliases within spans of time. [PO-6]
+"""Joins occurrences on aliases within time ranges, and plans the order of joins. [PO-6, PO-13]
 
-In which order the terms of a match are joined, and every step of it under names that plans with
-other aliases and other terms have in common. [PO-6, PO-13]
-
-A path begins with the new occurrences of one term and joins the others one by one. Two paths that
-begin alike need their first steps once: a step is named by the tables it joined so far, and a table
-that two plans have in common holds the same for both.
+A path begins with the new occurrences of one term and joins the others one by one. Paths with equal
+beginnings share their first steps: a step is identified by the tables joined so far.
 """
 
 from __future__ import annotations
@@ -22,21 +18,21 @@ from rapport.policy.operators.window import Window
 from rapport.policy.plan import TermStep
 
 PARTS = ("end", "event", "other", "blur")
-"""What the columns of a term that has events begin with."""
+"""The prefixes of the columns of a term with events."""
 
 
 class JoinOperand(NamedTuple):
-    """A term as a join sees it: its occurrences, and what its columns are called in matches."""
+    """The occurrences of a term and its column names in matches."""
 
     table: Table
     names: tuple[str, str]
-    """Of the columns of its identities."""
+    """The columns of its identities."""
     suffix: str
-    """Of the columns of its end and events."""
+    """The suffix of the columns of its end and events."""
     is_fact: bool
 
     def columns(self, rows: Columns) -> Columns:
-        """Rows of the table under the names a match uses."""
+        """Rows of the table under the names of a match."""
         columns = dict(zip(self.names, (rows["first"], rows["second"]), strict=True))
         if NEED in rows:
             columns[NEED] = rows[NEED]
@@ -46,7 +42,6 @@ class JoinOperand(NamedTuple):
 
 
 def operand(window: Window, term: int) -> JoinOperand:
-    """A term under the names of its aliases."""
     step = window.plan.terms[term]
     names = f"@{step.first.alias}", f"@{step.second.alias}"
     return JoinOperand(window.occurrences[term], names, str(term), window.is_constraint(term))
@@ -60,7 +55,7 @@ def attach(window: Window, frame: Columns, term: int, low: Array, high: Array) -
 def attached(
     frame: Columns, other: JoinOperand, low: Array, high: Array, *, old_only: bool = False
 ) -> Columns:
-    """The same, whatever the columns are called; `old_only`: without those of the latest batch."""
+    """The same with given column names; `old_only`: without the latest batch."""
     table = other.table
     if other.is_fact:
         first, last = np.zeros(len(low), np.int64), np.full(len(low), len(table))
@@ -75,9 +70,8 @@ def attached(
 def matching(
     window: Window, table: Table, term: int, frame: Columns, first: Array, last: Array
 ) -> tuple[Array, Array]:
-    """Pairs (row of the frame, row of an occurrence table) with equal identities, within spans of
-    rows.
-    """
+    """Pairs (row of the frame, row of an occurrence table) with equal identities, within ranges of
+    rows."""
     step = window.plan.terms[term]
     names = f"@{step.first.alias}", f"@{step.second.alias}"
     return _agreeing(table, names, frame, first, last)
@@ -98,7 +92,7 @@ def _agreeing(
 
 
 def apart(window: Window, frame: Columns) -> Columns:
-    """The rows that keep aliases apart which the policy calls distinct."""
+    """The rows in which aliases declared distinct differ."""
     pairs = [
         (f"@{first}", f"@{second}")
         for first, second in window.plan.distinct
@@ -108,14 +102,14 @@ def apart(window: Window, frame: Columns) -> Columns:
 
 
 def different(frame: Columns, pairs: Iterable[tuple[str, str]]) -> Columns:
-    """The rows in which the two columns of each pair differ."""
+    """The rows in which the columns of each pair differ."""
     for first, second in pairs:
         frame = take(frame, frame[first] != frame[second])
     return frame
 
 
 def are_comparable(window: Window, first: str, second: str) -> bool:
-    """Whether two aliases stand for the same concept, so that they can name the same instance."""
+    """Whether two aliases have the same concept, so that they may name the same instance."""
     return window.alias_concept(first) == window.alias_concept(second)
 
 
@@ -124,28 +118,25 @@ Several = Callable[[int], bool]
 
 
 class JoinStep(NamedTuple):
-    """One term of a path."""
-
     term: int
     operand: JoinOperand
     old_only: bool
     apart: tuple[tuple[str, str], ...]
     """Columns that must differ from here on."""
     key: Hashable
-    """What the path gives up to here depends on, besides readings; None: nobody else has it."""
+    """Everything the result up to here depends on besides readings; None: not shared."""
 
 
 class JoinPath(NamedTuple):
-    """All steps, and what a plan calls the columns."""
+    """All steps and the plan's column names."""
 
     steps: tuple[JoinStep, ...]
     names: dict[str, str]
     reach_ms: int
 
     def rows(self, shared: SharedCache) -> Columns:
-        """Every set of occurrences, one per term, with equal identities and near ends, that has a
-        new one of the first term and old ones of those that come before it.
-        """
+        """Every set of occurrences, one per term, with equal identities and near ends: a new one of
+        the first term, old ones of the terms before it."""
         frame = self._upto(len(self.steps) - 1, shared)
         return {self.names[name]: column for name, column in frame.items()}
 
@@ -187,7 +178,7 @@ def _started(step: JoinStep) -> Columns:
 
 
 def for_reading(frame: Columns) -> Columns:
-    """The frame for several readers: nobody can write to it."""
+    """Makes the columns read-only for several readers."""
     for column in frame.values():
         column.flags.writeable = False
     return frame
@@ -196,10 +187,9 @@ def for_reading(frame: Columns) -> Columns:
 def make_path(
     window: Window, order: Sequence[int], start: int, reach_ms: int, several: Several
 ) -> JoinPath:
-    """The path that begins with the new occurrences of the term `start`; of the terms before it in
-    the order only old ones count, so each set of occurrences is found by one path. The next term is
-    the one with most aliases known so far, of these one that several plans have.
-    """
+    """The path that begins with the new occurrences of the term `start`. Of the terms before it in
+    the order only old occurrences count, so each set is found by one path. The next term is the one
+    with most known aliases, preferably a shared one."""
     made = _PathMaker(window, reach_ms, several)
     old, rest = set(order[: order.index(start)]), [term for term in order if term != start]
     made.add(start, old_only=False)
@@ -211,7 +201,7 @@ def make_path(
 
 
 class _PathMaker:
-    """Names aliases and terms by the place at which a path comes to them."""
+    """Names aliases and terms by their position in the path."""
 
     def __init__(self, window: Window, reach_ms: int, several: Several) -> None:
         self._window, self._reach_ms, self._several = window, reach_ms, several
@@ -221,13 +211,12 @@ class _PathMaker:
         self.names = {name: name for name in ("latest", "earliest", NEED)}
 
     def preference(self, term: int) -> tuple[int, bool]:
-        """The larger, the sooner it is joined."""
+        """Larger values are joined first."""
         step = self._window.plan.terms[term]
         known = sum(alias in self._aliases for alias in {step.first.alias, step.second.alias})
         return known, self._several(term)
 
     def add(self, term: int, *, old_only: bool) -> None:
-        """Appends a step."""
         step, suffix = self._window.plan.terms[term], str(len(self.steps))
         first, second = (self._name(side.alias) for side in (step.first, step.second))
         fact = self._window.is_constraint(term)
@@ -248,7 +237,7 @@ class _PathMaker:
         return name
 
     def _newly_apart(self) -> tuple[tuple[str, str], ...]:
-        """The distinct aliases of which both are there since this step."""
+        """The distinct aliases that are both present since this step."""
         found = []
         for first, second in self._window.plan.distinct:
             both = first in self._aliases and second in self._aliases
@@ -261,7 +250,7 @@ class _PathMaker:
 
 
 def joining_order(terms: Sequence[TermStep], numbers: Sequence[int]) -> tuple[int, ...]:
-    """The numbers of terms in an order that does not depend on names and on other terms."""
+    """The terms in an order that depends neither on names nor on other terms."""
     return tuple(sorted(numbers, key=lambda number: (_unnamed(terms[number]), number)))
 
 

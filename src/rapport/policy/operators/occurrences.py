@@ -1,15 +1,7 @@
-"""Query terms: which instances stand in the relationship with the value an event brings. [PO-6]
+"""Occurrences that a single reading or the tables alone give: look-ups of query terms, facts of
+tables, comparisons of readings. [PO-6, PO-13]
 
-Terms that no event takes part in: facts of the tables, the same for all plans. [PO-6, PO-13]
-
-Query terms: one look-up serves all that ask the same of different people, in one plan or in
-many. [PO-6, PO-13]
-
-Steps without memory: the rows of a stream, and the occurrences that they are by themselves.
-[PO-6, PO-13]
-
-What they give may be shared by many plans, so nobody can write to it; events are numbered from the
-beginning of the batch.
+Plans share results, so these are read-only; events are numbered from the start of the batch.
 """
 
 from __future__ import annotations
@@ -37,9 +29,10 @@ _NONE = np.zeros(0, np.int64)
 
 
 class Lookup:
-    """The instances of one side that satisfy its constraints, asked for many event values at once.
+    """The instances of one side that satisfy its constraints, queried with many event values at
+    once.
 
-    Points in rectangles go through a grid; any other function is tried on every instance.
+    Points in rectangles use a grid; other functions are evaluated for every instance.
     """
 
     def __init__(self, term: QueryTerm, identities: Identities, predicate: Predicate) -> None:
@@ -58,9 +51,8 @@ class Lookup:
             self._grid = Grid(self._values) if Grid.can_hold(self._values) else None
 
     def find(self, values: npt.NDArray[Any], codes: Codes) -> tuple[Rows, Codes]:
-        """Pairs (row of `values`, code of an instance) that stand in the relationship, by row;
-        `codes` say whose values they are.
-        """
+        """Pairs (row of `values`, instance code) for which the relationship holds, by row; `codes`
+        are the identities of the values."""
         if not len(self._codes) or not len(values):
             return _NONE, _NONE
         if self._grid is not None:
@@ -97,9 +89,8 @@ class Lookup:
 
 
 def instance_codes(side: Side, identities: Identities, with_value: bool) -> Codes:
-    """Codes of the instances that satisfy the side's constraints, in the order of the tables; none
-    when no table gives the attribute and that is asked for.
-    """
+    """Codes of the instances that satisfy the side's constraints, in table order; with `with_value`
+    empty if no table gives the attribute."""
     instances = identities.instances
     if with_value and not identities.has(side.attribute):
         return _NONE
@@ -110,9 +101,8 @@ def instance_codes(side: Side, identities: Identities, with_value: bool) -> Code
 def constraint_pairs(
     term: ConstraintTerm, first: Identities, second: Identities, predicate: Predicate
 ) -> tuple[Codes, Codes]:
-    """Codes of all pairs of instances that stand in a relationship no event takes part in; of all
-    instances, each with itself, when both sides are one alias.
-    """
+    """All pairs of instances for which a term without events holds; if both sides are one alias,
+    each instance with itself."""
     found = [(_NONE, _NONE)]
     with_value = term.compared is None
     ours = instance_codes(term.first, first, with_value)
@@ -134,7 +124,7 @@ def _every_pair(ours: Codes, theirs: Codes) -> Iterator[tuple[Codes, Codes]]:
 def facts_of_tables(
     term: ConstraintTerm, first: Identities, second: Identities, predicate: Predicate
 ) -> Table:
-    """All pairs of instances of which the term holds, without events and times."""
+    """All pairs of instances for which the term holds, without events and times."""
     ours, theirs = constraint_pairs(term, first, second, predicate)
     zeros, none = np.zeros(len(ours), np.int64), np.full(len(ours), NO_EVENT)
     return Table(
@@ -150,7 +140,8 @@ def facts_of_tables(
 
 
 def unnamed_facts(term: ConstraintTerm) -> tuple[ConstraintTerm, bool]:
-    """What its facts depend on: all but the names of the aliases, and whether these are one."""
+    """Everything the facts depend on: the term without alias names, and whether both aliases are
+    one."""
     first, second = (
         Side("", side.concept, side.attribute, side.constraints, side.stream)
         for side in (term.first, term.second)
@@ -160,11 +151,11 @@ def unnamed_facts(term: ConstraintTerm) -> tuple[ConstraintTerm, bool]:
 
 
 Pairs = tuple[Rows, Codes]
-"""Rows of a stream, and the instance that each shows something of."""
+"""Rows of a stream and the instances they match."""
 
 
 class SharedLookup:
-    """A look-up, and whose events it is asked about by anybody."""
+    """A look-up and the identities whose events are queried."""
 
     def __init__(
         self, term: QueryTerm, identities: Mapping[str, Identities], pull: PullData
@@ -172,23 +163,23 @@ class SharedLookup:
         self._make = partial(_lookup, term, identities, pull)
         self._lookup = self._make()
         self._leaves: list[ReferenceType[IdentityFilter]] = []
-        """Of those who ask about every batch."""
+        """The filters of terms that query every batch."""
 
     def ask_for(self, leaf: IdentityFilter) -> None:
-        """Asks about the events of these too, for as long as somebody holds the leaf."""
+        """Queries the events of these identities too, while the filter is referenced."""
         living = [one for one in self._leaves if one() is not None]
         self._leaves = living if ref(leaf) in living else [*living, ref(leaf)]
 
     def renew(self) -> None:
-        """Looks everything up again: the codes, or the tables, changed."""
+        """Looks everything up again, because codes or tables changed."""
         self._lookup = self._make()
 
     def find(self, rows: StreamRows) -> Pairs:
-        """For the events that somebody asks about every time."""
+        """The matches of all events that some term queries."""
         return self._find(rows, _asked(self._leaves, rows.codes))
 
     def find_for(self, rows: StreamRows, leaf: IdentityFilter) -> Pairs:
-        """For the events of one leaf."""
+        """The matches of the events of one filter."""
         return self._find(rows, leaf.allowed()[rows.codes])
 
     def _find(self, rows: StreamRows, asked: Mask) -> Pairs:
@@ -198,7 +189,7 @@ class SharedLookup:
 
 
 class TermQuery(NamedTuple):
-    """Who asks: what tells occurrences of terms with the same question apart."""
+    """A query of one term: distinguishes occurrences of terms with the same look-up."""
 
     question: SharedLookup
     leaf: IdentityFilter
@@ -207,7 +198,7 @@ class TermQuery(NamedTuple):
 
 
 class QueryTerms:
-    """The query terms of one plan; their look-ups are those of all plans that ask the same."""
+    """The query terms of one plan; plans with equal terms share look-ups."""
 
     def __init__(
         self, identities: Mapping[str, Identities], pull: PullData, shared: SharedCache
@@ -217,13 +208,13 @@ class QueryTerms:
         self._askings: dict[str, list[tuple[int, TermQuery]]] = {}
 
     def add(self, number: int, term: QueryTerm, leaf: IdentityFilter) -> None:
-        """Asks for a term with every batch; `leaf` says whose events matter."""
+        """Queries a term with every batch; `leaf` filters its events."""
         asking = self.asking(term, leaf)
         asking.question.ask_for(leaf)
         self._askings.setdefault(_event_side(term).stream or "", []).append((number, asking))
 
     def asking(self, term: QueryTerm, leaf: IdentityFilter) -> TermQuery:
-        """What asks for a term, perhaps together with others."""
+        """The query of a term."""
         blank = _without_askers(term)
         if blank not in self._own:
             self._own[blank] = self._question(blank)
@@ -232,12 +223,12 @@ class QueryTerms:
         return TermQuery(question, leaf, is_first, term.first.alias == term.second.alias)
 
     def renew(self) -> None:
-        """Looks everything up again: the codes, or the tables, changed."""
+        """Looks everything up again, because codes or tables changed."""
         for question in self._own.values():
             question.renew()
 
     def find(self, stream: str, rows: StreamRows) -> Iterator[tuple[int, TermQuery, Pairs]]:
-        """Terms that a stream may show, with the pairs (row, instance) that somebody asks about."""
+        """The terms of a stream with the pairs (row, instance) that some term queries."""
         for number, asking in self._askings.get(stream, ()):
             question = asking.question
             yield number, asking, self._shared.once_of(rows, question, question.find, rows)
@@ -255,7 +246,8 @@ def _lookup(term: QueryTerm, identities: Mapping[str, Identities], pull: PullDat
 
 
 def _asked(leaves: Iterable[ReferenceType[IdentityFilter]], codes: Codes) -> Mask:
-    """Of each code; over all codes first where these are fewer than rows."""
+    """Whether any filter allows each code; evaluated per code if there are fewer codes
+    than rows."""
     allowed = [leaf.allowed() for one in leaves if (leaf := one()) is not None]
     if len(allowed[0]) > len(codes):
         return np.asarray(np.logical_or.reduce([one[codes] for one in allowed]))
@@ -267,7 +259,7 @@ def _event_side(term: QueryTerm) -> Side:
 
 
 def _without_askers(term: QueryTerm) -> QueryTerm:
-    """The term without what only concerns whose events are asked about."""
+    """The term without the filters of its events."""
     first, second = (
         _anyone(side) if side.stream else _unnamed(side) for side in (term.first, term.second)
     )
@@ -283,13 +275,13 @@ def _unnamed(side: Side) -> Side:
 
 
 class StreamOccurrences(NamedTuple):
-    """Occurrences of a term, and the rows of the stream that show them."""
+    """Occurrences of a term, and their rows of the stream."""
 
     places: Rows
     columns: Columns
 
     def numbered_from(self, first: int) -> Columns:
-        """The columns with the ordinals that a plan gives the events."""
+        """The columns with the ordinals of the runner."""
         return self.columns | {"event": self.columns["event"] + first}
 
 
@@ -299,7 +291,7 @@ _NOTHING = StreamOccurrences(np.zeros(0, np.int64), {})
 def stream_rows(
     readings: pa.RecordBatch, stream: str, identities: Identities, blurs: Mapping[str, int]
 ) -> StreamRows | None:
-    """The readings of one stream; `blurs`: how far the clocks of sources may be wrong."""
+    """The readings of one stream; `blurs`: clock uncertainty by source."""
     rows = rows_of_stream(readings, stream, identities, 0)
     if rows is not None and blurs:
         rows.blurs = blurs_of(readings, blurs)[rows.ordinals]
@@ -309,7 +301,7 @@ def stream_rows(
 def query_occurrences(
     rows: StreamRows, asking: TermQuery, places: Rows, instances: Codes
 ) -> StreamOccurrences:
-    """Of pairs of rows and instances those that this one asks about."""
+    """The occurrences of this query among pairs of rows and instances."""
     if not len(places):
         return _NOTHING
     fits = asking.leaf.allowed()[rows.codes[places]]
@@ -325,7 +317,7 @@ def query_occurrences(
 def reading_occurrences(
     rows: StreamRows, leaf: IdentityFilter, predicate: Predicate
 ) -> StreamOccurrences:
-    """The rows of which a comparison holds with what is known of their instance."""
+    """The rows for which a comparison with their instance holds."""
     chosen = np.flatnonzero(leaf.allowed()[rows.codes])
     values, codes = rows.values[chosen], rows.codes[chosen]
     places = chosen[predicate.holds(values, values, codes, codes)]
@@ -333,9 +325,8 @@ def reading_occurrences(
 
 
 def side_rows(rows: StreamRows, leaf: IdentityFilter, reach: float | None) -> Columns | None:
-    """The rows that one side of a correlation asks for, with the cell each lies in where only
-    events near each other matter; None when there are none.
-    """
+    """The rows of one side of a correlation, with grid cells if only near events matter; None if
+    there are none."""
     chosen = np.flatnonzero(leaf.allowed()[rows.codes])
     if not len(chosen):
         return None

@@ -1,8 +1,8 @@
-"""The operator: one plan executing on sorted batches of readings. [PO-6, PO-7]
+"""The operator: executes one plan on sorted batches of readings. [PO-6, PO-7]
 
-Occurrences go into the window; sets of them with a new one are sieved to matches; a match whose
-absence is not yet known stays open until it is due. Everything is decided in bulk by due time, so
-the result does not depend on how the stream was cut into batches.
+Occurrences enter the window; sets with a new occurrence are filtered to matches; a match stays open
+until its absence is known. Everything is decided in bulk by due time, so batch boundaries do not
+affect the result.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rapport.policy.plan import Plan
 
 _SNAPSHOT = 3
 SavedIdentities = Mapping[str, Sequence[str]]
-"""By concept the identities that have the codes 0, 1, 2, ..."""
+"""By concept the identities with the codes 0, 1, 2, ..."""
 
 
 def make_operator(
@@ -51,7 +51,7 @@ def make_operator(
     sources: Mapping[str, PushSource] | None = None,
     began: int | None = None,
 ) -> Operator:
-    """An operator for the plan, looking instances up in `pull`; raises Unsupported with all
+    """An operator for the plan that looks up instances in `pull`; raises Unsupported with all
     reasons.
 
     Args:
@@ -68,7 +68,7 @@ def make_operator(
 
 
 class PlanOperator:
-    """One plan, executing; holds its window, and the matches that are not yet decided."""
+    """Executes one plan, or a family of plans; holds the window and the undecided matches."""
 
     def __init__(
         self,
@@ -84,11 +84,10 @@ class PlanOperator:
         shared: SharedCache | None = None,
         saved: SavedIdentities | None = None,
     ) -> None:
-        """`members`: of the family for which this is executed, `plan` being the one that lets most
-        through; `version`: what tells its state from others, the plan's if not given;
-        `counts`: which of the detections left out are counted here, all if not given;
-        `shared`: with whom it shares steps; `saved`: `numbered` of the state it will take over.
-        """
+        """`members`: the family, of which `plan` is the least restrictive; `version`: identifies
+        its state, default the plan's; `counts`: which suppressed detections are counted, default
+        all; `shared`: the cache shared with other operators; `saved`: `saved_identities` of the
+        state to restore."""
         self.plan, self._members = plan, members
         self._version = version or plan.version()
         self._shape: PlanShape = plan_shape(plan)
@@ -98,7 +97,6 @@ class PlanOperator:
         self._window = Window(plan, positive, pull, sources, began, varying, shared, saved)
         self._activations = Activations(self._window, shared)
         self._report: DetectionReport | FamilyReport
-        """What was found; of a family by member."""
         if members is None:
             self._report = DetectionReport(plan, self._shape, self._window, silence, counts)
         else:
@@ -117,7 +115,6 @@ class PlanOperator:
             self._next_due = self._earliest_due(-END_OF_TIME)
 
     def still_lasts(self, causes: Collection[Cause]) -> bool:
-        """See Window."""
         return self._window.still_lasts(causes)
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
@@ -140,28 +137,26 @@ class PlanOperator:
 
     @property
     def repeats_within_ms(self) -> int:
-        """How long after its time a detection that was given out may be found once more; 0: never.
-        Only what is awaited may be decided after its time, and what it rests on is remembered.
-        """
+        """How long after its time an emitted detection may be found again; 0: never. Only awaited
+        parts are decided after their time, and their basis is remembered."""
         return self._memory_ms if self._under_way.has_late else 0
 
     def suppressed(self) -> int:
         return self._report.suppressed
 
     def suppressed_by(self, policy: str) -> int:
-        """Of one plan of a family."""
         if isinstance(self._report, FamilyReport):
             return self._report.suppressed_by(policy)
         return self._report.suppressed
 
     def hand_over(self, policy: str) -> Any:
-        """What a plan reported lately, for the operator that goes on with it; here it is over."""
+        """The throttle state of a plan for the operator that continues it; removes it here."""
         if isinstance(self._report, FamilyReport):
             return self._report.forget(policy)
         return self._report.state()
 
     def go_on(self, policy: str, reported: Any) -> None:
-        """Goes on with a new member of the family where another operator stopped."""
+        """Continues a new member of the family from another operator's state."""
         if isinstance(self._report, FamilyReport):
             self._report.admit(policy, reported)
 
@@ -172,7 +167,7 @@ class PlanOperator:
         return self._next_due
 
     def stand_at(self, watermark: int) -> None:
-        """Time went on to the watermark and brought nothing."""
+        """Time advanced to the watermark without events."""
         self._window.stand_at(watermark)
         if self._watermark is not None:
             self._watermark = max(watermark, self._watermark)
@@ -197,9 +192,8 @@ class PlanOperator:
         self.take_over(unpack_state(snapshot))
 
     def take_over(self, state: Any, watermark: int = END_OF_TIME) -> None:
-        """Goes on with the state that a snapshot holds; raises Corrupt. `watermark`: from there on
-        it sees what others see.
-        """
+        """Restores a state; raises Corrupt. From `watermark` on it sees the same events
+        as others."""
         self._activations.stand_alone_before(watermark)
         if not isinstance(state, dict) or state.get("snapshot") != _SNAPSHOT:
             raise Corrupt(
@@ -221,7 +215,7 @@ class PlanOperator:
         self._next_due = self._earliest_due(begin if self._watermark is None else self._watermark)
 
     def _trim(self, watermark: int) -> None:
-        """Forgets what no window reaches any more; not at each reading, for looking costs too."""
+        """Drops what no window reaches; not at every reading, since it has a cost."""
         if watermark - self._trimmed >= self.plan.window_ms // 4:
             self._trimmed = watermark
             self._window.trim(self._horizon(watermark))
@@ -230,7 +224,7 @@ class PlanOperator:
         return watermark - self._memory_ms
 
     def _asks_from(self) -> int:
-        """Matches open now or later ask about the absence of nothing that came before this time."""
+        """The time before which no open or future match queries absence."""
         if self._watermark is None:
             return -END_OF_TIME
         if not self._looks_ahead:
@@ -253,13 +247,13 @@ class PlanOperator:
 
 
 def saved_identities(state: Any) -> SavedIdentities:
-    """The identities by whose codes the state of an operator speaks; none if it is no state."""
+    """The identities whose codes a state uses; empty for anything else."""
     window = state.get("window") if isinstance(state, dict) else None
     known = window.get("identities") if isinstance(window, dict) else None
     return known if isinstance(known, dict) else {}
 
 
 def positive_terms(shape: PlanShape) -> frozenset[int]:
-    """Terms that stand positive somewhere: their correlations use events up."""
+    """Terms with a positive occurrence: their correlations consume events."""
     parts = [part for clause in (*shape.positive, *shape.mixed) for part in clause.parts]
     return frozenset(term for part in parts for term in part.needs())

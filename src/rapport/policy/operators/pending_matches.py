@@ -1,11 +1,5 @@
-"""Matches whose absence is not yet known, by the time at which it will be. [PO-6]
-
-Finding what may be a match: sets of occurrences with a new one, sieved by order and nearness,
-once for all plans that ask the same. [PO-6, PO-13]
-
-Matches under way: open until the absence they ask for is known, then waiting for mixed clauses.
-[PO-6, PO-7]
-"""
+"""Finds matches and keeps them until they are decided: open until their absence is known, then
+waiting for mixed clauses. [PO-6, PO-7, PO-13]"""
 
 from __future__ import annotations
 
@@ -43,27 +37,25 @@ from rapport.policy.operators.window import Window
 
 
 class OpenMatches:
-    """Rows with a column `due`, of one combination. A look at what is due costs what is due and
-    the logarithm of the batches that opened something, however many matches are open.
-    """
+    """Open matches of one combination, rows with a column `due`. Taking due ones costs their number
+    and the logarithm of the batches, independent of the open matches."""
 
     def __init__(self) -> None:
         self._chunks: list[tuple[int, int, Columns]] = []
-        """First due time, a number that tells equal ones apart, rows by due time; a heap."""
+        """A heap of (first due time, tie-breaker, rows by due time)."""
         self._numbers = numbers()
 
     def __bool__(self) -> bool:
         return bool(self._chunks)
 
     def add(self, frame: Columns) -> None:
-        """Opens matches."""
         due = frame["due"]
         if len(due) > 1 and (due[1:] < due[:-1]).any():
             frame = take(frame, np.argsort(due, kind="stable"))
         self._push(frame)
 
     def pop_due(self, watermark: int) -> Columns | None:
-        """Takes out what is due by the watermark; None when nothing is."""
+        """Removes and returns what is due by the watermark; None if nothing is."""
         parts = []
         while self._chunks and self._chunks[0][0] <= watermark:
             _, _, frame = heapq.heappop(self._chunks)
@@ -74,17 +66,15 @@ class OpenMatches:
         return concatenate(parts) if parts else None
 
     def first_due(self) -> int | None:
-        """When the first of them is due."""
         return self._chunks[0][0] if self._chunks else None
 
     def least(self, of: str, or_else: str, after_ms: int) -> int | None:
-        """Over all rows the least of the larger of a column and another some time later."""
+        """The minimum over all rows of max(`of`, `or_else` + `after_ms`)."""
         frames = [frame for _, _, frame in self._chunks]
         found = [np.maximum(one[of], one[or_else] + after_ms).min() for one in frames]
         return min(map(int, found), default=None)
 
     def state(self) -> Columns | None:
-        """All rows as one frame."""
         frames = [frame for _, _, frame in sorted(self._chunks, key=lambda chunk: chunk[:2])]
         return concatenate(frames) if frames else None
 
@@ -97,17 +87,16 @@ _NOTHING: Columns = {}
 
 
 class MatchFinder:
-    """What one combination of terms finds, batch by batch.
+    """Finds the matches of one combination of terms, batch by batch.
 
-    Who shares all tables of a combination with others finds with one look what they found; who
-    shares some of them begins with what they joined.
+    If all tables are shared, the result is shared too; if some are, the first joins are.
     """
 
     def __init__(self, window: Window, shape: PlanShape, number: int, shared: SharedCache) -> None:
         self._window, self._shape, self._number, self._shared = window, shape, number, shared
         self._combination = shape.combinations[number]
         self.awaited = [part for part in shape.parts_around(number) if is_awaited(window, part)]
-        """What is not known when the terms are there."""
+        """Parts that are not known when the terms occur."""
         self._terms = self._combination.terms
         self._timed = tuple(term for term in self._terms if not window.is_constraint(term))
         self._several: frozenset[int] | None = None
@@ -116,9 +105,8 @@ class MatchFinder:
         self._key: Hashable = None
 
     def new_matches(self) -> Columns | None:
-        """Rows that new occurrences complete, with `t0` and `when` the last clause is satisfied if
-        nothing awaited hinders it; None when there are none.
-        """
+        """Rows completed by new occurrences, with `t0` and `when` the last clause is satisfied
+        unless an awaited part fails; None if there are none."""
         tables = self._window.occurrences
         starts = [term for term in self._timed if tables[term].first_new < len(tables[term])]
         if not starts:
@@ -154,7 +142,7 @@ class MatchFinder:
         return {own[name]: column for name, column in frame.items()}
 
     def _arrange(self) -> None:
-        """Prepares paths, anew when others have come or gone who have the same tables."""
+        """Plans the joins again when the sharing of tables has changed."""
         common = self._window.common
         several = frozenset(term for term in self._timed if common.is_read_by_several(term))
         if several == self._several:
@@ -176,9 +164,7 @@ class MatchFinder:
         return term in self._several
 
     def _whole_key(self, order: tuple[int, ...]) -> Hashable:
-        """What everything found depends on besides readings; None where others may find more or
-        less.
-        """
+        """Everything the result depends on besides readings; None if it cannot be shared."""
         places = {term: place for place, term in enumerate(order)}
         paths = [self._paths[term] for term in order if term in self._paths]
         sieve = self._sieve(places)
@@ -190,7 +176,7 @@ class MatchFinder:
         return (MatchFinder, tuple(steps), window_ms, sieve)
 
     def _sieve(self, places: dict[int, int]) -> Hashable:
-        """What decides which rows are matches so far; None where that is absence already."""
+        """The conditions that filter rows to matches; None if they include absence."""
         combinations, own = self._shape.combinations, self._combination
         smaller = () if self.awaited else own.smaller
         around = [own, *(combinations[number] for number in smaller)]
@@ -204,7 +190,7 @@ class MatchFinder:
         return absent and not is_awaited(self._window, part)
 
     def _common_names(self, order: tuple[int, ...]) -> dict[str, str]:
-        """What plans call the columns among each other, and what this one does."""
+        """Shared column names, and this plan's names."""
         names = {name: name for name in ("t0", "when", "latest", "earliest")}
         _, aliases = renamed(self._window.plan.terms[term] for term in order)
         names |= {f"@{common}": f"@{alias}" for alias, common in aliases.items()}
@@ -214,9 +200,7 @@ class MatchFinder:
 
 
 def _ways(combination: Combination, places: dict[int, int]) -> Iterator[Hashable]:
-    """The choices of a combination, its terms told by their places; what is awaited counts as
-    there.
-    """
+    """The choices of a combination with terms by position; awaited parts count as given."""
     for choice in combination.choices:
         yield frozenset(
             (type(part), *(places[term] for term in part.needs()), getattr(part, "window_ms", None))
@@ -225,11 +209,11 @@ def _ways(combination: Combination, places: dict[int, int]) -> Iterator[Hashable
 
 
 MatchSink = Callable[[Columns, Array], None]
-"""Takes matches that survived, with the times of their detections."""
+"""Receives decided matches with the times of their detections."""
 
 
 class PendingMatches:
-    """All matches of one operator that are not yet decided."""
+    """All undecided matches of one operator."""
 
     def __init__(
         self,
@@ -264,9 +248,7 @@ class PendingMatches:
         return self._mixed is not None or any(one.awaited for one in self._finders)
 
     def open_new(self) -> None:
-        """Finds what new occurrences complete; it stays open until everything it depends on is
-        known.
-        """
+        """Opens the matches that new occurrences complete."""
         for finder, own in zip(self._finders, self._open, strict=True):
             frame = finder.new_matches()
             if frame is None:
@@ -278,7 +260,7 @@ class PendingMatches:
             own.add(frame)
 
     def decide(self, watermark: int) -> None:
-        """Decides what is due; those with mixed clauses go on waiting for these."""
+        """Decides due matches; those with mixed clauses continue to wait."""
         for number in range(len(self._open)):
             self._close_due(number, watermark)
         if self._waiting is not None and self._mixed is not None:
@@ -287,9 +269,8 @@ class PendingMatches:
             self._decided(finished, finished["when"])
 
     def opened(self) -> Iterator[int]:
-        """Where nothing else is awaited than the NOT clauses: a time that no open match opened
-        before, for each combination that has some.
-        """
+        """For each combination with open matches, a time before which none was opened; valid if
+        only NOT clauses are awaited."""
         for own in self._open:
             due = own.first_due()
             if due is not None:
@@ -305,7 +286,7 @@ class PendingMatches:
             yield int(self._mixed.due(self._waiting).min())
 
     def settled_until(self, watermark: int) -> int:
-        """Before this time no further detection can come: none of what is open is earlier."""
+        """No further detection can have a time before this."""
         times = [watermark]
         for own in self._open:
             least = own.least("when", "t0", self._absence_ms)
@@ -316,12 +297,11 @@ class PendingMatches:
         return min(times)
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes."""
         rows = {str(number): own.state() for number, own in enumerate(self._open) if own}
         return {"open": rows, "waiting": self._waiting}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what `state` gave; the window has done so."""
+        """Restores a state after the window."""
         self._begin()
         blurred = self._window.uncertainty_ms > 0
         for number, frame in state["open"].items():
@@ -348,9 +328,8 @@ class PendingMatches:
         self._waiting = waiting if self._waiting is None else concatenate([self._waiting, waiting])
 
     def _without_refuted(self, frame: Columns) -> Columns:
-        """The matches for which every NOT clause holds, satisfied at t0 + its window; in a family
-        for some of it.
-        """
+        """The matches for which every NOT clause holds (in a family for some members), satisfied at
+        t0 + its window."""
         for clause in self._shape.absent:
             bound = {name: column for name, column in frame.items() if name[0] == "@"}
             if self._window.varying is None:

@@ -1,12 +1,6 @@
-"""What a plan asks for, worked out once: kinds of clauses, and which sets of terms can make a
-match. [PO-5, PO-6]
-
-Everything here is pure and small; docs/semantics.md has the rules in words.
-
-How far back and ahead of a moment a plan looks, in milliseconds. [PO-3, PO-6]
-
-Which plans the operators can execute, and why not the others. [PO-6]
-"""
+"""Analyses a plan once: kinds of clauses, sets of terms that can form a match, how far it looks
+back and ahead, and whether operators can execute it. Pure; docs/semantics.md has the rules. [PO-3,
+PO-5, PO-6]"""
 
 from __future__ import annotations
 
@@ -43,7 +37,7 @@ class Occurs(msgspec.Struct, frozen=True, tag=True):
     term: int
 
     def needs(self) -> tuple[int, ...]:
-        """The terms whose occurrences make it up."""
+        """The terms whose occurrences form it."""
         return (self.term,)
 
 
@@ -55,7 +49,6 @@ class Ordered(msgspec.Struct, frozen=True, tag=True):
     window_ms: int
 
     def needs(self) -> tuple[int, ...]:
-        """The terms whose occurrences make it up."""
         return tuple(dict.fromkeys((self.first, self.second)))
 
 
@@ -67,7 +60,6 @@ class NotFollowed(msgspec.Struct, frozen=True, tag=True):
     window_ms: int
 
     def needs(self) -> tuple[int, ...]:
-        """The terms whose occurrences make it up."""
         return (self.first,)
 
 
@@ -79,7 +71,6 @@ class NotPreceded(msgspec.Struct, frozen=True, tag=True):
     window_ms: int
 
     def needs(self) -> tuple[int, ...]:
-        """The terms whose occurrences make it up."""
         return (self.second,)
 
 
@@ -88,26 +79,22 @@ Part = Occurs | Ordered | NotFollowed | NotPreceded
 
 class ClauseShape(msgspec.Struct, frozen=True):
     """A clause: positive parts, any of which satisfies it, and the joint counterexamples of its NOT
-    children.
-    """
+    children."""
 
     parts: tuple[Part, ...]
     counterexamples: tuple[tuple[int, ...], ...]
-    """Each a tuple of terms that, occurring together, refute the clause's absence."""
+    """Tuples of terms that together refute the clause's absence."""
     window_ms: int
 
 
 class Combination(msgspec.Struct, frozen=True):
-    """A set of terms whose occurrences can be a match, with the ways (one part per clause) to be
-    one.
-    """
+    """A set of terms whose occurrences can be a match, with the choices (one part per clause)."""
 
     terms: tuple[int, ...]
     choices: tuple[tuple[Part, ...], ...]
     smaller: tuple[int, ...]
-    """Numbers of the combinations whose terms are among these: a match of theirs makes ours not
-    minimal.
-    """
+    """Numbers of the combinations with a subset of these terms: their matches make ours not
+    minimal."""
 
     def parts(self) -> tuple[Part, ...]:
         """The distinct parts of all choices."""
@@ -121,7 +108,7 @@ class Combination(msgspec.Struct, frozen=True):
 
 
 class PlanShape(msgspec.Struct, frozen=True):
-    """A plan taken apart."""
+    """The clauses of a plan by kind, and its combinations."""
 
     positive: tuple[ClauseShape, ...]
     mixed: tuple[ClauseShape, ...]
@@ -129,18 +116,16 @@ class PlanShape(msgspec.Struct, frozen=True):
     combinations: tuple[Combination, ...]
 
     def parts_around(self, number: int) -> tuple[Part, ...]:
-        """The parts that decide whether a combination is a minimal match: its own, and those of
-        the combinations within it.
-        """
+        """The parts that decide whether a combination is a minimal match, including those of its
+        subsets."""
         chosen = self.combinations[number]
         around = (chosen, *(self.combinations[other] for other in chosen.smaller))
         return tuple(dict.fromkeys(part for each in around for part in each.parts()))
 
 
 def plan_shape(plan: Plan) -> PlanShape:
-    """Takes a plan apart; raises InvalidInput when nothing can open its absence, Unsupported when
-    it is too wide.
-    """
+    """Analyses a plan; raises InvalidInput if nothing can open its absence, Unsupported if it has
+    too many choices."""
     clauses = [_alternatives(clause, plan.window_ms) for clause in _openable(plan)]
     positive = tuple(clause for clause in clauses if not clause.counterexamples)
     mixed = tuple(clause for clause in clauses if clause.counterexamples and clause.parts)
@@ -159,7 +144,7 @@ def plan_shape(plan: Plan) -> PlanShape:
 
 
 def _openable(plan: Plan) -> list[Clause]:
-    """The clauses; without absence of events when no clause of events alone can open it."""
+    """The clauses, without absence of events if no clause of events alone can open it."""
     if any(all(_occurs(plan, child) for child in clause.children) for clause in plan.clauses):
         return list(plan.clauses)
     kept = [
@@ -204,9 +189,8 @@ def _alternatives(clause: Clause, window_ms: int) -> ClauseShape:
 
 
 def _sequence(clause: Clause, child: Sequence, clause_ms: int) -> Part:
-    """A followed-by of which at most one side is negated; negated ones of one clause with the same
-    other side and the same window are decided together.
-    """
+    """A followed-by with at most one negated side; negated ones of a clause with the same other
+    side and window are decided together."""
     window_ms = _first_of(child.window_ms, clause_ms)
     alike = [
         other
@@ -247,11 +231,10 @@ def _combinations(plan: Plan, clauses: tuple[ClauseShape, ...]) -> tuple[Combina
 
 
 def _choices(clauses: tuple[ClauseShape, ...]) -> list[frozenset[Part]]:
-    """Every way to take one part from each clause, as a set of parts.
+    """All ways to choose one part per clause, as sets of parts.
 
-    A way that contains another is left out: it needs the same and more, so it is never minimal.
-    Only where absence is looked for with the identities of the whole match can more terms succeed
-    where fewer fail.
+    A superset of another way is dropped: it is never minimal. Exception: absence evaluated with the
+    identities of the whole match may hold for more terms and fail for fewer.
     """
     every = any(
         isinstance(part, NotFollowed | NotPreceded) for clause in clauses for part in clause.parts
@@ -275,7 +258,7 @@ def _choices(clauses: tuple[ClauseShape, ...]) -> list[frozenset[Part]]:
 
 
 def longest_window_ms(plan: Plan) -> int:
-    """The largest of the policy's window and all its clauses' and sequences' own."""
+    """The largest window of the policy, its clauses and its sequences."""
     own = [clause.window_ms for clause in plan.clauses]
     own += [
         child.window_ms
@@ -288,17 +271,17 @@ def longest_window_ms(plan: Plan) -> int:
 
 
 def pair_window_ms(plan: Plan, term: CorrelationTerm) -> int:
-    """How close the two events of a pair must be."""
+    """The maximal distance of the events of a pair."""
     return plan.window_ms if term.window_ms is None else term.window_ms
 
 
 def uncertainty_ms(plan: Plan, sources: Mapping[str, PushSource]) -> int:
-    """How far the clock of any source of the plan may be wrong."""
+    """The largest clock uncertainty of the plan's sources."""
     return max(uncertainties(plan, sources).values(), default=0)
 
 
 def uncertainties(plan: Plan, sources: Mapping[str, PushSource]) -> dict[str, int]:
-    """How far the clocks of the plan's sources may be wrong, of those that say so."""
+    """The clock uncertainty of the plan's sources that declare one."""
     streams = plan.streams()
     return {
         name: one.uncertainty_ms
@@ -308,11 +291,11 @@ def uncertainties(plan: Plan, sources: Mapping[str, PushSource]) -> dict[str, in
 
 
 def memory_ms(plan: Plan, uncertainty_ms: int, *, mixed: bool) -> int:
-    """How long before the watermark an occurrence may still matter.
+    """How long before the watermark an occurrence may matter.
 
-    An open match began its wait less than a window ago, and what it rests on ended less than a
-    window before. Each followed-by reaches one window further back, with its earlier event another,
-    and waits one longer. Where clocks are uncertain everything waits and reaches a little more.
+    An open match began to wait less than a window ago, and its basis ended less than a window
+    before. Each followed-by reaches one window further back, its earlier event another, and it
+    waits one longer. Clock uncertainty adds to both.
     """
     windows = 2 if mixed else 1
     if any(isinstance(child, Sequence) for clause in plan.clauses for child in clause.children):
@@ -321,10 +304,9 @@ def memory_ms(plan: Plan, uncertainty_ms: int, *, mixed: bool) -> int:
 
 
 def looks_ahead_only(plan: Plan, *, mixed: bool) -> bool:
-    """Whether a match asks about the absence of nothing that came before its last event (rule 4),
-    so that what came before every open match, and before the watermark, can be forgotten. Not where
-    a followed-by has one NOT side, a mixed clause waits, or occurrences arise by time alone.
-    """
+    """Whether a match never queries absence before its last event (rule 4), so that everything
+    before all open matches and the watermark can be dropped. False if a followed-by has one NOT
+    side, a clause is mixed, or occurrences arise by time alone."""
     children = [child for clause in plan.clauses for child in clause.children]
     return not (
         mixed
@@ -337,7 +319,7 @@ def looks_ahead_only(plan: Plan, *, mixed: bool) -> bool:
 
 
 def check_supported(plan: Plan) -> list[str]:
-    """The reasons why the plan cannot be executed, as sentences; empty when it can."""
+    """The reasons why the plan cannot be executed, as sentences; empty if it can."""
     reasons = [*_bad_sequences(plan), *_bad_terms(plan)]
     if any(window <= 0 for window in _windows(plan)):
         reasons.append("the window is not longer than nothing")
@@ -379,7 +361,7 @@ def _bad_terms(plan: Plan) -> Iterator[str]:
 
 
 def _bad_functions(term: StateTerm) -> Iterator[str]:
-    """Relationships and measures that nobody knows."""
+    """Unknown relationships and measures."""
     try:
         if term.compared is None:
             relations.get(term.function)

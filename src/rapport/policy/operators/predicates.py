@@ -1,6 +1,4 @@
-"""Whether a term holds of two identities and their values: a relationship's function, or a
-comparison; in bulk. [PO-1, PO-3, PO-6]
-"""
+"""Evaluates terms in bulk: the function of a relationship, or a comparison. [PO-1, PO-3, PO-6]"""
 
 from __future__ import annotations
 
@@ -44,9 +42,9 @@ _NEVER = Compared(Constant(math.nan), "=", Constant(math.nan))
 
 
 class RowOperands(NamedTuple):
-    """Rows asked about: for both sides the values (n, parts) that events bring, and the codes.
+    """For both sides the values (n, parts) from events, and the codes.
 
-    Values of a side without a stream may be None: they are found in the tables by code.
+    Values of a side without a stream may be None: tables give them by code.
     """
 
     values: tuple[Array | None, Array | None]
@@ -54,10 +52,10 @@ class RowOperands(NamedTuple):
 
 
 class Predicate:
-    """One term's question, asked of many rows at once. Nothing missing ever holds.
+    """One term, evaluated for many rows at once; missing values never satisfy it.
 
-    Costs what the function costs; attributes of tables are gathered by code, looked-up numbers
-    cost one access to a dictionary per row.
+    Costs the function; table attributes are gathered by code, looked-up numbers cost a dictionary
+    access per row.
     """
 
     def __init__(
@@ -68,16 +66,16 @@ class Predicate:
         self._pull, self._compared, self._parameter = pull, term.compared, term.parameter
         self._relation = None if term.compared is not None else relations.get(term.function)
         self.contains = self._relation is not None and self._relation.shape == "contains"
-        """Whether it is: the first value, a point, lies in the second, a closed rectangle."""
+        """Whether the term is: the first value, a point, lies in the second, a closed rectangle."""
         compared = term.compared or _NEVER
         self._left, self._right = self._operand(compared.left), self._operand(compared.right)
         self.reach = self._reach()
-        """It can only hold of two points of events at most this far apart; None: of any."""
+        """The largest distance of two event points for which it can hold; None: unlimited."""
 
     def holds(
         self, first: Array | None, second: Array | None, first_codes: Codes, second_codes: Codes
     ) -> Mask:
-        """For each row whether it holds; `values` of a side as in `Asked`."""
+        """For each row whether it holds."""
         asked = RowOperands((first, second), (first_codes, second_codes))
         if self._relation is not None:
             ends = self._own_value(asked, 0), self._own_value(asked, 1)
@@ -86,7 +84,7 @@ class Predicate:
         return compare(self._left(asked), self._compared.operator, self._right(asked))
 
     def holds_of(self, first: Columns, here: Rows, second: Columns, there: Rows) -> Mask:
-        """The same of rows of two tables of events; gathers only what it looks at."""
+        """The same for rows of two tables of events."""
         values = first["value"][here], second["value"][there]
         if self._relation is not None:
             return self._relation.holds_many(*values, self._parameter)
@@ -95,9 +93,8 @@ class Predicate:
     def measured(
         self, first: Array | None, second: Array | None, first_codes: Codes, second_codes: Codes
     ) -> Array:
-        """The number that is compared with the term's constant: the square of a distance with the
-        square of the parameter (the roundings of `relations.WITHIN`), else the other operand.
-        """
+        """The number that is compared with the term's constant: for a distance its square (with the
+        rounding of `relations.WITHIN`), else the other operand."""
         asked = RowOperands((first, second), (first_codes, second_codes))
         if self._compared is None:
             here, there = self._own_value(asked, 0), self._own_value(asked, 1)
@@ -109,7 +106,7 @@ class Predicate:
     def known(
         self, first: Array | None, second: Array | None, first_codes: Codes, second_codes: Codes
     ) -> Mask:
-        """For each row whether all it reads is there: only then its not holding means false."""
+        """For each row whether all values are present: only then not holding means false."""
         asked = RowOperands((first, second), (first_codes, second_codes))
         if self._relation is not None:
             return complete_rows(self._own_value(asked, 0)) & complete_rows(
@@ -135,7 +132,7 @@ class Predicate:
         return self._identities[place].values(attribute, asked.codes[place])
 
     def _operand(self, operand: Operand) -> Callable[[RowOperands], Any]:
-        """One value per row, or the same for all."""
+        """One value per row, or a scalar."""
         if isinstance(operand, Constant):
             return lambda _: operand.value
         if isinstance(operand, SideValue):
@@ -155,7 +152,7 @@ class Predicate:
         return float(self._parameter or 0.0) if self._relation.shape == "distance" else None
 
     def _compared_reach(self, compared: Compared) -> float | None:
-        """`distance(A, B) < c` and the like."""
+        """The reach of `distance(A, B) < c` and similar comparisons."""
         near, bound = compared.left, compared.right
         if compared.operator in _LARGER:
             near, bound = bound, near
@@ -174,14 +171,14 @@ class Predicate:
 
 
 def _is_distance(measure: Measure, sides: tuple[Side, Side]) -> bool:
-    """Whether it is the straight distance of the two points that the events bring."""
+    """Whether it is the distance of the two points that events bring."""
     own = {place for place, side in enumerate(sides) if side.stream is not None}
     ends = {value.side for value in measure.of if value.attribute == sides[value.side].attribute}
     return own == ends == {0, 1} and measures.get(measure.function).shape == "distance"
 
 
 def _measured(measuring: measures.Measuring, values: list[Array]) -> Array:
-    """NaN where a part is missing: a measure need not look out for that."""
+    """Evaluates a measure; NaN where a part is missing."""
     complete = np.logical_and.reduce([complete_rows(value) for value in values])
     if complete.all():
         return measuring.many(*values)
@@ -197,7 +194,7 @@ def _looked_up(pairs: Mapping[tuple[str, ...], float], texts: list[Array]) -> Ar
 
 
 def looked_up(plan: Plan) -> frozenset[str]:
-    """The functions of the site whose tables a plan looks numbers up in."""
+    """The looked-up site functions of a plan."""
     found: set[str] = set()
     for term in plan.terms:
         for compared in _comparisons(term):
@@ -207,7 +204,7 @@ def looked_up(plan: Plan) -> frozenset[str]:
 
 
 def is_built_in(term: StateTerm) -> bool:
-    """Whether it is decided without functions of the site's own."""
+    """Whether it uses no Python function of the site."""
     if term.compared is None:
         return term.function in relations.BUILT_IN
     operands = (term.compared.left, term.compared.right)
@@ -215,9 +212,7 @@ def is_built_in(term: StateTerm) -> bool:
 
 
 def is_of_tables_alone(term: StateTerm) -> bool:
-    """Whether the instances of its concepts decide, not a function or a looked-up table of the
-    site's own.
-    """
+    """Whether only instances decide it: no function or looked-up table of the site."""
     ends = () if term.compared is None else (term.compared.left, term.compared.right)
     return is_built_in(term) and not any(isinstance(one, LookedUp) for one in ends)
 

@@ -1,25 +1,10 @@
-"""What the operators of one runner compute once for all of them: numbers of identities and of
-events, whose events matter, look-ups, and what each step without memory makes of a batch. [PO-6,
-PO-13]
+"""Work and memory that the operators of one runner share: identity codes, event ordinals, filters,
+look-ups, results of steps per batch, and tables of occurrences. [PO-6, PO-13]
 
-A step is named by what it depends on: the numbering (and with it the version of the tables), the
-constraints, the relationship with its constants. What two plans name alike is computed for the
-first that asks.
-
-How far back several readers of one memory look: what none of them needs may be forgotten.
-[PO-13]
-
-The leaves of a plan: whose events each side asks for, judged once for all plans that ask the
-same. [PO-6, PO-13]
-
-The sides of terms, and terms with other sides: how equal terms with other names are told.
-[PO-13]
-
-Occurrences that several plans have in common: found and kept once, read by each. [PO-6, PO-13]
-
-Two plans have the table of a term in common when the term says the same under other names and both
-know the same past: either nothing was found yet for either, or both took over the same rows. From
-then on every reading of its streams concerns both, so they never part.
+A result is identified by everything it depends on: identity codes (and with them the version of the
+tables), constraints, relationship and constants. Plans share the table of a term if their terms are
+equal up to names and both have the same past: neither found a row yet, or both restored the same
+rows.
 """
 
 from __future__ import annotations
@@ -55,17 +40,16 @@ _NOT_YET: Any = object()
 
 
 class StepCounts(NamedTuple):
-    """How often a step of a batch was wanted, and how often it had to be computed."""
+    """How often a result of a batch was requested, and how often computed."""
 
     wanted: int = 0
     computed: float = 0
-    """Of one of several that are executed as one, its share."""
+    """In a family, the member's share."""
 
 
 class SharedCache:
-    """Costs one look into a dictionary per step and batch; keeps nothing that no operator uses,
-    and of batches only what the latest one gave.
-    """
+    """Caches results for the operators of a runner. Costs a dictionary access per step and batch;
+    keeps only results that an operator references, and per-batch results of the latest batch."""
 
     def __init__(self) -> None:
         self._numberings: dict[str, list[ReferenceType[Identities]]] = {}
@@ -73,7 +57,7 @@ class SharedCache:
         self._batch: pa.RecordBatch | None = None
         self._made: dict[Hashable, Any] = {}
         self.batch = 0
-        """The number of the batch that operators are at."""
+        """The number of the current batch."""
         self.next_ordinal = self._first = 0
         self.wanted = 0
         self.computed = 0
@@ -82,9 +66,8 @@ class SharedCache:
     def identities(
         self, concept: str, instances: Instances, saved: Sequence[str] | None = None
     ) -> Identities:
-        """The numbering of a concept for these tables; `saved`: identities that must have the codes
-        0, 1, 2, ..., because a state speaks of them.
-        """
+        """The codes of a concept for these tables; `saved`: identities that must have the codes 0,
+        1, 2, ... of a restored state."""
         living = [one for one in self._numberings.get(concept, ()) if one() is not None]
         for one in living:
             known = one()
@@ -97,7 +80,7 @@ class SharedCache:
         return made
 
     def keep(self, key: Hashable, make: Callable[..., Made], *arguments: Any) -> Made:
-        """What is made of tables alone, for as long as some operator holds it."""
+        """The object under a key, created if necessary; lives while an operator references it."""
         found = self._kept.get(key)
         if found is None:
             found = self._kept[key] = make(*arguments)
@@ -105,21 +88,20 @@ class SharedCache:
         return made
 
     def kept(self, key: Hashable) -> Any:
-        """What is kept under a key; None when nobody holds it."""
+        """The object under a key; None if no operator references it."""
         return self._kept.get(key)
 
     def keep_instead(self, key: Hashable, made: Any) -> None:
-        """Keeps something for who asks next; who holds what was kept before goes on with that."""
+        """Replaces the object under a key for later requests."""
         self._kept[key] = made
 
     def forget_kept(self) -> None:
-        """Makes everything anew for who asks next: codes changed."""
+        """Drops all objects for later requests, because codes changed."""
         self._kept.clear()
 
     def turn_to(self, readings: pa.RecordBatch) -> int:
-        """Goes on with a batch, perhaps the one others had before; returns the ordinal of its first
-        event: the same for all, however many batches each of them has seen.
-        """
+        """Moves to a batch, which another operator may have begun; returns the ordinal of its first
+        event, equal for all operators."""
         if readings is not self._batch:
             self._batch, self._made = readings, {}
             self.batch += 1
@@ -128,32 +110,31 @@ class SharedCache:
         return self._first
 
     def count_past(self, ordinal: int) -> int:
-        """Makes events to come larger than all before `ordinal`, which a state speaks of; returns
-        by how much that state's ordinals must grow to end where events to come begin.
-        """
+        """Makes future ordinals larger than those before `ordinal` of a restored state; returns the
+        offset for that state's ordinals."""
         self.next_ordinal = max(self.next_ordinal, ordinal)
         return self.next_ordinal - ordinal
 
     def forget_batch(self) -> None:
-        """All operators have had it."""
+        """All operators have processed the batch."""
         self._batch, self._made = None, {}
 
     def once(self, key: Hashable, make: Callable[..., Made], *arguments: Any) -> Made:
-        """What a step makes of the batch. Nothing is kept of a step that raises."""
+        """The result of a step for the batch; nothing is cached if it raises."""
         return self._once(self._made, key, make, *arguments)
 
     def made(self, key: Hashable) -> Any:
-        """What was made of the batch under a key; None when nothing was."""
+        """The result under a key for the batch; None if there is none."""
         return self._made.get(key)
 
     def note(self, key: Hashable, made: Any) -> None:
-        """Keeps something made of the batch for who asks next."""
+        """Caches a result for the batch."""
         self._made[key] = made
 
     def once_of(
         self, rows: StreamRows, key: Hashable, make: Callable[..., Made], *arguments: Any
     ) -> Made:
-        """What a step makes of rows, now or as long as somebody keeps them."""
+        """The result of a step for rows, cached with them."""
         return self._once(rows.made, key, make, *arguments)
 
     def _once(
@@ -168,7 +149,7 @@ class SharedCache:
 
 
 class Horizon:
-    """How far back one reader looks; it reads as long as somebody holds this."""
+    """How far back one reader looks; exists while the reader does."""
 
     __slots__ = ("__weakref__", "before")
 
@@ -177,9 +158,8 @@ class Horizon:
 
 
 class Horizons:
-    """Those of all readers. All of them are looked at once for as many moves as there are readers,
-    so a move costs the same however many read.
-    """
+    """The horizons of all readers. The minimum is computed once per as many moves as there are
+    readers, so a move has constant cost."""
 
     def __init__(self) -> None:
         self._readers: WeakSet[Horizon] = WeakSet()
@@ -190,21 +170,19 @@ class Horizons:
         return len(self._readers)
 
     def add(self) -> Horizon:
-        """One more reader."""
         made = Horizon()
         self._readers.add(made)
         return made
 
     def move(self, own: Horizon, before: int) -> None:
-        """A reader has done with what ended before a time."""
+        """A reader no longer needs what ended before a time."""
         if own.before != before:
             own.before = before
             self._moves += 1
 
     def passed(self, *, at_once: bool) -> int | None:
-        """The time before which nobody looks; None when it is the same as at the last question, or,
-        unless `at_once`, when asking is not worth it yet.
-        """
+        """The time before which no reader looks; None if unchanged or, unless `at_once`, if
+        computing it is not yet worthwhile."""
         if not at_once and self._moves < len(self._readers):
             return None
         if not self._moves and self._is_exact >= at_once:
@@ -214,14 +192,13 @@ class Horizons:
 
 
 class IdentityFilters:
-    """One leaf per concept and list of constraints, shared by all sides that have them."""
+    """One filter per concept and constraints, shared by all sides with these."""
 
     def __init__(self, identities: Mapping[str, Identities], shared: SharedCache) -> None:
         self._identities, self._shared = identities, shared
         self._leaves: dict[tuple[str, tuple[Constraint, ...]], IdentityFilter] = {}
 
     def of(self, side: Side) -> IdentityFilter:
-        """The leaf of a side."""
         key = (side.concept, side.constraints)
         if key not in self._leaves:
             known = self._identities[side.concept]
@@ -231,7 +208,7 @@ class IdentityFilters:
         return self._leaves[key]
 
     def forget(self) -> None:
-        """Judges again at the next question: the codes changed."""
+        """Evaluates all filters again, because the codes changed."""
         for leaf in self._leaves.values():
             leaf.forget()
 
@@ -241,7 +218,7 @@ _replace = msgspec.structs.replace
 
 
 def sides_of(term: TermStep) -> Iterator[Side]:
-    """All sides of a term, those of a state inside it too."""
+    """All sides of a term, including those of its state."""
     yield term.first
     yield term.second
     if isinstance(term, LastingTerm):
@@ -250,7 +227,7 @@ def sides_of(term: TermStep) -> Iterator[Side]:
 
 
 def with_changed_sides(term: TermStep, change: Change) -> TermStep:
-    """The term with every side changed, those of a state inside it too."""
+    """The term with every side changed, including those of its state."""
     if isinstance(term, ReadingTerm | SilentTerm):
         return _replace(term, first=change(term.first))
     if isinstance(term, LastingTerm):
@@ -260,9 +237,8 @@ def with_changed_sides(term: TermStep, change: Change) -> TermStep:
 
 
 def renamed(terms: Iterable[TermStep]) -> tuple[tuple[TermStep, ...], dict[str, str]]:
-    """The terms with their aliases called 0, 1, 2, ... in the order in which they come, and by
-    alias its new name: equal for terms that say the same under other names.
-    """
+    """The terms with aliases renamed to 0, 1, 2, ... in order, and the new names: equal for terms
+    that differ only in names."""
     names: dict[str, str] = {}
 
     def rename(side: Side) -> Side:
@@ -272,7 +248,7 @@ def renamed(terms: Iterable[TermStep]) -> tuple[tuple[TermStep, ...], dict[str, 
 
 
 def is_shareable(term: TermStep) -> bool:
-    """Whether tables and readings alone decide of it, so that plans may have it in common."""
+    """Whether only tables and readings decide it, so that plans can share it."""
     if isinstance(term, LastingTerm):
         return all(is_of_tables_alone(atom.term) for atom in state_atoms(term.state))
     return isinstance(term, SilentTerm) or is_of_tables_alone(term)
@@ -285,48 +261,46 @@ def _changed_state(state: StateExpression, change: Change) -> StateExpression:
 
 
 class SharedTable:
-    """A table and those who read it. Rows are forgotten when nobody needs them."""
+    """A table and its readers; rows that no reader needs are dropped."""
 
     def __init__(self, table: Table) -> None:
         self.table, self.readers = table, Horizons()
         self.is_as_made = True
-        """Whether no row came since it was made, or took over some."""
+        """True until a row is added after creation or restore."""
         self._batch = -1
 
     def has_taken(self, batch: int) -> bool:
-        """Whether it has what a batch brings."""
+        """Whether it contains the rows of a batch."""
         return batch == self._batch
 
     def settle(self, batch: int) -> None:
-        """What came with earlier batches is old."""
+        """Marks rows of earlier batches as old."""
         if batch != self._batch:
             self.table.settle()
 
     def append(self, rows: Mapping[str, Array], batch: int) -> None:
-        """Adds what a batch brings, unless another reader has done so."""
+        """Adds the rows of a batch unless another reader has."""
         if batch != self._batch:
             self._batch, self.is_as_made = batch, False
             self.table.append(rows)
 
     def trim(self, *, at_once: bool) -> None:
-        """Forgets what every reader has done with."""
+        """Drops rows that no reader needs."""
         before = self.readers.passed(at_once=at_once)
         if before is not None:
             self.table.trim(before, at_once=at_once)
 
 
 class SharedTableReader:
-    """A common table as one operator sees it."""
-
     def __init__(self, common: SharedTable) -> None:
         self.common, self.horizon = common, common.readers.add()
 
 
 class SharedTables:
-    """The tables of one operator that others may have too, by number of their term."""
+    """The shared tables of one operator, by term."""
 
     def __init__(self, tables: dict[int, Table], shared: SharedCache) -> None:
-        """`tables`: where they are to be put."""
+        """`tables`: where they are stored."""
         self._tables, self._shared = tables, shared
         self._readers: dict[int, SharedTableReader] = {}
 
@@ -334,9 +308,8 @@ class SharedTables:
         return number in self._readers
 
     def put(self, number: int, key: Hashable, table: Table, *, is_saved: bool = False) -> None:
-        """Puts a table there, or the equal one that others have. `key`: what it depends on besides
-        readings; `is_saved`: whether it may have rows, which must then be the same too.
-        """
+        """Stores a table or the equal shared one. `key`: everything it depends on besides readings;
+        `is_saved`: it may have restored rows, which must be equal too."""
         if is_saved:
             key = (key, blake2b(pack_state(table.columns)).digest())
         key = (SharedTable, key)
@@ -348,30 +321,26 @@ class SharedTables:
         self._tables[number] = common.table
 
     def has_taken(self, number: int) -> bool:
-        """Whether another reader has added what the batch brings."""
+        """Whether another reader added the rows of the batch."""
         reader = self._readers.get(number)
         return reader is not None and reader.common.has_taken(self._shared.batch)
 
     def append(self, number: int, rows: Mapping[str, Array]) -> None:
-        """Adds what the batch brings."""
         self._readers[number].common.append(rows, self._shared.batch)
 
     def settle(self) -> None:
-        """What came before the batch is old."""
         for reader in self._readers.values():
             reader.common.settle(self._shared.batch)
 
     def done_before(self, time: int) -> None:
-        """This operator has done with what ended before a time."""
+        """This operator no longer needs rows that ended before a time."""
         for reader in self._readers.values():
             reader.common.readers.move(reader.horizon, time)
 
     def trim(self, *, at_once: bool) -> None:
-        """Forgets what everybody has done with."""
         for reader in self._readers.values():
             reader.common.trim(at_once=at_once)
 
     def is_read_by_several(self, number: int) -> bool:
-        """Whether somebody else has this table."""
         reader = self._readers.get(number)
         return reader is not None and len(reader.common.readers) > 1

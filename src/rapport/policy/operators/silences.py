@@ -1,7 +1,4 @@
-"""When everybody was last heard of, by code. [PO-3, PO-6]
-
-`no X of S for D`: finds who has not been heard of for so long. [PO-3, PO-6, PO-7]
-"""
+"""`no X of S for D`: finds identities without a reading for that long. [PO-3, PO-6, PO-7]"""
 
 from __future__ import annotations
 
@@ -24,21 +21,21 @@ _COLUMNS = ("times", "ids", "blurs", "marks", "waiting")
 
 
 class LastHeard:
-    """Columns with one row per code; grow by doubling, with the number of identities only."""
+    """The last reading by code, in columns that grow by doubling with the number of identities."""
 
     def __init__(self) -> None:
         self.times: Rows = np.zeros(0, np.int64)
         self.ids: Array = np.zeros(0, object)
-        """Of the last reading; None: there was none, and `times` is from when it is expected."""
+        """The id of the last reading; None: none yet, and `times` is the start of waiting."""
         self.blurs: Rows = np.zeros(0, np.int64)
         self.marks: Rows = np.zeros(0, np.int64)
-        """Changes with every reading; 0: never heard of nor expected."""
+        """Changes with every reading; 0: never seen nor expected."""
         self.waiting: Mask = np.zeros(0, np.bool_)
-        """False once its silence has been told."""
+        """False once its silence was reported."""
         self._last_mark = 0
 
     def note(self, codes: Rows, times: Rows, ids: Array, blurs: Rows) -> None:
-        """Takes over the last reading of some codes, each once."""
+        """Sets the last reading of some codes, each once."""
         self._grow(int(codes.max()) + 1 if len(codes) else 0)
         self.times[codes], self.ids[codes], self.blurs[codes] = times, ids, blurs
         self.waiting[codes] = True
@@ -46,31 +43,29 @@ class LastHeard:
         self._last_mark += len(codes)
 
     def forget(self, codes: Rows) -> None:
-        """As if they had never been heard of, nor expected."""
+        """As if never seen nor expected."""
         self.waiting[codes] = False
         self.marks[codes] = 0
 
     def has(self, codes: Rows) -> Mask:
-        """Who was heard of, or is expected."""
+        """Which codes were seen or are expected."""
         return self._at(self.marks > 0, codes)
 
     def waits(self, codes: Rows) -> Mask:
-        """Whose silence would be news."""
+        """Which codes have an unreported silence."""
         return self._at(self.waiting, codes)
 
     def is_waiting(self, codes: Rows, marks: Rows) -> Mask:
-        """Whose silence would be news, if nothing was heard since a mark."""
+        """Which codes have an unreported silence and no reading since a mark."""
         return np.asarray(self.waiting[codes] & (self.marks[codes] == marks))
 
     def state(self) -> dict[str, Any]:
-        """What `restored` takes."""
         codes = np.flatnonzero(self.marks)
         kept = {name: getattr(self, name)[codes] for name in ("times", "ids", "blurs", "waiting")}
         return {"codes": codes, **kept}
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> LastHeard:
-        """That whose `state` this is."""
         made, codes = cls(), state["codes"]
         made.note(codes, state["times"], state["ids"], state["blurs"])
         made.waiting[codes] = state["waiting"]
@@ -96,12 +91,12 @@ _NONE = np.zeros(0, np.int64)
 
 
 class SilenceRows(NamedTuple):
-    """Who fell silent after which reading."""
+    """Identities that became silent, and their last readings."""
 
     codes: Rows
     since: Rows
     ids: Array
-    """Of that reading; None: there was none since the policy's start."""
+    """None: no reading since the policy's start."""
     blurs: Rows
 
 
@@ -109,7 +104,7 @@ class SilenceStep:
     """One `no`. Costs the readings of its streams and the silences; remembers the last reading of
     every identity.
 
-    A silence that a reading ends is found between two readings, one that goes on when it is due.
+    A silence that a reading ended is found between two readings, an ongoing one when due.
     """
 
     def __init__(
@@ -131,7 +126,6 @@ class SilenceStep:
             self._begin(began)
 
     def take(self, readings: pa.RecordBatch, watermark: int) -> Columns:
-        """See OccurrenceStep."""
         found = []
         if len(readings):
             if self._began is None:
@@ -146,27 +140,26 @@ class SilenceStep:
         return take(occurrences, np.lexsort((occurrences["first"], occurrences["end"])))
 
     def pending_until(self) -> int | None:
-        """When the first one will have been silent long enough."""
+        """When the first identity has been silent long enough."""
         return self._due.first()
 
     def stand_at(self, watermark: int) -> None:
-        """See OccurrenceStep: whoever is new in the tables then counts from here."""
+        """New table instances count from this watermark."""
         if self._began is not None:
             self._until = max(self._until, watermark)
 
     def lasted(self) -> list[tuple[Cause, ...]]:
-        """See OccurrenceStep; a silence is over as soon as somebody is heard, and not a state."""
+        """Always empty: a silence is not a state."""
         return []
 
     def state(self) -> Any:
-        """The last readings, and since when there were any."""
         return {"began": self._began, "until": self._until, "heard": self._heard.state()}
 
     def restore(self, state: Any) -> None:
-        """Takes over what `state` gave; the identities must have been restored before.
+        """Restores a state after the identities.
 
-        Instances that the tables did not know then count from where time stood; whoever no longer
-        satisfies the constraints, or was only known by a table that has lost it, is not waited for.
+        New table instances count from the restored time; identities that no longer satisfy the
+        constraints, or that disappeared from the tables without a reading, are no longer expected.
         """
         self._leaf.forget()
         self._heard = LastHeard.restored(state["heard"])
@@ -178,7 +171,7 @@ class SilenceStep:
             self._expect(max(self._began, self._until))
 
     def _lost(self, codes: Rows) -> Rows:
-        """Those that are nobody any more by the tables as they are."""
+        """Identities that are invalid by the current tables."""
         ids = self._identities.texts(codes)
         is_known = self._identities.instances.rows(ids.tolist()) >= 0
         was_heard = np.array([id is not None for id in self._heard.ids[codes]], np.bool_)
@@ -189,7 +182,7 @@ class SilenceStep:
         self._expect(time)
 
     def _expect(self, time: int) -> None:
-        """The instances of the tables that were not heard of yet are silent from a time on."""
+        """Table instances without a reading are silent from a time on."""
         known = self._identities.encode_list(self._identities.instances.ids)
         codes = known[self._leaf.allowed()[known]]
         codes = codes[~self._heard.has(codes)]
@@ -197,7 +190,7 @@ class SilenceStep:
         self._wait(codes)
 
     def _wait(self, codes: Rows) -> None:
-        """They fall due; by their last readings, which are no earlier than those that wait."""
+        """Queues due times; last readings are no earlier than those already queued."""
         codes = codes[np.argsort(self._heard.times[codes], kind="stable")]
         due = self._heard.times[codes] + self._term.duration_ms
         self._due.push(due, codes, self._heard.marks[codes])
@@ -230,7 +223,7 @@ class SilenceStep:
         return concatenate(found)
 
     def _steps(self, readings: pa.RecordBatch) -> tuple[Rows, Rows]:
-        """Codes of those heard and places in the batch, by code, then in order."""
+        """Codes and batch positions of readings, by code, then in order."""
         codes, places = [_NONE], [_NONE]
         for stream in self._term.streams:
             rows = rows_of_stream(readings, stream, self._identities, 0)

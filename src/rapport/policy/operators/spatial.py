@@ -1,8 +1,4 @@
-"""Which rectangles hold a point, at a cost that does not grow with their number. [PO-6]
-
-Events near each other: square cells as wide as the reach, so that only nine need looking into.
-[PO-6]
-"""
+"""Spatial indexes: a grid over rectangles, and square cells for events near each other. [PO-6]"""
 
 from __future__ import annotations
 
@@ -23,8 +19,8 @@ _MOST_ENTRIES_PER_RECTANGLE = 32
 class Grid:
     """A uniform grid over rectangles; each cell lists those that touch it.
 
-    Cells are numbered by a function that never decreases along an axis, so a point of a closed
-    rectangle always falls into a cell the rectangle is listed in: rounding cannot lose one.
+    Cell numbers never decrease along an axis, so a point of a closed rectangle always falls into a
+    cell that lists it: rounding loses none.
     """
 
     def __init__(self, rectangles: Floats) -> None:
@@ -43,13 +39,11 @@ class Grid:
 
     @staticmethod
     def can_hold(rectangles: Floats) -> bool:
-        """Whether there is something to index; infinite and missing corners cannot be laid on a
-        grid.
-        """
+        """Whether there are rectangles, all finite."""
         return len(rectangles) > 0 and bool(np.isfinite(rectangles).all())
 
     def candidates(self, points: Floats) -> tuple[Rows, Rows]:
-        """Pairs (point, rectangle) among which are all where the rectangle holds the point."""
+        """Pairs (point, rectangle), a superset of those where the rectangle contains the point."""
         within = ((points >= self._low) & (points <= self._high)).all(axis=1)
         rows = np.flatnonzero(within)
         chosen = points[rows]
@@ -81,7 +75,7 @@ class Grid:
         return int(((right - left + 1) * (top - bottom + 1)).sum())
 
     def _fill(self, low: Floats, high: Floats) -> tuple[Rows, Rows]:
-        """The list of each cell, one after the other, and where each begins."""
+        """The concatenated lists of all cells, and where each begins."""
         left, right, bottom, top = self._reach(low, high, self._side)
         rectangle, column = spread(left, right + 1)
         place, row = spread(bottom[rectangle], top[rectangle] + 1)
@@ -100,7 +94,8 @@ _MANY_NEAR = 32
 
 
 def cells_of(points: npt.NDArray[Any], reach: float) -> Rows:
-    """The cell of each point; what lies beyond all cells, or nowhere, shares the outermost."""
+    """The cell of each point, as wide as the reach; points outside all cells, or missing, share the
+    outermost."""
     width = reach * _MARGIN if reach > 0 else 1.0
     # fmin and fmax pass over missing values, which therefore share the outermost cell.
     bounded = np.fmax(np.fmin(np.floor(points / width), _FURTHEST), -_FURTHEST)
@@ -112,9 +107,8 @@ def cells_of(points: npt.NDArray[Any], reach: float) -> Rows:
 def partner_rows(
     table: Table, cells: Rows | None, low: Rows, high: Rows
 ) -> Iterator[tuple[Rows, Rows]]:
-    """Pairs (question, row) of the rows in [low, high), only near ones where there are cells; in
-    portions of bounded size.
-    """
+    """Pairs (query, row) of the rows in [low, high), with cells only near ones, in portions of
+    bounded size."""
     step = _MOST_PAIRS // (_MANY_NEAR if cells is not None else max(len(table), 1))
     for first in range(0, len(low), max(step, 1)):
         some = slice(first, first + max(step, 1))
@@ -126,7 +120,7 @@ def partner_rows(
 
 
 def near_rows(table: Table, cells: Rows, low: Rows, high: Rows) -> tuple[Rows, Rows]:
-    """Pairs (question, row) of the rows in [low, high) whose cell touches the one asked for."""
+    """Pairs (query, row) of the rows in [low, high) in the nine cells around the query's."""
     found = []
     for x, y in _AROUND:
         start, stop = table.find("cell", cells + (x * 4 * _FURTHEST + y), low, high)

@@ -1,14 +1,8 @@
-"""Whether a state is true of identities, by the last readings they are held to have. [PO-3, PO-6]
+"""Which bindings a state must be evaluated for, and whether it holds by their last readings. [PO-3,
+PO-6]
 
-A term is true, false or unknown, and NOT stands before single terms only. So it is enough to know
-where each term as written is true: AND and OR by Kleene then are those of plain logic.
-
-Which bindings a state is asked about at which moments: one alias alone, or beside one of the
-tables. [PO-3, PO-6]
-
-Who comes near whom within a portion of readings: by the boxes in which they move. [PO-6]
-
-Which pairs a state is asked about where both aliases have readings. [PO-3, PO-6]
+A term is true, false or unknown, and NOT applies to single terms only. So it suffices to know where
+each term as written is true: Kleene's AND and OR are then the usual ones.
 """
 
 from __future__ import annotations
@@ -39,18 +33,18 @@ from rapport.policy.plan import (
 
 
 class StateEnd(NamedTuple):
-    """A stream read on behalf of one alias: the first (0) or second (1) of the state."""
+    """A stream read for the first (0) or second (1) alias of the state."""
 
     place: int
     stream: str
 
 
 Holdings = Mapping[StateEnd, HeldValues]
-"""What is held at each end; an end of which nothing was ever read is not there."""
+"""The values held at each end; an end without any reading is missing."""
 
 
 class StateLiteral:
-    """One term of a state as written, perhaps negated."""
+    """One term of a state as written, possibly negated."""
 
     def __init__(
         self,
@@ -100,7 +94,7 @@ class StateLiteral:
 
 
 class StateTruth:
-    """A state over one or two aliases, asked of many rows at once."""
+    """A state over one or two aliases, evaluated for many rows."""
 
     def __init__(
         self, term: LastingTerm, identities: Mapping[str, Identities], pull: PullData
@@ -114,9 +108,8 @@ class StateTruth:
         )
 
     def naming(self, can_name: Callable[[StateLiteral], bool]) -> list[StateLiteral] | None:
-        """Terms at least one of which is true wherever the state is, all of which can name whom
-        they are true of; None where there are no such.
-        """
+        """Terms of which at least one is true wherever the state is, if all of them satisfy
+        `can_name` (can enumerate their bindings); None otherwise."""
         return self._naming(self.state, can_name)
 
     def _naming(
@@ -132,9 +125,8 @@ class StateTruth:
         return [one for part in named for one in part] if len(named) == len(parts) else None
 
     def judge(self, codes: tuple[Rows, Rows], held: Holdings) -> tuple[Rows, dict[StateEnd, Mask]]:
-        """The rows in which the state is true, and for each end in which of these a true term
-        reads it.
-        """
+        """The rows in which the state is true, and for each end in which of these a true term reads
+        it."""
         masks = {atom: literal.true_of(codes, held) for atom, literal in self.literals.items()}
         rows = np.flatnonzero(_combined(self.state, masks))
         shown: dict[StateEnd, Mask] = {}
@@ -154,13 +146,13 @@ def _combined(state: StateExpression, masks: Mapping[StateAtom, Mask]) -> Mask:
 
 
 MOST_ROWS = 1 << 19
-"""Rows looked at together: enough for columns to pay, few enough for memory."""
+"""Rows evaluated together: a trade-off between speed and memory."""
 _MOST_READINGS = 1 << 16
 _FIRST_READINGS = 256
 
 
 class BindingRows(NamedTuple):
-    """Rows to be judged: the number of a moment and who else is bound, with what is held."""
+    """Rows to evaluate: moment, partner and held values."""
 
     moments: Moments
     rows: Rows
@@ -169,33 +161,33 @@ class BindingRows(NamedTuple):
 
 
 class Bindings(Protocol):
-    """All that may be bound where readings come, as rows to be judged."""
+    """Enumerates the bindings that readings may affect."""
 
     def look(self, tracks: Mapping[str, Track], stretches: OpenIntervals) -> BindingRows | None:
-        """Every row in which the state may be true; None where nothing changes."""
+        """Every row in which the state may be true; None if nothing changes."""
 
     def most_readings(self) -> int:
-        """How many readings make a portion that can be looked at together."""
+        """The number of readings in a portion."""
 
 
 class PortionSize:
-    """How many readings to look at together, by how many rows the last ones made."""
+    """The number of readings per portion, adapted to the rows they produced."""
 
     def __init__(self) -> None:
         self._most = _FIRST_READINGS
 
     def most_readings(self, at_most: int = _MOST_READINGS) -> int:
-        """So many that the rows stay about MOST_ROWS."""
+        """So many that there are about MOST_ROWS rows."""
         return max(min(self._most, at_most), 1)
 
     def note(self, steps: int, rows: int) -> None:
-        """Learns from a portion; single steps say little."""
+        """Adapts to a portion; small ones are ignored."""
         if steps >= _FIRST_READINGS or rows > MOST_ROWS:
             self._most = int(MOST_ROWS / max(rows / steps, MOST_ROWS / _MOST_READINGS))
 
 
 class SingleAliasBindings:
-    """One alias: costs its readings."""
+    """A state of one alias: costs its readings."""
 
     def __init__(self, truth: StateTruth) -> None:
         self._ends = truth.ends
@@ -212,16 +204,16 @@ class SingleAliasBindings:
 
 
 class TableBindings:
-    """One alias with readings, one of the tables.
+    """A state of one alias with readings and one from tables.
 
-    Where a point of the readings must lie in a rectangle of the tables, a grid names the few
-    instances in question; else every instance that satisfies the constraints is.
+    If a point must lie in a rectangle of a table, a grid enumerates the instances; otherwise all
+    instances that satisfy the constraints are evaluated.
     """
 
     def __init__(
         self, truth: StateTruth, place: int, leaf: IdentityFilter, partners: Identities
     ) -> None:
-        """`place` is that of the alias with readings, `leaf` that of the other one."""
+        """`place`: of the alias with readings; `leaf`: of the other one."""
         self._truth, self._place, self._partners = truth, place, partners
         self._pace = PortionSize()
         known = self._partners.encode_list(self._partners.instances.ids)
@@ -282,14 +274,14 @@ class TableBindings:
 
 
 class _Index:
-    """Rectangles of the tables in a grid, asked by the points held at one end."""
+    """Table rectangles in a grid, queried with the points held at one end."""
 
     def __init__(self, end: StateEnd, rectangles: Array, codes: Rows) -> None:
         self._end, self._codes = end, codes
         self._grid = Grid(rectangles) if len(codes) else None
 
     def candidates(self, held: Mapping[StateEnd, HeldValues]) -> tuple[Rows, Rows]:
-        """Pairs (row, code) among which are all that hold."""
+        """Pairs (row, code), a superset of those that hold."""
         if self._grid is None or self._end not in held:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         known = np.flatnonzero(held[self._end].known)
@@ -298,7 +290,7 @@ class _Index:
 
 
 def moments_of(tracks: Mapping[str, Track], streams: list[str]) -> Moments | None:
-    """All steps of some streams, by identity; None where there are none."""
+    """All steps of some streams by identity; None if there are none."""
     own = [tracks[stream] for stream in dict.fromkeys(streams) if stream in tracks]
     codes = np.concatenate([np.zeros(0, np.int64), *(track.codes for track in own)])
     if not len(codes):
@@ -314,7 +306,7 @@ def moments_of(tracks: Mapping[str, Track], streams: list[str]) -> Moments | Non
 def holdings(
     tracks: Mapping[str, Track], ends: tuple[StateEnd, ...], codes: Rows, order: Rows
 ) -> dict[StateEnd, HeldValues]:
-    """What is held of identities at each end, at places in the order."""
+    """The values held by identities at each end, at positions in the order."""
     return {end: tracks[end.stream].held(codes, order) for end in ends if end.stream in tracks}
 
 
@@ -323,14 +315,14 @@ _ROUNDING = 1e-12
 
 
 class Boxes(NamedTuple):
-    """The smallest rectangles around all points held in a portion; NaN where there is none."""
+    """The bounding boxes of all points held in a portion; NaN without any."""
 
     low: Array
     high: Array
 
 
 def boxes_of(track: Track, codes: Rows) -> Boxes:
-    """Where identities (sorted codes) are held to be at any moment of a portion."""
+    """The bounding boxes of identities (sorted codes) within a portion."""
     last = track.last
     last.grow(int(codes.max()) + 1 if len(codes) else 0, track.rows.values)
     assert last.values is not None
@@ -350,9 +342,9 @@ def boxes_of(track: Track, codes: Rows) -> Boxes:
 
 
 def near_pairs(first: Boxes, second: Boxes, reach: float) -> tuple[Rows, Rows]:
-    """Rows of both whose boxes are at most about `reach` apart; never leaves out any that are.
+    """Rows whose boxes are at most about `reach` apart; a superset of the near ones.
 
-    Sorted along one axis, so that the cost follows those near each other there.
+    Sorted along one axis, so the cost depends on neighbours there.
     """
     rows = np.flatnonzero(~np.isnan(first.low).any(axis=1))
     others = np.flatnonzero(~np.isnan(second.low).any(axis=1))
@@ -377,16 +369,15 @@ def near_pairs(first: Boxes, second: Boxes, reach: float) -> tuple[Rows, Rows]:
 _NONE = np.zeros(0, np.int64)
 _FEW = 64
 _STEPS_EACH = 4
-"""Readings of each person in a portion: the more, the further they move and the less can be
-passed over."""
+"""Readings per identity in a portion: with more, boxes grow and fewer pairs are skipped."""
 
 
 class PairBindings:
-    """Both aliases have readings, and each reading of one is a moment of its pairs with everybody
-    of the other.
+    """A state of two aliases with readings: each reading of one affects its pairs with all
+    identities of the other.
 
-    Where the state asks that two be near each other, pairs that stay apart throughout a portion
-    are passed over. Else a reading costs as much as there are people who were ever heard of.
+    If the state requires nearness, pairs that stay apart throughout a portion are skipped.
+    Otherwise a reading costs the number of known identities.
     """
 
     def __init__(
@@ -427,9 +418,7 @@ class PairBindings:
     def _pairs(
         self, tracks: Mapping[str, Track], steps: list[Moments | None], stretches: OpenIntervals
     ) -> tuple[Rows, Rows]:
-        """The pairs of which one has a step in this portion, and that may be true in it or were
-        before it.
-        """
+        """The pairs with a step in this portion that may be true in it or were before it."""
         people = [self._people(place, tracks) for place in (0, 1)]
         moved = [
             people[place][np.isin(people[place], _NONE if own is None else own.keys)]
@@ -444,7 +433,7 @@ class PairBindings:
         return pairs_of(np.unique(np.concatenate(keys)))
 
     def _people(self, place: int, tracks: Mapping[str, Track]) -> Rows:
-        """Who of an alias was heard of before the end of this portion."""
+        """The identities of an alias seen before the end of this portion."""
         found = [_NONE]
         for stream in self._streams[place]:
             if stream in tracks:
@@ -472,7 +461,7 @@ def _asks_nearness(literal: StateLiteral) -> bool:
 def _near(
     literal: StateLiteral, tracks: Mapping[str, Track], people: tuple[Rows, Rows]
 ) -> tuple[Rows, Rows]:
-    """The pairs whose whereabouts in this portion come near enough to each other."""
+    """The pairs whose boxes in this portion are near enough."""
     ends: dict[int, StateEnd] = {end.place: end for end in literal.ends}
     if any(end.stream not in tracks for end in ends.values()):
         return _NONE, _NONE
@@ -483,7 +472,7 @@ def _near(
 
 
 def _pair_moments(steps: list[Moments | None], own: Rows, partner: Rows) -> Moments | None:
-    """Every step of either of a pair, each once, by pair and order."""
+    """Every step of either side of a pair, each once, by pair and order."""
     parts = []
     for moments, codes in zip(steps, (own, partner), strict=True):
         if moments is not None:
@@ -502,7 +491,7 @@ def _pair_moments(steps: list[Moments | None], own: Rows, partner: Rows) -> Mome
 
 
 def _seen(held: Mapping[StateEnd, HeldValues], place: int) -> Mask:
-    """Where the alias was heard of at any of its ends."""
+    """Where the alias has a reading at any of its ends."""
     rows = len(next(iter(held.values())).seen)
     found = np.zeros(rows, np.bool_)
     for end, one in held.items():

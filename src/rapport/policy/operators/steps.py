@@ -1,17 +1,8 @@
-"""What a term must do whose occurrences depend on time as well as on readings: durations and
-silence. [PO-3, PO-6]
+"""Steps: terms whose occurrences depend on time as well as on readings (durations and silences),
+shared by plans. [PO-3, PO-6, PO-13]
 
-`steps.py` makes them: `make_step(term, identities, pull, sources, began, shared)`. `identities` are
-those of the window by concept, so codes mean the same everywhere; `began` is the policy's start,
-None where that is the first reading.
-
-Steps with memory that several plans have in common: executed once, read by each. [PO-6, PO-13]
-
-Two plans have a step in common when its term says the same under other names and when both know
-the same past: either both have seen nothing yet and count from the same time, or both took over
-the same state. From then on every reading concerns both, so they never part.
-
-Makes the step of a term whose occurrences depend on time as well as on readings. [PO-3, PO-6]
+Plans share a step if their terms are equal up to names and both have the same past: neither has
+seen a reading and they count from the same time, or both restored the same state.
 """
 
 from __future__ import annotations
@@ -36,44 +27,41 @@ from rapport.policy.plan import LastingTerm, SilentTerm
 
 
 class OccurrenceStep(Protocol):
-    """Finds the occurrences of one term; deterministic however the stream is cut."""
+    """Finds the occurrences of one term; batch boundaries do not affect them."""
 
     def take(self, readings: pa.RecordBatch, watermark: int) -> Columns:
-        """Takes readings sorted by (time, id), of any stream, then lets time run up to the
-        watermark. Returns every occurrence not yet given that ends before it, in order of end.
+        """Takes readings of any stream sorted by (time, id), then advances time to the watermark.
+        Returns every new occurrence that ends before it, in order of end.
 
-        Columns: `first`, `second` (codes), `end`, `start` (int64), `causes` (objects: tuples of
-        (time, id), perhaps empty, of any age), and, where a source of the term's streams declares
-        one, `uncertainty` (int64: the largest of the causes' sources).
+        Columns: `first`, `second` (codes), `end`, `start` (int64), `causes` (tuples of (time, id),
+        of any number and age), and, if a source declares one, `uncertainty` (int64, the largest of
+        the causes).
 
-        Without readings the batch may lack every column but `time`.
+        A batch without readings may contain the column `time` only.
         """
 
     def pending_until(self) -> int | None:
-        """The earliest time at which it may give an occurrence without a reading: the watermark
-        must be greater than that. None when nothing is pending.
-        """
+        """The earliest time at which an occurrence may arise without a reading, if the watermark
+        passes it; None if nothing is pending."""
 
     def stand_at(self, watermark: int) -> None:
-        """Time went on to the watermark and brought nothing."""
+        """Time advanced to the watermark without readings."""
 
     def lasted(self) -> list[tuple[Cause, ...]]:
-        """The readings by which each state became true that was reported and is still true."""
+        """The causes of states that were reported and still hold."""
 
     def state(self) -> Any:
-        """Plain values and arrays, as `state.py` packs them."""
+        """Plain values and arrays, for `pack_state`."""
 
-    def restore(self, state: Any) -> None:
-        """Takes over what `state` gave."""
+    def restore(self, state: Any) -> None: ...
 
 
 Make = Callable[[], OccurrenceStep]
 
 
 class SharedStep:
-    """A step, and those who read what it gives. Costs one execution per batch, and a note for
-    every reader when it gives something.
-    """
+    """A step and its readers. Costs one execution per batch, and a note per reader if it has a
+    result."""
 
     def __init__(self, step: OccurrenceStep) -> None:
         self.step, self.readers = step, WeakSet[SharedStepReader]()
@@ -83,11 +71,11 @@ class SharedStep:
 
     @property
     def is_as_made(self) -> bool:
-        """Whether it has taken nothing since it was made, or took over a state."""
+        """True until a batch arrives after creation or restore."""
         return self._batch is None
 
     def go_on(self, readings: pa.RecordBatch, watermark: int, shared: SharedCache) -> None:
-        """Takes a batch, unless another reader has brought it. What fails, fails for all."""
+        """Processes a batch unless another reader has. An error is raised for every reader."""
         if self._error is not None:
             raise self._error
         shared.wanted += 1
@@ -110,40 +98,36 @@ class SharedStep:
 
 
 class SharedStepReader:
-    """A common step as one operator sees it."""
+    """One operator's view of a shared step; see OccurrenceStep."""
 
     def __init__(self, key: Hashable, make: Make, shared: SharedCache) -> None:
-        """`key`: what the step depends on besides readings; None: it is nobody else's."""
+        """`key`: everything the step depends on besides readings; None: not shared."""
         self._key, self._make, self._shared = key, make, shared
         self.waiting: list[Columns] = []
-        """Given, and not yet taken by this operator."""
+        """Results that this operator has not taken yet."""
         self._common = self._join(self._key)
 
     def take(self, readings: pa.RecordBatch, watermark: int) -> Columns:
-        """See OccurrenceStep."""
         self._common.go_on(readings, watermark, self._shared)
         found, self.waiting = self.waiting, []
         assert self._common.nothing is not None
         return concatenate(found) if found else self._common.nothing
 
     def pending_until(self) -> int | None:
-        """See OccurrenceStep."""
         return self._common.step.pending_until()
 
     def stand_at(self, watermark: int) -> None:
-        """See OccurrenceStep; for all who have it in common."""
         self._common.step.stand_at(watermark)
 
     def lasted(self) -> list[tuple[Cause, ...]]:
-        """See OccurrenceStep."""
         return self._common.step.lasted()
 
     def state(self) -> Any:
-        """See OccurrenceStep: whole, so that each plan can go on without the others."""
+        """The full state, so that each plan can continue without the others."""
         return self._common.step.state()
 
     def restore(self, state: Any) -> None:
-        """Takes over what `state` gave, together with others that take over the same."""
+        """Restores a state, shared with other operators that restore the same."""
         self._common.readers.discard(self)
         self.waiting = []
         key = None if self._key is None else (self._key, blake2b(pack_state(state)).digest())
@@ -172,7 +156,7 @@ def make_step(
     began: int | None = None,
     shared: SharedCache | None = None,
 ) -> OccurrenceStep:
-    """A step that has seen nothing yet.
+    """A step that has seen no reading.
 
     Args:
         began: the policy's start, from which silence counts; None: the first reading it takes.
@@ -187,7 +171,7 @@ def make_step(
 def _key(
     term: LastingTerm | SilentTerm, identities: Mapping[str, Identities], began: int | None
 ) -> Hashable:
-    """What it depends on besides readings and the sources of the site."""
+    """Everything it depends on besides readings and sources."""
     concepts = sorted({side.concept for side in sides_of(term)})
     since = began if isinstance(term, SilentTerm) else None
     return (SharedStepReader, renamed([term])[0], tuple(identities[one] for one in concepts), since)

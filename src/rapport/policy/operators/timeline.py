@@ -1,13 +1,5 @@
-"""What falls due when, in order of time: for deadlines that a later reading may call off. [PO-6]
-
-The last reading of every identity in one stream, by code, and when it will be too old to count.
-[PO-3, PO-6]
-
-One stream in a portion of readings: the last reading of anybody at any moment. [PO-3, PO-6]
-
-A portion of readings as the steps by which states change: what came, and what grew too old.
-[PO-3, PO-6]
-"""
+"""Last readings over time, for durations and silences: queues of due times, the last value of every
+identity, and the changes within a portion of readings. [PO-3, PO-6]"""
 
 from __future__ import annotations
 
@@ -27,15 +19,14 @@ _TO_SPARE = 10_000
 _LOOK_AT = 64
 
 Entries = tuple[Rows, Rows, Rows]
-"""Times, numbers of what is due, and marks."""
+"""Times, numbers and marks."""
 
 
 class DueQueue:
     """A queue of (time, number, mark), filled in order of time.
 
-    Calling off costs nothing: `still(numbers, marks)` tells which entries count, the others are
-    passed over. Holds at most about twice as many entries as count; adding and taking cost what
-    they add and take, spread over time.
+    Entries are cancelled for free: `still(numbers, marks)` returns which are valid. Holds at most
+    about twice as many entries as are valid; adding and removing have amortized linear cost.
     """
 
     def __init__(self, still: Callable[[Rows, Rows], Mask]) -> None:
@@ -44,7 +35,7 @@ class DueQueue:
         self._size = self._counted = 0
 
     def push(self, times: Rows, numbers: Rows, marks: Rows) -> None:
-        """Adds entries in order of time, none before those that are here."""
+        """Adds entries in order of time, none before existing ones."""
         if len(times):
             self._entries.append((times, numbers, marks))
             self._size += len(times)
@@ -52,7 +43,7 @@ class DueQueue:
                 self._drop_called_off()
 
     def pop_before(self, limit: int) -> Entries:
-        """Takes out what is due before a time and still counts."""
+        """Removes and returns valid entries before a time."""
         found: list[Entries] = []
         while self._entries and self._entries[0][0][0] < limit:
             times, numbers, marks = self._entries.popleft()
@@ -65,7 +56,7 @@ class DueQueue:
         return self._counting(found)
 
     def first(self) -> int | None:
-        """The earliest time at which something that still counts is due."""
+        """The earliest time of a valid entry."""
         while self._entries:
             times, numbers, marks = self._entries[0]
             called_off = self._called_off(numbers, marks)
@@ -78,7 +69,7 @@ class DueQueue:
         return None
 
     def _called_off(self, numbers: Rows, marks: Rows) -> int:
-        """How many of the first entries no longer count; mostly few, so looks at few first."""
+        """The number of cancelled entries at the front; checks few first."""
         first, some = 0, _LOOK_AT
         while first < len(numbers):
             chosen = slice(first, first + some)
@@ -107,9 +98,9 @@ _FEW = 16
 
 
 class LastValues:
-    """Columns with one row per code; grow by doubling, so with the number of identities only.
+    """The last reading by code, in columns that grow by doubling with the number of identities.
 
-    A value is `known` from its reading until it is stale; `seen` says that there ever was one.
+    A value is `known` from its reading until it is stale; `seen`: there was one.
     """
 
     def __init__(self) -> None:
@@ -126,7 +117,7 @@ class LastValues:
         self._expiries: dict[int, DueQueue] = {}
 
     def grow(self, size: int, like: Array | None = None) -> None:
-        """Makes room for codes below `size`, and for values like those given."""
+        """Ensures capacity for codes below `size`, and for values like those given."""
         if like is not None:
             self._fit_values(like)
         if size <= len(self.seen):
@@ -140,7 +131,7 @@ class LastValues:
     def note(
         self, codes: Rows, times: Rows, values: Array, ids: Array, stale: Rows, blurs: Rows
     ) -> None:
-        """Takes over the newest reading of some codes, in order of time; each code once."""
+        """Sets the newest reading of some codes, in order of time; each code once."""
         self.grow(int(codes.max()) + 1 if len(codes) else 0, values)
         assert self.values is not None
         self.seen[codes] = self.known[codes] = True
@@ -155,19 +146,18 @@ class LastValues:
             queue.push(times[chosen] + after, codes[chosen], marks[chosen])
 
     def forget_value(self, codes: Rows) -> None:
-        """The last readings of these are stale now."""
+        """Marks the last readings of codes as stale."""
         self.known[codes] = False
         self.stale[codes] = 0
 
     def pop_stale(self, before: int) -> tuple[Rows, Rows]:
-        """Times and codes of last readings that grow stale before a time, each told once."""
+        """Times and codes of last readings that become stale before a time, each once."""
         parts = [queue.pop_before(before) for queue in self._expiries.values()]
         if not parts:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         return np.concatenate([one[0] for one in parts]), np.concatenate([p[1] for p in parts])
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes."""
         codes = np.flatnonzero(self.seen)
         return {
             "codes": codes,
@@ -181,7 +171,6 @@ class LastValues:
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> LastValues:
-        """Those whose `state` this is."""
         made = cls()
         if state["values"] is None:
             return made
@@ -212,7 +201,7 @@ def _widened(column: Array, size: int) -> Array:
 
 
 def texts_at(ids: pa.Array, places: Rows) -> Array:
-    """The texts at some places of a column, as objects."""
+    """The texts at positions of a column, as objects."""
     if len(places) < _FEW:
         return np.fromiter((ids[place].as_py() for place in places.tolist()), object, len(places))
     found = np.empty(len(places), object)
@@ -224,7 +213,7 @@ EXPIRED = -1
 
 
 class HeldValues(NamedTuple):
-    """The last reading of some identities at some moments."""
+    """The last readings of identities at given moments."""
 
     known: Mask
     """False before the first reading, and while the last is stale."""
@@ -232,19 +221,18 @@ class HeldValues(NamedTuple):
     values: Array
     codes: Rows
     rows: Rows
-    """Where it stands in the track; -1: it came before this portion."""
+    """The row in the track; -1: before this portion."""
 
     def at(self, rows: Rows) -> HeldValues:
-        """What is held in the chosen rows."""
         return HeldValues(
             self.known[rows], self.seen[rows], self.values[rows], self.codes[rows], self.rows[rows]
         )
 
 
 class Track:
-    """What one stream brings in a portion, sorted by identity, then in order of time.
+    """The steps of one stream in a portion, sorted by identity, then time.
 
-    `readings` says for each step which of the stream's rows it is, EXPIRED where a value ends.
+    `readings` has the stream's row of each step, EXPIRED where a value becomes stale.
     """
 
     def __init__(
@@ -257,7 +245,7 @@ class Track:
         self._span = 1
 
     def arrange(self, order: Rows, span: int) -> None:
-        """Sorts the steps, given the place of each among all of the portion."""
+        """Sorts the steps, given the position of each within the portion."""
         if not len(self.codes):
             return
         self._span = span
@@ -268,7 +256,7 @@ class Track:
         self.times = self.times[sorting]
 
     def held(self, codes: Rows, order: Rows) -> HeldValues:
-        """The last readings of identities up to places in the order, those included."""
+        """The last readings of identities up to and including positions in the order."""
         last = self.last
         last.grow(int(codes.max()) + 1 if len(codes) else 0, self.rows.values)
         assert last.values is not None
@@ -302,7 +290,7 @@ class Track:
         return times, names, blurs
 
     def settle(self, stale: Rows, ids: pa.Array) -> None:
-        """The last readings of this portion become those to go on from."""
+        """Stores the last readings of this portion."""
         if not len(self.codes):
             return
         is_reading = self.readings != EXPIRED
@@ -327,7 +315,7 @@ class Track:
 
 
 def is_last(codes: Rows) -> Mask:
-    """Which of the rows sorted by code are the last of theirs."""
+    """Which rows, sorted by code, are the last of their code."""
     found = np.ones(len(codes), np.bool_)
     found[:-1] = codes[1:] != codes[:-1]
     return found
@@ -356,9 +344,8 @@ class Timeline:
         self._stale_of: dict[str, Rows] = {}
 
     def tracks(self, readings: pa.RecordBatch, limit: int) -> dict[str, Track]:
-        """The steps of a portion, in which time runs up to `limit` (exclusive), by stream; only
-        streams of which something was ever seen.
-        """
+        """The steps of a portion up to time `limit` (exclusive), by stream; only streams with a
+        reading."""
         if len(readings):
             self._ids = readings.column("id")
         made = {}
@@ -370,7 +357,7 @@ class Timeline:
         return made
 
     def settle(self, tracks: Mapping[str, Track]) -> None:
-        """Goes on from the end of a portion."""
+        """Continues after a portion."""
         for stream, track in tracks.items():
             track.settle(self._stale_of[stream], self._ids)
 
@@ -425,9 +412,8 @@ class Timeline:
 
 
 def _expiries(rows: StreamRows, stale: Rows, last: LastValues, limit: int) -> tuple[Rows, Rows]:
-    """Times and codes of the values that grow stale before `limit`: of last readings from before
-    this portion, and of this portion's. What a newer reading replaces in time does not.
-    """
+    """Times and codes of values that become stale before `limit`, from before this portion and from
+    it, unless a newer reading replaced them in time."""
     old_times, old_codes = last.pop_stale(limit)
     sorting = np.argsort(rows.codes, kind="stable")
     codes, times = rows.codes[sorting], rows.times[sorting]
@@ -447,9 +433,7 @@ def _expiries(rows: StreamRows, stale: Rows, last: LastValues, limit: int) -> tu
 
 
 def _arrange(tracks: list[Track], readings: int) -> None:
-    """Gives every step its place: by time, what ends before what comes, then as the readings
-    came.
-    """
+    """Gives every step its position: by time, expiry before readings, then in reading order."""
     if all(len(track.readings) == len(track.rows.codes) for track in tracks):
         for track in tracks:
             track.arrange(track.rows.ordinals, readings + 1)

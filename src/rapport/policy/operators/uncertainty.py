@@ -1,10 +1,8 @@
-"""Which sources kept their promise to be heard: absence is only as good as those who would have
-told. [PO-7]
+"""Which sources were silent, and which detections that makes uncertain. [PO-7]
 
-A source with a declared period promises an event at least that often. Only gaps longer than the
-period are kept, so the state stays small however many events there are.
-
-Whether what was found rests on the absence of what a silent source might have told. [PO-7]
+A source with a declared period promises an event at least that often. Absence is uncertain if a
+source was silent that could have refuted it. Only gaps longer than the period are kept, so the
+state is small.
 """
 
 from __future__ import annotations
@@ -32,24 +30,23 @@ from rapport.policy.operators.plan_shape import (
 from rapport.policy.plan import Plan
 
 _WINDOWS_BACK = 8
-"""A detection is found at most two windows after its time and rests on the window before that;
-the rest is to spare."""
+"""A detection is found at most two windows after its time and depends on the window before that;
+the rest is a reserve."""
 
 
 class SilenceState(msgspec.Struct):
-    """What is known of one source: how far it was heard, and where it was not."""
+    """The gaps of one source."""
 
     period_ms: int
     last: int | None = None
     """Its newest event; before its first, the first event of any source."""
     gaps: list[tuple[int, int]] = []
-    """From one event to the next, where that took longer than the period."""
+    """From one event to the next, where that exceeded the period."""
 
 
 def watched_sources(plan: Plan, sources: Mapping[str, PushSource]) -> tuple[str, ...]:
-    """The sources with a period on which the plan's absence depends, sorted; none when it fires
-    even if unsure.
-    """
+    """The sources with a period on which the plan's absence depends, sorted; empty for `when unsure
+    fire`."""
     if plan.when_unsure == "fire":
         return ()
     streams = plan.absent_streams()
@@ -59,10 +56,10 @@ def watched_sources(plan: Plan, sources: Mapping[str, PushSource]) -> tuple[str,
 
 
 class SourceSilence:
-    """Hears the readings of all sources in event order and tells who was silent when."""
+    """Tracks the readings of all sources in event order."""
 
     def __init__(self, sources: Mapping[str, PushSource], *, began: int | None = None) -> None:
-        """Only sources with a period are watched.
+        """Only sources with a period are tracked.
 
         Args:
             began: time of the first event of any source, where not all readings are taken here.
@@ -76,11 +73,11 @@ class SourceSilence:
         self._seen_until: int | None = None
 
     def watches(self, streams: Collection[str]) -> bool:
-        """Whether some source with a period gives one of the streams."""
+        """Whether a source with a period gives one of the streams."""
         return any(not own.isdisjoint(streams) for own in self._streams.values())
 
     def reach_back(self, window_ms: int) -> None:
-        """Makes sure that what a plan with this window asks for is still known."""
+        """Keeps gaps long enough for a plan with this window."""
         self._back_ms = max(self._back_ms, _WINDOWS_BACK * window_ms)
 
     def take(self, readings: pa.RecordBatch) -> None:
@@ -100,9 +97,8 @@ class SourceSilence:
             _hear(state, times[own])
 
     def silent(self, streams: Collection[str], start: int, end: int) -> tuple[str, ...]:
-        """The sources of these streams that were silent in [start, end), sorted; all readings
-        before `end` must have been taken.
-        """
+        """The sources of these streams that were silent in [start, end), sorted; needs all readings
+        before `end`."""
         return tuple(
             sorted(
                 name
@@ -112,17 +108,14 @@ class SourceSilence:
         )
 
     def state(self) -> dict[str, SilenceState]:
-        """All that must be kept to go on elsewhere."""
         return self._states
 
     def periods(self) -> dict[str, int]:
-        """The period of every source that is watched."""
+        """The periods by source."""
         return {name: state.period_ms for name, state in self._states.items()}
 
     def restore(self, states: Mapping[str, SilenceState], watermark: int) -> None:
-        """Takes over what is known; a source whose period is new or another is heard from the
-        watermark on.
-        """
+        """Restores states; a source with a new or changed period counts from the watermark."""
         began = watermark if watermark > -END_OF_TIME else None
         self._seen_until = None
         for name, state in self._states.items():
@@ -133,9 +126,8 @@ class SourceSilence:
                 self._states[name] = SilenceState(state.period_ms, began, [])
 
     def adopt(self, other: SourceSilence, streams: Collection[str]) -> None:
-        """Takes over what another one heard of the sources of these streams; it has taken the same
-        readings and more.
-        """
+        """Copies the states of the sources of these streams from another instance that has taken
+        the same readings and more."""
         for name, state in other._states.items():
             if not self._streams[name].isdisjoint(streams):
                 self._states[name] = state
@@ -156,7 +148,7 @@ def _hear(state: SilenceState, times: npt.NDArray[Any]) -> None:
 
 
 def _was_silent(state: SilenceState, start: int, end: int) -> bool:
-    """A gap counts as far as it goes before `end`: what came later was not known to come."""
+    """A gap counts up to `end`: later events were not known."""
     if state.last is None:
         return False
     gaps = [*state.gaps, (state.last, end)]
@@ -167,7 +159,7 @@ def _was_silent(state: SilenceState, start: int, end: int) -> bool:
 
 
 class AbsenceUncertainty:
-    """The streams a plan's absence depends on, asked about at the time of each detection."""
+    """The streams on which a plan's absence depends."""
 
     def __init__(
         self, plan: Plan, shape: PlanShape, silence: SourceSilence, uncertainty_ms: int
@@ -181,9 +173,8 @@ class AbsenceUncertainty:
         silence.reach_back(self._window_ms + uncertainty_ms)
 
     def silent(self, found: list[Detection], frame: Columns) -> list[tuple[str, ...]]:
-        """The silent sources that make each detection doubtful; `frame` says which of its mixed
-        clauses were satisfied by absence.
-        """
+        """The silent sources of each detection; `frame` has the mixed clauses that absence
+        satisfied."""
         streams = [set(self._always) for _ in found]
         for number, own in enumerate(self._by_clause):
             for place in frame[f"bare{number}"].nonzero()[0].tolist():
@@ -197,7 +188,7 @@ class AbsenceUncertainty:
 def absence_uncertainty(
     plan: Plan, shape: PlanShape, silence: SourceSilence | None, uncertainty_ms: int = 0
 ) -> AbsenceUncertainty | None:
-    """None when nothing can be in doubt: no such source, no absence, or `when unsure fire`."""
+    """None if nothing can be uncertain: no such source, no absence, or `when unsure fire`."""
     if silence is None or plan.when_unsure == "fire":
         return None
     if not silence.watches(plan.absent_streams()):
@@ -210,6 +201,6 @@ def _refuting(clause: ClauseShape) -> Iterable[int]:
 
 
 def _negated(clause: ClauseShape) -> Iterable[int]:
-    """Terms that must not follow or precede something."""
+    """Terms that must not follow or precede another."""
     parts = [part for part in clause.parts if isinstance(part, NotFollowed | NotPreceded)]
     return {term for part in parts for term in part.absent}

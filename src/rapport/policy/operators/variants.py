@@ -1,13 +1,8 @@
-"""What a family of plans differs in, as the operator sees it: one number per row, the *need*, says
-for whom of them the row counts. [PO-13]
+"""Families of plans that differ in one constant: for which members a row counts. [PO-13]
 
-Where constants are ordered, a row counts for every member whose constant is larger than the need
-(or as large); else the need is the number of the value, and counts for those who named that value.
-
-For whom of a family occurrences and matches count: the column of needs, where there is one.
-[PO-13]
-
-The plans of a family and what each of them says: for whom a match counts. [PO-13]
+One number per row, the *need*, decides that. For ordered constants a row counts for every member
+whose constant is larger than the need (or equal); otherwise the need is the number of a value and
+counts for the members with that value.
 """
 
 from __future__ import annotations
@@ -26,13 +21,12 @@ from rapport.policy.plan import Constraint, Plan
 from rapport.tables.instances import Instances
 
 NEED = "need"
-"""The column."""
+"""The column of needs."""
 
 
 class VaryingTerm:
-    """The members differ in the constant of one term: what that is compared with, turned so that
-    smaller needs count for more members.
-    """
+    """The members differ in the constant of one term; needs are oriented so that smaller ones count
+    for more members."""
 
     nested, alias = True, None
 
@@ -47,26 +41,25 @@ class VaryingTerm:
         first_codes: Codes,
         second_codes: Codes,
     ) -> Array:
-        """The need of each row of which the term holds for the member with the largest constant."""
+        """The need of each row for which the least restrictive member's term holds."""
         number = predicate.measured(first, second, first_codes, second_codes)
         return np.asarray(number if self._sign > 0 else -number, np.float64)
 
 
 class VaryingProperty:
-    """The members differ in what they ask of one alias's instance."""
+    """The members differ in a constraint of one alias."""
 
     term = None
 
     def __init__(
         self, alias: str, attribute: str, *, absent: bool, sign: int, choice: ValueChoice | None
     ) -> None:
-        """`choice`: the values asked for; None: a number is compared, turned by `sign`."""
+        """`choice`: the values of the members; None: numbers are compared, oriented by `sign`."""
         self.alias, self.absent = f"@{alias}", absent
         self.nested = choice is None
         self._attribute, self._sign, self._choice = attribute, sign, choice
 
     def needs(self, identities: Identities, codes: Codes) -> Array:
-        """The need of each identity."""
         values = identities.values(self._attribute, codes)[:, 0]
         if self._choice is not None:
             return self._choice.of(values)
@@ -77,9 +70,9 @@ Varying = VaryingTerm | VaryingProperty
 
 
 class ValueChoice:
-    """Values that members ask for with `=`, numbered; asked by column, a dictionary look-up each.
+    """The values that members require with `=`, numbered.
 
-    How a constant is read depends on what the tables hold: texts, truths or numbers.
+    A constant is read as text, boolean or number, depending on the tables.
     """
 
     def __init__(self, instances: Instances, attribute: str, constants: Sequence[Any]) -> None:
@@ -89,16 +82,16 @@ class ValueChoice:
             self._numbers.setdefault(self._read(constant), len(self._numbers))
 
     def number(self, constant: Any) -> int:
-        """The number of a constant, -1 when none of the members asked for it."""
+        """The number of a constant, -1 if no member has it."""
         return self._numbers.get(self._read(constant), -1)
 
     def of(self, values: Array) -> Array:
-        """The number of each value; -1 where nobody asks for it."""
+        """The number of each value, -1 if no member has it."""
         get = self._numbers.get
         return np.fromiter((get(value, -1) for value in values.tolist()), np.int64, len(values))
 
     def constraint(self, attribute: str) -> Constraint:
-        """The constraint that somebody's value is met."""
+        """The constraint that some member's value is met."""
         return OneOfConstraint(attribute, "=", "", choice=self)
 
 
@@ -117,7 +110,7 @@ def _truth(constant: Any) -> bool:
 
 
 class VariantMask:
-    """What says it for one plan, which stands for a family; no columns when it does not."""
+    """Computes the needs of occurrences and matches of one plan; no columns if it is no family."""
 
     def __init__(
         self,
@@ -126,19 +119,19 @@ class VariantMask:
         predicates: Mapping[int, Predicate],
         identities_of: Callable[[str], Identities],
     ) -> None:
-        """`predicates`: by term; `identities_of`: of what an alias stands for."""
+        """`predicates`: by term; `identities_of`: by alias."""
         self._plan, self._varying = plan, varying
         self._predicates, self._identities_of = predicates, identities_of
 
     def of_term(self, number: int) -> VaryingTerm | None:
-        """What says it of the term's rows; None when they count for all."""
+        """The varying term if it is this one."""
         varying = self._varying
         return varying if isinstance(varying, VaryingTerm) and varying.term == number else None
 
     def of_values(
         self, number: int, first: Any, second: Any, first_codes: Rows, second_codes: Rows
     ) -> Columns:
-        """Of identities, and the values that events bring (None: a table gives them)."""
+        """The needs of identities and event values (None: from tables)."""
         varies = self.of_term(number)
         if varies is None:
             return {}
@@ -146,7 +139,7 @@ class VariantMask:
         return {NEED: varies.needs(predicate, first, second, first_codes, second_codes)}
 
     def of_rows(self, number: int, rows: StreamRows, occurred: StreamOccurrences) -> Columns:
-        """Of occurrences that rows are by themselves."""
+        """The needs of occurrences of rows."""
         term = self._plan.terms[number]
         first, second = (
             rows.values[occurred.places] if side.stream is not None else None
@@ -158,7 +151,7 @@ class VariantMask:
     def of_pairs(
         self, number: int, first: Columns, here: Rows, second: Columns, there: Rows
     ) -> Columns:
-        """Of pairs of events."""
+        """The needs of pairs of events."""
         if self.of_term(number) is None:
             return {}
         ends = first["value"][here], second["value"][there]
@@ -166,16 +159,15 @@ class VariantMask:
         return self.of_values(number, *ends, *codes)
 
     def joined(self, frame: Columns) -> Columns:
-        """The frame with the needs of the alias that a family differs in, once it has that and
-        only absence mentions it.
-        """
+        """Adds the needs of the varying alias once the frame has it and only absence
+        mentions it."""
         varying = self._varying
         if not isinstance(varying, VaryingProperty) or not varying.absent or NEED in frame:
             return frame
         return self.of_alias(varying, frame) if varying.alias in frame else frame
 
     def of_alias(self, varying: VaryingProperty, frame: Columns) -> Columns:
-        """The frame with the needs of an alias that it has."""
+        """Adds the needs of an alias of the frame."""
         identities = self._identities_of(varying.alias[1:])
         return frame | {NEED: varying.needs(identities, frame[varying.alias])}
 
@@ -185,7 +177,7 @@ _NONE: Rows = np.zeros(0, np.int64)
 
 
 class FamilyMember(NamedTuple):
-    """One plan: `constant` as the needs are compared with it, or the number of its value."""
+    """One plan; `constant` as compared with needs, or the number of its value."""
 
     policy: str
     version: str
@@ -193,13 +185,13 @@ class FamilyMember(NamedTuple):
 
 
 class FamilyMembers:
-    """The members by constant; those for whom a row counts are found by two searches.
+    """The members by constant; two binary searches find those for which a row counts.
 
-    `strict`: a row counts for constants larger than its need, else also for the equal one.
+    `strict`: a row counts for constants larger than its need, else also for an equal one.
     """
 
     def __init__(self, varying: Varying | None, *, strict: bool = False) -> None:
-        """Without `varying` the members are all alike."""
+        """`varying` None: the members are equal."""
         self.varying = varying
         self._side: Literal["left", "right"] = "right" if strict else "left"
         self._values = 0
@@ -207,7 +199,7 @@ class FamilyMembers:
         self.ordered: list[FamilyMember] = []
         """By constant."""
         self.ranks: Rows = _NONE
-        """The place of each, as ordered, among the names."""
+        """The rank by name of each ordered member."""
         self._constants: Array = np.zeros(0)
 
     def __len__(self) -> int:
@@ -217,25 +209,21 @@ class FamilyMembers:
         return policy in self._members
 
     def add(self, *members: FamilyMember) -> None:
-        """Takes plans in; costs a sort."""
         self._members |= {member.policy: member for member in members}
         self._arrange()
 
     def remove(self, policy: str) -> None:
-        """Leaves a plan out."""
         del self._members[policy]
         self._arrange()
 
     def version(self, policy: str) -> str:
-        """The version of a member's plan."""
         return self._members[policy].version
 
     def names(self) -> list[str]:
-        """The policies."""
         return list(self._members)
 
     def refute(self, frame: Columns, counterexamples: list[Columns]) -> Columns:
-        """Notes for whom matches do not count because of these."""
+        """Records the members for which counterexamples refute matches."""
         rows = count(frame)
         nested = self.varying is None or self.varying.nested
         for found in counterexamples:
@@ -251,7 +239,7 @@ class FamilyMembers:
         return frame
 
     def pairs(self, frame: Columns) -> tuple[Rows, Rows]:
-        """Every (row, place of a member as ordered) of the matches that count for somebody."""
+        """Every (row, index of an ordered member) for which the match counts."""
         rows, everybody = count(frame), len(self.ordered)
         zeros, most = np.zeros(rows, np.int64), np.full(rows, everybody)
         if _REFUTED in frame:

@@ -1,7 +1,6 @@
-"""All that an operator remembers of the stream: occurrences, events of correlated sides,
-identities. [PO-6, PO-7]
+"""The memory of an operator: occurrences, events of correlations, identities. [PO-6, PO-7]
 
-Bounded by the window and the number of identities, never by the length of the stream.
+Bounded by the window and the number of identities, not by the stream.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _OCCURRENCE: Columns = {
 
 
 class Window:
-    """Tables of the recent past for one plan; the only mutable memory besides matches under way."""
+    """Tables of the recent past for one plan."""
 
     def __init__(
         self,
@@ -75,10 +74,9 @@ class Window:
         shared: SharedCache | None = None,
         saved: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """`varying`: what a family of plans differs in, of which this is the one that lets most
-        through; None: it is no family. `shared`: with whom steps are shared; None: with nobody.
-        `saved`: by concept the identities of the state that will be restored.
-        """
+        """`varying`: the constant in which a family differs, None for a single plan; `shared`: the
+        cache shared with other operators; `saved`: by concept the identities of the state to
+        restore."""
         self.plan, self._pull, self.varying = plan, pull, varying
         self._shared = shared = shared or SharedCache()
         self.identities = {
@@ -90,7 +88,7 @@ class Window:
         self.common = SharedTables(self.occurrences, shared)
         self._blurs = uncertainties(plan, sources)
         self.uncertainty_ms = max(self._blurs.values(), default=0)
-        """How far the clock of any source may be wrong; 0: no column says it."""
+        """The largest clock uncertainty of a source; 0: there is no such column."""
         self._streams = sorted(
             {s for t in plan.terms if not _is_step(t) for s in streams_of_term(t)}
         )
@@ -139,14 +137,14 @@ class Window:
                 self._fill_constraint(number, term)
 
     def _around(self, term: TermStep) -> Hashable:
-        """What the rows of a term depend on besides the term itself and its events."""
+        """Everything the rows of a term depend on besides the term and its events."""
         known = [self.identities[side.concept] for side in (term.first, term.second)]
         return (*known, self._blur_key)
 
     def _put_table(
         self, number: int, term: TermStep, table: Table, *, is_saved: bool = False
     ) -> None:
-        """Puts the table of a term in its place, or the one others have who know the same."""
+        """Stores the table of a term, or the equal shared one."""
         self.occurrences[number] = table
         if self.needs.of_term(number) is None and not _is_step(term) and is_shareable(term):
             key: Hashable = (renamed([term])[0], self._around(term))
@@ -161,13 +159,12 @@ class Window:
         return Table(columns)
 
     def predicate(self, term: int) -> Predicate:
-        """What decides of a term that is no step."""
+        """The predicate of a term that is no step."""
         return self._predicates[term]
 
     def still_lasts(self, causes: Collection[Cause]) -> bool:
-        """Whether every `for` of the plan has a state that was reported, is still true, and began
-        with readings among these.
-        """
+        """Whether every `for` of the plan has a reported state that still holds and began with
+        these causes."""
         known = set(causes)
         return all(
             any(began and known.issuperset(began) for began in self._steps[number].lasted())
@@ -186,7 +183,6 @@ class Window:
         return min((time for time in times if time is not None), default=None)
 
     def alias_concept(self, alias: str) -> str:
-        """The concept an alias stands for."""
         for term in self.plan.terms:
             for side in (term.first, term.second):
                 if side.alias == alias:
@@ -201,11 +197,11 @@ class Window:
         return isinstance(self.plan.terms[term], ConstraintTerm)
 
     def is_step(self, term: int) -> bool:
-        """Whether its occurrences depend on time too, and may have any causes."""
+        """Whether its occurrences depend on time, and may have any causes."""
         return term in self._steps
 
     def settle(self) -> None:
-        """What came so far is old."""
+        """Marks everything as old."""
         for number, table in self.occurrences.items():
             if number not in self.common:
                 table.settle()
@@ -213,9 +209,8 @@ class Window:
         self.correlations.settle()
 
     def take_in(self, readings: pa.RecordBatch, watermark: int) -> None:
-        """Adds the occurrences of a sorted batch, and those that time alone brings before the
-        watermark; after it, they are the new ones.
-        """
+        """Adds the occurrences of a sorted batch, and those that arise by time before the
+        watermark, as new."""
         first = self._shared.turn_to(readings)
         self.settle()
         if len(readings):
@@ -245,28 +240,27 @@ class Window:
         self.correlations.take(stream, rows, first)
 
     def asked(self, number: int, frame: Columns, low: int, high: int) -> Table:
-        """The occurrences of a term under a NOT: at least those with times in [low, high) and the
-        identities that matches have. What waited is looked up now, and only that.
-        """
+        """At least the occurrences of a term under a NOT with times in [low, high) and the
+        identities of the matches; evaluates deferred rows."""
         if number in self._later:
             return self._later.asked(number, frame, low, high)
         return self.occurrences[number]
 
     def unseen(self, number: int, frame: Columns, high: int) -> int:
-        """How many rows would have to be looked up for that."""
+        """The number of rows to evaluate for that."""
         return self._later.unseen(number, frame, high)
 
     def note_search(self) -> None:
-        """Counts a search for counterexamples that is nobody else's."""
+        """Counts a search for counterexamples that is not shared."""
         self._shared.wanted += 1
         self._shared.computed += 1
 
     def asked_from(self, time: int) -> None:
-        """No match will ask about the absence of what came before a time."""
+        """No match will query absence before a time."""
         self._later_streams.done_before(time)
 
     def trim(self, before: int, *, at_once: bool = False) -> None:
-        """Forgets what ended before a time; unless `at_once`, only where it is worth the work."""
+        """Drops what ended before a time; unless `at_once`, only when worth the work."""
         # An open match names causes that ended up to a window before it, pairs began another
         # before.
         earlier = before - 2 * longest_window_ms(self.plan)
@@ -281,17 +275,16 @@ class Window:
         self.correlations.trim(before, at_once=at_once)
 
     def stand_at(self, watermark: int) -> None:
-        """Time went on to the watermark and brought nothing."""
+        """Time advanced to the watermark without readings."""
         for step in self._steps.values():
             step.stand_at(watermark)
 
     def done_before(self, time: int) -> None:
-        """What ended before a time is not looked at any more; others may."""
+        """This operator no longer needs what ended before a time."""
         self.common.done_before(time)
         self.correlations.done_before(time)
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes: plain values and arrays."""
         return {
             "identities": {name: known.ids for name, known in self.identities.items()},
             "events": self.events.state(self._shared.next_ordinal),
@@ -305,7 +298,7 @@ class Window:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what `state` gave; instances are looked up again in the tables of today."""
+        """Restores a state; instances are looked up in the current tables."""
         changed = [
             (self.identities[name], ids)
             for name, ids in state["identities"].items()
@@ -349,12 +342,10 @@ class Window:
     def _add_query(
         self, number: int, rows: StreamRows, asking: TermQuery, pairs: Pairs, first: int
     ) -> None:
-        """What instances say of the values that events bring."""
         occurred = self._shared.once_of(rows, asking, query_occurrences, rows, asking, *pairs)
         self._add_occurrences(number, rows, occurred, first)
 
     def _add_reading(self, number: int, term: ReadingTerm, rows: StreamRows, first: int) -> None:
-        """Comparisons of what one event brings with what is known of its instance."""
         predicate, leaf = self._predicates[number], self._leaves.of(term.first)
         asked = term.compared if is_of_tables_alone(term) else predicate
         key = (asked, term.first.attribute, leaf)
@@ -362,7 +353,7 @@ class Window:
         self._add_occurrences(number, rows, occurred, first)
 
     def _add_step(self, number: int, found: Columns) -> None:
-        """Occurrences of a step; their causes are kept with them, however old they are."""
+        """Adds occurrences of a step with their causes, of any age."""
         rows = len(found["end"])
         if not rows:
             return

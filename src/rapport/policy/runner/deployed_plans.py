@@ -1,17 +1,5 @@
-"""What each policy of a runner cost: time, and steps it wanted and had computed. [PO-13, PO-14]
-
-What was given out a moment ago, so that it is not given out once more. Pure. [PO-7, PO-15]
-
-Different occurrences may say the same: equal time, bindings and causes. Most often they are decided
-together. Where something is awaited, one may be known when its time has come and another only when
-no uncertain clock can change it any more: the same detection is then found in two batches.
-
-Which plans a runner has: those that run, and those that were set aside because they failed.
-[PO-8]
-
-All plans of a runner as they run: groups that are started, joined, saved, and set aside when
-they fail. [PO-8, PO-13]
-"""
+"""All plans of a runner: deployed, grouped, measured, saved, and stopped when they fail. [PO-7,
+PO-8, PO-13, PO-14, PO-15]"""
 
 from __future__ import annotations
 
@@ -45,16 +33,15 @@ from rapport.policy.runner.groups import (
 
 
 class PolicyCosts:
-    """By policy. What a group costs is shared equally among its plans; each of them wanted all its
-    steps, as it would alone.
-    """
+    """Time and steps by policy. The cost of a group is divided equally among its plans; each counts
+    all steps as requested."""
 
     def __init__(self) -> None:
         self.spent_ns: dict[str, int] = {}
         self.steps: dict[str, StepCounts] = {}
 
     def settle(self, groups: Iterable[PlanGroup]) -> None:
-        """Takes over what groups cost so far; to be called before their plans change."""
+        """Adds the costs of groups; call before their plans change."""
         for group in groups:
             if group.plans:
                 self._take_time(group)
@@ -77,27 +64,28 @@ class PolicyCosts:
 Output = TypeVar("Output", Detection, Undecided)
 
 RecentOutput = dict[str, dict[str, int]]
-"""By policy the ids of what was given out, and the watermark until which it may be found again."""
+"""By policy the ids of emitted results, and the watermark until which they may be found again."""
 
 
 class OutputDedupe:
-    """Remembers the ids of the policies of which something may be found twice, each for as long as
-    it may; a look costs what is new and what is forgotten.
+    """Suppresses results that were emitted before.
+
+    Different occurrences may give equal results. With awaited parts or uncertain clocks they may be
+    decided in different batches. Ids are kept as long as a repetition is possible.
     """
 
     def __init__(self) -> None:
         self._given: RecentOutput = {}
 
     def news(self, found: list[Output], reach_ms: int) -> list[Output]:
-        """What was not given out before, in the same order. `reach_ms`: how long after its time
-        something may be found again.
-        """
+        """The results that were not emitted before, in order. `reach_ms`: how long after its time a
+        result may be found again."""
         return [item for item in found if self._is_news(item, item.time + reach_ms)]
 
     def forget_before(self, policies: Iterable[str], watermark: int) -> None:
-        """What cannot be found again: everything before the watermark was decided and looked at.
+        """Drops ids that cannot be found again.
 
-        The oldest stand first, or nearly so; what stands behind a later one goes with it.
+        Ids are roughly in order of time; one behind a later one is dropped with it.
         """
         for policy in policies:
             own = self._given.get(policy, {})
@@ -112,16 +100,15 @@ class OutputDedupe:
                 self._given.pop(policy, None)
 
     def forget(self, policy: str) -> None:
-        """It was stopped: what it gives out from now on is new."""
+        """The policy was stopped: its results are new from now on."""
         self._given.pop(policy, None)
 
     def state(self, watermark: int) -> RecentOutput:
-        """What `take_over` takes."""
         self.forget_before(list(self._given), watermark)
         return {policy: dict(own) for policy, own in self._given.items()}
 
     def take_over(self, state: Mapping[str, Mapping[str, int]]) -> None:
-        """Goes on with what others gave out of these policies."""
+        """Adds the emitted results of another runner."""
         self._given |= {policy: dict(own) for policy, own in state.items()}
 
     def _is_news(self, item: Detection | Undecided, until: int) -> bool:
@@ -141,18 +128,18 @@ class PlanRegistry:
     def __init__(self) -> None:
         self.running: dict[str, Plan] = {}
         self.versions: dict[str, str] = {}
-        """Of those that run."""
+        """Of running plans."""
         self.failed: dict[str, FailedPlan] = {}
         self.failed_plans: dict[str, Plan] = {}
 
     def add(self, plan: Plan) -> None:
-        """One that runs, perhaps after it failed."""
+        """Adds a running plan, possibly after a failure."""
         self.failed.pop(plan.policy, None)
         self.failed_plans.pop(plan.policy, None)
         self.running[plan.policy], self.versions[plan.policy] = plan, plan.version()
 
     def remove(self, policy: str) -> bool:
-        """Forgets a plan; whether it ran."""
+        """Removes a plan; returns whether it was running."""
         if self.failed.pop(policy, None) is not None:
             del self.failed_plans[policy]
             return False
@@ -160,7 +147,7 @@ class PlanRegistry:
         return True
 
     def set_aside(self, plan: Plan, error: Exception) -> None:
-        """It runs no more, for something it uses raised."""
+        """Stops a plan because something it uses raised."""
         name = plan.policy
         problem = Problem(
             code="policy.failed",
@@ -171,7 +158,7 @@ class PlanRegistry:
         self.keep_aside(plan, FailedPlan(plan.version(), problem))
 
     def keep_aside(self, plan: Plan, reason: FailedPlan) -> None:
-        """It runs no more, for a reason told before."""
+        """Stops a plan for a known reason."""
         name = plan.policy
         self.failed[name], self.failed_plans[name] = reason, plan
         del self.running[name], self.versions[name]
@@ -185,23 +172,23 @@ _NO_READINGS = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["tim
 
 
 class DeployedPlans:
-    """Groups of plans that all stand at the same watermark.
+    """Groups of plans at the same watermark.
 
-    A plan whose operator raises is set aside with the reason; the others go on. Where it is a
-    family, its members begin anew on their own, and those that raise again are set aside.
+    A plan whose operator raises is stopped with the reason; the others continue. Members of a
+    failed family restart one by one, and those that raise again are stopped.
     """
 
     def __init__(
         self, around: OperatorContext, since: int | None, clock: Callable[[], int]
     ) -> None:
-        """`since`: from when silence counts for plans that begin before the first reading."""
+        """`since`: the start of silence for plans that begin before the first reading."""
         self._shared = SharedCache()
         self._around = around._replace(shared=self._shared)
         self._since, self._clock = since, clock
         self._known = PlanRegistry()
         self._groups: list[PlanGroup] = []
         self._unbuilt: dict[str, Plan] = {}
-        """Begin with the first reading, as families where they can."""
+        """Plans that begin with the next reading, as families if possible."""
         self._settle_at: int | None = None
         self._costs = PolicyCosts()
         self._undecided: list[Undecided] = []
@@ -213,25 +200,22 @@ class DeployedPlans:
         return policy in self._known.running
 
     def plans(self) -> list[Plan]:
-        """Those that run."""
         return list(self._known.running.values())
 
     def versions(self) -> dict[str, str]:
-        """Names and versions of those that run."""
+        """Versions by policy."""
         return dict(self._known.versions)
 
     @property
     def failed(self) -> dict[str, FailedPlan]:
-        """Those that were set aside, and why."""
         return self._known.failed
 
     @property
     def failed_plans(self) -> dict[str, Plan]:
-        """The plans of those."""
         return self._known.failed_plans
 
     def deploy(self, plan: Plan, watermark: int) -> None:
-        """Starts a plan; raises Unsupported with all reasons, UnknownName for what no table has."""
+        """Starts a plan; raises Unsupported with all reasons, UnknownName for a missing table."""
         reasons = check_supported(plan)
         if reasons:
             raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
@@ -243,7 +227,7 @@ class DeployedPlans:
             self._build(watermark)
 
     def withdraw(self, policy: str) -> None:
-        """Stops a plan and forgets what it was waiting for, or why it failed."""
+        """Stops a plan, or forgets a failed one."""
         self.given.forget(policy)
         if self._known.remove(policy) and self._unbuilt.pop(policy, None) is None:
             self._leave(policy)
@@ -259,14 +243,14 @@ class DeployedPlans:
         return next(group for group in self._groups if policy in group.plans)
 
     def _build(self, watermark: int) -> None:
-        """Starts what was deployed since the last time."""
+        """Starts plans deployed since the last time."""
         plans, self._unbuilt = list(self._unbuilt.values()), {}
         for slot, own in gather_families(plans):
             self._start(slot, own, watermark)
         self._settle_at = watermark
 
     def still_lasts(self, detection: Detection) -> bool:
-        """Whether the states that a detection reported are still true."""
+        """Whether the states of a detection still hold."""
         plan = self._known.running.get(detection.policy)
         if plan is None or not plan.is_lasting() or plan.version() != detection.version:
             return False
@@ -275,13 +259,13 @@ class DeployedPlans:
         return self._group_of(detection.policy).operator.still_lasts(detection.causes)
 
     def begin(self, watermark: int) -> None:
-        """Starts all plans here; none has seen anything."""
+        """Starts all plans at this watermark."""
         self._costs.settle(self._groups)
         self._groups, self._unbuilt = [], dict(self._known.running)
         self._build(watermark)
 
     def reset(self) -> None:
-        """All plans begin anew with the next reading; those that failed stay set aside."""
+        """All plans restart with the next reading; failed ones stay stopped."""
         self._costs.settle(self._groups)
         self._groups, self._unbuilt = [], dict(self._known.running)
         self._settle_at = None
@@ -306,7 +290,8 @@ class DeployedPlans:
     # --- what happens ---
 
     def process(self, ready: pa.RecordBatch | None, watermark: int) -> list[Detection]:
-        """Takes what lies before the watermark (None: no reading), in the order of the output."""
+        """Processes readings before the watermark (None: no reading); returns detections in output
+        order."""
         if self._unbuilt:
             self._build(BEGIN_OF_TIME)
         found: list[list[Detection]] = []
@@ -348,7 +333,7 @@ class DeployedPlans:
     def _without(
         self, group: PlanGroup, error: Exception, ready: pa.RecordBatch | None, watermark: int
     ) -> list[Detection]:
-        """Goes on without a group that failed, or with its members one by one."""
+        """Continues without a failed group, or with its members one by one."""
         self._costs.settle([group])
         self._groups.remove(group)
         plans = list(group.plans.values())
@@ -367,19 +352,19 @@ class DeployedPlans:
         self._groups, self._settle_at = settled.groups, settled.again
 
     def pending_until(self) -> int | None:
-        """The watermark at which something will be decided without a reading."""
+        """The watermark at which something is decided without a reading."""
         times = [group.operator.pending_until() for group in self._groups]
         return min((time for time in times if time is not None), default=None)
 
     def take_undecided(self) -> list[Undecided]:
-        """What silent sources left open since the last call."""
+        """Uncertain detections since the last call."""
         taken, self._undecided = self._undecided, []
         return taken
 
     # --- what they cost and left out ---
 
     def suppressed(self) -> dict[str, int]:
-        """By policy, because of `at most once per`."""
+        """Suppressed detections by policy."""
         found = dict.fromkeys(self._known.running, 0)
         for group in self._groups:
             found |= {name: group.operator.suppressed_by(name) for name in group.plans}
@@ -387,7 +372,6 @@ class DeployedPlans:
 
     @property
     def costs(self) -> PolicyCosts:
-        """Of each policy so far."""
         self._costs.settle(self._groups)
         return self._costs
 
@@ -398,9 +382,8 @@ class DeployedPlans:
     # --- other places ---
 
     def state(self, watermark: int) -> list[SavedGroup]:
-        """What `restore` takes. All stand at the watermark before the first is saved, so that what
-        several have in common is saved alike by each.
-        """
+        """The state of all groups. All advance to the watermark first, so that shared parts are
+        saved equally."""
         if self._unbuilt:
             self._build(BEGIN_OF_TIME)
         for group in self._groups:
@@ -411,9 +394,8 @@ class DeployedPlans:
     def restore(
         self, saved: Iterable[SavedGroup], failed: Mapping[str, FailedPlan], watermark: int
     ) -> list[str]:
-        """Goes on with what was saved of plans that have not changed; all others begin at the
-        watermark. Returns those, sorted. Who raises when it looks at the tables is set aside.
-        """
+        """Restores unchanged plans; all others begin at the watermark. Returns those, sorted. A
+        plan that raises on the current tables is stopped."""
         self._groups, self._unbuilt, self._settle_at = [], {}, watermark
         known: set[str] = set()
         for name, reason in failed.items():
@@ -434,9 +416,8 @@ class DeployedPlans:
         return anew
 
     def _go_on(self, saved: SavedGroup, names: Iterable[str], watermark: int) -> bool:
-        """Starts what was saved of some plans; False when that raises: they begin anew, and who
-        raises again is set aside. Raises Corrupt for what cannot be read.
-        """
+        """Restores some plans of a group; False if that raises: they restart, and are stopped if
+        they raise again. Raises Corrupt for an unreadable state."""
         plans = [self._known.running[name] for name in names]
         try:
             self._groups.append(self._restored(saved, plans, watermark))
@@ -451,9 +432,8 @@ class DeployedPlans:
         return restored_group(saved, plans, self._around, self._since, watermark)
 
     def adopt(self, other: DeployedPlans, watermark: int) -> None:
-        """Goes on with what others know that stand at the same watermark; raises Corrupt when they
-        are no plans of these.
-        """
+        """Continues from another instance at the same watermark; raises Corrupt if its plans
+        differ."""
         for saved in other.state(watermark):
             if any(self._known.versions.get(name) != own for name, own in saved.plans.items()):
                 raise Corrupt("these are other policies", code="policy.other_plan")
@@ -469,7 +449,6 @@ class DeployedPlans:
 
 
 def _streams_of(ready: pa.RecordBatch | None) -> frozenset[str]:
-    """The streams that readings are of."""
     if ready is None:
         return frozenset()
     streams = ready.column("stream")
@@ -481,7 +460,7 @@ def _is_due(due: int | None, watermark: int) -> bool:
 
 
 def _merged(found: list[list[Detection]]) -> list[Detection]:
-    """Lists in the order of the output as one, each with all there is of its policies."""
+    """Merges lists in output order with disjoint policies."""
     if len(found) < 2:
         return found[0] if found else []
     return sorted((item for own in found for item in own), key=_time_and_policy)

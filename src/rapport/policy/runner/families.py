@@ -1,15 +1,10 @@
-"""A plan with other sides, or without what makes it one policy's. [PO-13]
-
-Where plans may differ and still be executed as one: the constant of a term, or of a property.
+"""Families: plans that differ in one constant of a term or property and run as one operator.
 [PO-13]
 
-Only where that is exact. The match must be the same thing for every member, so that a number (the
-need) says for whom it counts: the constant stands in a term that every match has, or that only
-counterexamples have. A positive correlation uses events up according to its constant, and a
-sequence or a mixed clause takes the first that fits: they run on their own.
-
-Making the operator of a family: the plan that lets most through, and members that say for whom
-each match counts. [PO-13]
+Only where the result is exact. The match must be the same for every member, so that one number (the
+need) decides for whom it counts: the constant is in a term that every match has, or that only
+counterexamples have. A positive correlation consumes events depending on its constant, and a
+sequence or mixed clause takes the first fitting occurrence, so such plans run separately.
 """
 
 from __future__ import annotations
@@ -64,12 +59,11 @@ replace = msgspec.structs.replace
 
 
 def with_sides(plan: Plan, change: Change) -> Plan:
-    """The plan with every side changed."""
     return replace(plan, terms=tuple(with_changed_sides(term, change) for term in plan.terms))
 
 
 def unnamed(plan: Plan) -> Plan:
-    """The plan without its name and actions, which no operator looks at."""
+    """The plan without name and actions, which operators do not use."""
     return replace(plan, policy="", actions=(), deliveries=())
 
 
@@ -79,11 +73,11 @@ _WITHIN = "within"
 
 
 class IdenticalPlans(msgspec.Struct, frozen=True, tag="alike"):
-    """The plans differ in nothing but their names and actions."""
+    """The plans differ only in names and actions."""
 
 
 class TermConstant(msgspec.Struct, frozen=True, tag="term"):
-    """They differ in the parameter, or the constant compared with, of one term."""
+    """They differ in the parameter or compared constant of one term."""
 
     term: int
 
@@ -100,9 +94,9 @@ ANYWHERE = IdenticalPlans()
 
 
 def slots_of(plan: Plan) -> tuple[Slot, ...]:
-    """Where others may differ from this plan and still be executed with it.
+    """The slots in which plans may differ from this one and share its operator.
 
-    None for plans with functions of the site: whatever these do concerns one policy.
+    Empty for plans with Python functions of the site: their errors concern one policy.
     """
     if not all(is_built_in(term) for term in _state_terms(plan)):
         return ()
@@ -122,7 +116,7 @@ def family_key(plan: Plan, slot: Slot) -> bytes:
 
 
 def constant_of(plan: Plan, slot: Slot) -> str | float:
-    """What stands in the slot."""
+    """The constant in the slot."""
     if isinstance(slot, TermConstant):
         return _number(plan.terms[slot.term])
     if isinstance(slot, PropertyConstant):
@@ -151,7 +145,7 @@ def is_absent(plan: Plan, slot: Slot) -> bool:
 
 
 def comparison(plan: Plan, slot: Slot) -> str:
-    """How a number is compared with the constant, the constant on the right; `=` for a value."""
+    """The comparison with the constant on the right; `=` for a value."""
     if isinstance(slot, PropertyConstant):
         return side_of(plan, slot.alias).constraints[slot.place].operator
     if isinstance(slot, TermConstant):
@@ -164,7 +158,7 @@ def comparison(plan: Plan, slot: Slot) -> str:
 
 
 def side_of(plan: Plan, alias: str) -> Side:
-    """A side of the alias; all of them ask the same of its instance."""
+    """A side of the alias; all of its sides have equal constraints."""
     return next(side for term in plan.terms for side in sides_of(term) if side.alias == alias)
 
 
@@ -216,7 +210,7 @@ def _has_number(term: StateTerm) -> bool:
 
 
 def _compared_number(compared: Compared) -> float | None:
-    """The constant that an ordered comparison compares something else with."""
+    """The constant of an ordered comparison."""
     ends = (compared.left, compared.right)
     constants = [one.value for one in ends if isinstance(one, Constant)]
     if compared.operator not in _ORDERED or len(constants) != 1:
@@ -263,7 +257,7 @@ def _is_finite(value: str | float) -> bool:
 
 
 def _is_bound(shape: PlanShape, plan: Plan, alias: str) -> bool:
-    """Whether every match has an identity for the alias."""
+    """Whether every match binds the alias."""
     return all(
         any(alias == side.alias for term in one.terms for side in _ends(plan.terms[term]))
         for one in shape.combinations
@@ -271,7 +265,7 @@ def _is_bound(shape: PlanShape, plan: Plan, alias: str) -> bool:
 
 
 def _is_hidden(plan: Plan, alias: str) -> bool:
-    """Whether only clauses of absence mention the alias, each time as a term of its own."""
+    """Whether only NOT clauses mention the alias, always in a term of its own."""
     for number, term in enumerate(plan.terms):
         if any(alias == side.alias for side in sides_of(term)):
             around = [one for one in plan.clauses if _mentions(one, number)]
@@ -296,19 +290,19 @@ _LARGER = (">", ">=")
 
 
 class OperatorContext(NamedTuple):
-    """What operators of a runner are made with."""
+    """Everything operators of a runner are created with."""
 
     pull: PullData
     silence: SourceSilence | None
     sources: Mapping[str, PushSource]
     counts: SuppressionFilter | None = None
-    """Which of the detections that `at most once per` leaves out are counted; None: all."""
+    """Which detections suppressed by `at most once per` are counted; None: all."""
     shared: SharedCache | None = None
-    """With whom steps are shared; None: with nobody."""
+    """The shared cache; None: not shared."""
 
 
 class PlanFamily:
-    """Plans that differ in one slot at most, executed by one operator."""
+    """Plans that differ in one slot at most, run by one operator."""
 
     def __init__(
         self,
@@ -319,10 +313,10 @@ class PlanFamily:
         bounds: abc.Sequence[str | float] = (),
         saved: SavedIdentities | None = None,
     ) -> None:
-        """`bounds`: constants of others that are let through too; members may have them later.
-        `saved`: of the state that the operator will take over.
+        """`bounds`: further constants that future members may have; `saved`: identities of the
+        state to restore.
 
-        Raises Unsupported when the tables hold no numbers where the plans compare some.
+        Raises Unsupported if a compared table column has no numbers.
         """
         self.slot, self.sample = slot, plans[0]
         self.plans: dict[str, Plan] = {}
@@ -346,17 +340,16 @@ class PlanFamily:
         self.admit(plans)
 
     def covers(self, plan: Plan) -> bool:
-        """Whether the operator lets through all that this plan of the same family asks for."""
+        """Whether the operator finds everything that this plan of the family needs."""
         constant = constant_of(plan, self.slot)
         return _loosest(plan, self.slot, [*self.bounds, constant]) == self.bounds
 
     def admit(self, plans: abc.Sequence[Plan]) -> None:
-        """Makes plans members; they must have seen what the operator has, as far as it matters."""
+        """Adds members, which must have seen what the operator has, as far as it matters."""
         self.plans |= {plan.policy: plan for plan in plans}
         self._members.add(*map(self._member, plans))
 
     def leave(self, policy: str) -> None:
-        """Makes a plan none."""
         del self.plans[policy]
         self._members.remove(policy)
 
@@ -382,7 +375,7 @@ class PlanFamily:
         return FamilyMembers(None)
 
     def _widest(self, pull: PullData) -> Plan:
-        """The plan that lets through what any member asks for."""
+        """The least restrictive plan."""
         if isinstance(self.slot, IdenticalPlans):
             return self.sample
         if comparison(self.sample, self.slot) != "=":
@@ -403,7 +396,7 @@ class PlanFamily:
 
 
 def oriented(plan: Plan, slot: Slot, constant: str | float) -> float:
-    """The constant as needs are compared with it: the larger, the more it lets through."""
+    """The constant as compared with needs: larger ones are less restrictive."""
     if isinstance(slot, IdenticalPlans):
         return 0.0
     number = float(constant)
@@ -413,7 +406,7 @@ def oriented(plan: Plan, slot: Slot, constant: str | float) -> float:
 
 
 def _loosest(plan: Plan, slot: Slot, constants: abc.Sequence[str | float]) -> list[str | float]:
-    """What of the constants the operator must know: the one that lets most through, or all."""
+    """The constants that the operator must know: the least restrictive one, or all."""
     if isinstance(slot, IdenticalPlans):
         return [0.0]
     if comparison(plan, slot) == "=":

@@ -1,14 +1,9 @@
-"""What is saved of the plans of a runner. [PO-8, PO-13]
+"""Groups of plans: an operator with the plan or family it runs, its saved form, and the merging of
+groups that were started at different times. [PO-8, PO-13]
 
-The operators of a runner: each executes one plan, or a family of them. [PO-13]
-
-Plans that were started at different times come together once they know the same. [PO-13]
-
-A plan begins on its own, for it must not see earlier readings. When it has run longer than every
-window, it may move into a family that lets through what it asks for. Where there is none, one is
-begun without members; they move in when it has run long enough.
-
-A group of plans as it is saved, and begun again from that. [PO-8, PO-13]
+A new plan runs separately, because it must not see earlier readings. After it has run longer than
+every window, it can join a family that covers its constant. If there is none, an empty family is
+started and joined once it has run long enough.
 """
 
 from __future__ import annotations
@@ -44,7 +39,7 @@ from rapport.policy.runner.families import (
 
 
 class SavedGroup(msgspec.Struct):
-    """One operator: the plans it executes with their versions, and its state."""
+    """The plans of one operator with their versions, and its state."""
 
     plans: dict[str, str]
     state: bytes
@@ -54,7 +49,7 @@ class SavedGroup(msgspec.Struct):
 
 
 class FailedPlan(msgspec.Struct, frozen=True):
-    """A plan that is out of the running, and why."""
+    """A stopped plan and the reason."""
 
     version: str
     problem: Problem
@@ -64,29 +59,28 @@ BEGIN_OF_TIME = -END_OF_TIME
 
 
 class PlanGroup:
-    """An operator with the plans it executes, and since when."""
+    """An operator, its plans, and when it began."""
 
     def __init__(
         self, operator: PlanOperator, plans: dict[str, Plan], family: PlanFamily | None, began: int
     ) -> None:
         self.operator, self.plans, self.family, self.began = operator, plans, family, began
         self.spent_ns = 0
-        """Time it took since the last change of its plans."""
+        """Time spent since the last change of plans."""
         self.wanted = self.computed = 0
-        """Steps it wanted and computed since then."""
+        """Steps requested and computed since then."""
         self._keys: dict[bytes, Slot] | None = None
         plan = operator.plan
         has_steps = any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms)
         self._streams = None if has_steps else frozenset(plan.streams())
 
     def is_concerned(self, streams: frozenset[str]) -> bool:
-        """Whether readings of these streams matter; where time itself does, any may be the
-        first.
-        """
+        """Whether readings of these streams matter; for plans with durations and silences
+        all do."""
         return self._streams is None or not self._streams.isdisjoint(streams)
 
     def keys(self) -> dict[bytes, Slot]:
-        """Under which keys other groups may be joined with this one, and the slot of each."""
+        """The keys under which other groups can be merged with this one, with their slots."""
         if self._keys is None:
             family = self.family
             sample = family.sample if family is not None else next(iter(self.plans.values()))
@@ -97,14 +91,14 @@ class PlanGroup:
         return self._keys
 
     def leave(self, policy: str) -> None:
-        """Ends one plan; the others go on."""
+        """Ends one plan; the others continue."""
         if self.family is not None:
             self.operator.hand_over(policy)
             self.family.leave(policy)
         del self.plans[policy]
 
     def move(self, home: PlanGroup) -> None:
-        """Makes all its plans members of a family that knows what they know."""
+        """Moves all plans to a family with the same knowledge."""
         assert home.family is not None
         for policy, plan in list(self.plans.items()):
             reported = self.operator.hand_over(policy)
@@ -121,9 +115,8 @@ def start_alone(
     began: int,
     saved: SavedIdentities | None = None,
 ) -> PlanGroup:
-    """A plan on its own. `since`: from when silence counts; `began`: the watermark now; `saved`:
-    of the state that its operator will take over.
-    """
+    """Starts a single plan. `since`: the start of silence; `began`: the current watermark; `saved`:
+    identities of the state to restore."""
     operator = PlanOperator(
         plan,
         around.pull,
@@ -146,13 +139,12 @@ def start_family(
     bounds: Sequence[str | float] = (),
     saved: SavedIdentities | None = None,
 ) -> PlanGroup:
-    """Plans that differ in the slot at most."""
     family = PlanFamily(slot, plans, around, since, bounds, saved)
     return PlanGroup(family.operator, {plan.policy: plan for plan in plans}, family, began)
 
 
 def gather_families(plans: Sequence[Plan]) -> list[tuple[Slot | None, list[Plan]]]:
-    """Plans that begin together as families, the largest first; the others on their own."""
+    """Groups plans that begin together into families, the largest first."""
     by_key: dict[bytes, dict[str, Plan]] = {}
     slots: dict[bytes, Slot] = {}
     for plan in plans:
@@ -171,9 +163,8 @@ def gather_families(plans: Sequence[Plan]) -> list[tuple[Slot | None, list[Plan]
 
 
 def converges(plan: Plan) -> bool:
-    """Whether what its operator knows depends on the recent past only, so that one which began
-    later comes to know the same. Not where events are used up, and not for durations and silence.
-    """
+    """Whether the operator's memory depends only on the recent past, so that a later start
+    converges to it. False for consumed events, durations and silences."""
     positive = positive_terms(plan_shape(plan))
     return not any(
         isinstance(term, LastingTerm | SilentTerm)
@@ -183,31 +174,29 @@ def converges(plan: Plan) -> bool:
 
 
 def settled_after_ms(plan: Plan, around: OperatorContext) -> int:
-    """How long an operator must have run to know what one that began earlier knows: everything it
-    remembers is younger, and so is all that this rests on.
-    """
+    """How long an operator must run to have the memory of an earlier one."""
     unsure = uncertainty_ms(plan, around.sources)
     return 2 * memory_ms(plan, unsure, mixed=True) + 4 * longest_window_ms(plan)
 
 
 class SettledGroups:
-    """What became of groups: those that go on, and when to look again (None: nothing to do)."""
+    """The remaining groups, and when to check again (None: nothing to do)."""
 
     def __init__(self, groups: Sequence[PlanGroup]) -> None:
         self.groups = list(groups)
         self.again: int | None = None
 
     def look_at(self, time: int) -> None:
-        """Looks again no later than that."""
+        """Checks again no later than that."""
         self.again = time if self.again is None else min(self.again, time)
 
 
 def settle_groups(
     groups: Sequence[PlanGroup], around: OperatorContext, watermark: int
 ) -> SettledGroups:
-    """Moves what can be moved. All groups have taken what lies before the watermark, nothing else.
+    """Moves groups into families. All groups have processed everything before the watermark.
 
-    Costs a look at the keys of every group; nothing is moved twice for one newcomer.
+    Costs a look at the keys of every group.
     """
     settled, kept = SettledGroups(groups), set[int]()
     for slot, together in _alike(groups):
@@ -224,7 +213,7 @@ def settle_groups(
 
 
 def _alike(groups: Iterable[PlanGroup]) -> list[tuple[Slot, list[PlanGroup]]]:
-    """Groups that may become one, each at one place: where most are."""
+    """Groups that may be merged, each in the largest set."""
     by_key: dict[bytes, list[PlanGroup]] = {}
     slots: dict[bytes, Slot] = {}
     for group in groups:
@@ -242,12 +231,12 @@ def _alike(groups: Iterable[PlanGroup]) -> list[tuple[Slot, list[PlanGroup]]]:
 
 
 def _by_progress(item: tuple[bytes, list[PlanGroup]]) -> tuple[bool, int]:
-    """Where a family was begun first, then where most are."""
+    """Sets with a started family first, then the largest."""
     return all(group.plans for group in item[1]), -len(item[1])
 
 
 def _home(together: Sequence[PlanGroup]) -> PlanGroup | None:
-    """The family that others move into: the one begun for that, else the largest."""
+    """The family that others join: a started empty one, else the largest."""
     families = [group for group in together if group.family is not None]
     return max(families, key=lambda one: (not one.plans, len(one.plans)), default=None)
 
@@ -271,7 +260,7 @@ def _prepare(
     watermark: int,
     length: int,
 ) -> PlanGroup | None:
-    """Begins a family for those that fit nowhere, when the first of them has settled."""
+    """Starts a family for groups that no family covers, once the first of them has settled."""
     if home is not None and not home.plans:
         return home  # one is under way; who it does not cover waits for the next
     oldest = min(group.began for group in together if group is not home)
@@ -308,7 +297,6 @@ def _move_in(
 
 
 def saved_group(group: PlanGroup, versions: Mapping[str, str]) -> SavedGroup:
-    """What `restored_group` takes; `versions`: of all plans."""
     own = {name: versions[name] for name in group.plans}
     saved = SavedGroup(own, group.operator.snapshot(), group.began)
     if group.family is not None:
@@ -319,9 +307,8 @@ def saved_group(group: PlanGroup, versions: Mapping[str, str]) -> SavedGroup:
 def restored_group(
     saved: SavedGroup, plans: list[Plan], around: OperatorContext, since: int | None, watermark: int
 ) -> PlanGroup:
-    """Goes on with those of its plans. `since`: from when silence counts where it began before the
-    first reading.
-    """
+    """Restores some plans of a group. `since`: the start of silence if it began before the first
+    reading."""
     began = saved.began if saved.began > BEGIN_OF_TIME else since
     state = unpack_state(saved.state)
     ids = saved_identities(state)

@@ -1,10 +1,5 @@
-"""Readings in event order, and those that wait for their turn. [PO-7]
-
-What a local runner saves, and how it is read back. [PO-8, design 14]
-
-The runner inside the node: puts readings in event-time order and drives the operators. [PO-7,
-PO-8, PO-13]
-"""
+"""The runner inside the node: sorts readings by event time, runs the deployed plans, and saves and
+restores everything. [PO-7, PO-8, PO-13]"""
 
 from __future__ import annotations
 
@@ -34,7 +29,7 @@ _EVENT_ORDER = [(name, "ascending") for name in _ORDERING]
 
 
 class ReorderBuffer:
-    """Readings that may yet be overtaken by older ones; `oldest` is the smallest of their times."""
+    """Readings that older ones may still precede; `oldest` is their smallest time."""
 
     def __init__(self, batches: list[pa.RecordBatch] | None = None) -> None:
         self.batches = batches or []
@@ -45,12 +40,12 @@ class ReorderBuffer:
         return bool(self.batches)
 
     def add(self, readings: pa.RecordBatch, earliest: int) -> None:
-        """Takes readings; the smallest of their times is known."""
+        """`earliest`: the smallest time of the readings."""
         self.batches.append(readings)
         self.oldest = min(self.oldest, earliest)
 
     def take_ready(self, watermark: int) -> pa.RecordBatch:
-        """What lies below the watermark, in event order."""
+        """Removes and returns readings below the watermark, in event order."""
         whole = self.batches[0] if len(self.batches) == 1 else pa.concat_batches(self.batches)
         times = whole.column("time").to_numpy()
         ready = times < watermark
@@ -66,7 +61,7 @@ class ReorderBuffer:
         return in_event_order(whole.filter(pa.array(ready)))
 
     def take_later(self, newest_ms: int) -> list[Cause]:
-        """Gives up the readings later than a time; returns what they were."""
+        """Removes and returns readings later than a time."""
         dropped: list[Cause] = []
         rest: list[pa.RecordBatch] = []
         for batch in self.batches:
@@ -80,7 +75,6 @@ class ReorderBuffer:
         return dropped
 
     def drop(self, ids: Collection[str]) -> None:
-        """Forgets readings by id."""
         if ids and self.batches:
             rest = [_without(batch, ids) for batch in self.batches]
             self.batches = [batch for batch in rest if len(batch)]
@@ -92,10 +86,10 @@ class ReorderBuffer:
 
 
 def in_event_order(readings: pa.RecordBatch) -> pa.RecordBatch:
-    """Readings sorted by time, equal times by id (code points), then stream and key.
+    """Readings sorted by time, then id (code points), stream and key.
 
-    Almost sorted times cost almost nothing; ids are only looked at where times are equal, and what
-    is in order already is not copied.
+    Nearly sorted times cost little; ids are compared only for equal times, and sorted readings are
+    not copied.
     """
     times = readings.column("time").to_numpy()
     order = None
@@ -114,10 +108,8 @@ def in_event_order(readings: pa.RecordBatch) -> pa.RecordBatch:
 def _with_sorted_ties(
     readings: pa.RecordBatch, order: npt.NDArray[Any] | None, ties: npt.NDArray[np.bool_]
 ) -> npt.NDArray[Any] | None:
-    """The order with the runs of equal times sorted, None for that in which the readings are; where
-    `ties` is true, the next has the same time. Runs stay where they are, so all of them are sorted
-    in one go.
-    """
+    """The order with runs of equal times sorted, None for the existing order; `ties`: the next
+    reading has the same time. All runs are sorted at once."""
     tied = np.zeros(len(ties) + 1, np.bool_)
     tied[:-1] = ties
     tied[1:] |= ties
@@ -139,11 +131,11 @@ def _without(readings: pa.RecordBatch, ids: Collection[str]) -> pa.RecordBatch:
 
 
 SNAPSHOT = 4
-"""The version of the form; another one is refused."""
+"""The version of snapshots; others are rejected."""
 
 
 class RunnerSnapshot(msgspec.Struct):
-    """A snapshot of the runner: no pickle, so reading a foreign one runs no code."""
+    """A snapshot of the runner, without pickle: reading it runs no code."""
 
     snapshot: int
     lateness_ms: int
@@ -156,11 +148,10 @@ class RunnerSnapshot(msgspec.Struct):
     silence: dict[str, SilenceState] = {}
     failed: dict[str, FailedPlan] = {}
     given: RecentOutput = {}
-    """Missing in snapshots of before; they say that nothing was given out lately."""
+    """Missing in older snapshots."""
 
 
 def pack_buffer(batches: list[pa.RecordBatch]) -> bytes:
-    """Readings that wait for their turn, as bytes."""
     if not batches:
         return b""
     sink = pa.BufferOutputStream()
@@ -171,7 +162,7 @@ def pack_buffer(batches: list[pa.RecordBatch]) -> bytes:
 
 
 def unpack_buffer(raw: bytes) -> list[pa.RecordBatch]:
-    """The readings that `pack_buffer` wrote; raises Corrupt."""
+    """Raises Corrupt."""
     if not raw:
         return []
     try:
@@ -181,7 +172,7 @@ def unpack_buffer(raw: bytes) -> list[pa.RecordBatch]:
 
 
 def read_snapshot(snapshot: bytes) -> RunnerSnapshot:
-    """The snapshot of the bytes; raises Corrupt when they are none, or of another version."""
+    """Decodes a snapshot; raises Corrupt if it is invalid or has another version."""
     try:
         saved = msgspec.msgpack.decode(snapshot, type=RunnerSnapshot)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
@@ -199,26 +190,25 @@ _BEGIN_OF_TIME = -END_OF_TIME
 
 
 class LateCount(NamedTuple):
-    """Late readings of one source, and how far the worst was behind the time reached."""
+    """Late readings of one source, and the largest delay."""
 
     readings: int = 0
     behind_ms: int = 0
 
 
 class LocalRunner:
-    """Plans fed with readings in arrival order; holds the reorder buffer and the operators.
+    """Runs plans on readings in arrival order, with a reorder buffer.
 
     The watermark is the largest time seen minus the lateness, and live never later than the node's
-    clock minus the lateness: a reading ahead of the clock waits for its time. A reading strictly
-    older than the watermark at its arrival is late: counted, kept in `late_readings` until taken,
-    otherwise left out. Readings strictly below the watermark are handed to the operators in order
-    of (time, id by code points).
+    clock minus the lateness: a reading ahead of the clock waits. A reading older than the watermark
+    at its arrival is late: counted, kept in `late_readings` until taken, and otherwise dropped.
+    Readings below the watermark go to the operators in order of (time, id by code points).
 
-    Plans that differ in one constant at most are executed as one where that is exact; what they
-    find is what each would find alone. A plan that fails is set aside, see `failed`.
+    Plans that differ in at most one constant run as one where that is exact. A plan that fails is
+    stopped, see `failed`.
 
-    Of `sources` matter the periods: absence that depends on one that was silent is undecided, kept
-    until `take_undecided`; and how far their clocks may be wrong, and when their values are stale.
+    Relevant of `sources`: periods (absence that depends on a silent source is undecided, kept until
+    `take_undecided`), clock uncertainty, and when values become stale.
     """
 
     def __init__(
@@ -231,9 +221,8 @@ class LocalRunner:
         began: int | None = None,
         steady_ns: Callable[[], int] | None = None,
     ) -> None:
-        """`began`: where readings before that time exist but are not fed here; see Silence.
-        `steady_ns`: a clock to measure what each policy costs; without it nothing is measured.
-        """
+        """`began`: if earlier readings exist that are not fed here; see SourceSilence. `steady_ns`:
+        a clock to measure costs; None: not measured."""
         self._steady_ns = steady_ns or _no_clock
         self._pull, self._lateness = pull, lateness_ms
         self._sources = sources or {}
@@ -251,37 +240,35 @@ class LocalRunner:
 
     @property
     def watermark(self) -> int:
-        """Everything before this time has been handed to the operators."""
+        """Everything before this time has been processed."""
         return self._watermark
 
     @property
     def lateness_ms(self) -> int:
-        """How far behind the largest time seen the watermark stays."""
+        """How far the watermark is behind the largest time seen."""
         return self._lateness
 
     @property
     def latest(self) -> int:
-        """The largest time seen, of a reading or by `advance`."""
+        """The largest time of a reading or of `advance`."""
         return self._latest
 
     @property
     def spent_ns(self) -> dict[str, int]:
-        """Time spent on each policy so far; of plans executed as one, an equal share."""
+        """Time spent by policy; in a family an equal share."""
         return self._running.costs.spent_ns
 
     @property
     def steps(self) -> dict[str, StepCounts]:
-        """How often each policy wanted a step of a batch, and how many had to be computed for it;
-        of plans executed as one, an equal share.
-        """
+        """Requested and computed steps by policy; in a family an equal share."""
         return self._running.costs.steps
 
     def count_on(self, other: LocalRunner) -> None:
-        """Goes on counting costs where another runner stopped."""
+        """Continues the costs of another runner."""
         self._running.costs = other._running.costs
 
     def renewed(self) -> LocalRunner:
-        """A runner with the same plans that has seen nothing yet."""
+        """A new runner with the same plans."""
         return LocalRunner(
             [*self.plans(), *self.failed_plans()],
             self._pull,
@@ -291,56 +278,48 @@ class LocalRunner:
         )
 
     def plans(self) -> list[Plan]:
-        """The plans running."""
         return self._running.plans()
 
     def policies(self) -> dict[str, str]:
-        """Names and versions of the plans running."""
+        """Versions of running plans by policy."""
         return self._running.versions()
 
     def failed(self) -> dict[str, Problem]:
-        """The policies that were set aside because something they use raised, with the reason;
-        they run no more until they are deployed again.
-        """
+        """Stopped policies with the reason, because something they use raised; they run again when
+        deployed again."""
         return {name: failed.problem for name, failed in self._running.failed.items()}
 
     def failed_plans(self) -> list[Plan]:
-        """The plans of those."""
         return list(self._running.failed_plans.values())
 
     def suppressed(self) -> dict[str, int]:
-        """Detections that each policy left out so far because of `at most once per`."""
+        """Detections by policy that `at most once per` suppressed."""
         return self._running.suppressed()
 
     def deploy(self, plan: Plan) -> None:
-        """Starts a plan; it sees readings that are handed on from now. Raises DuplicateName,
-        Unsupported, UnknownName.
-        """
+        """Starts a plan; it sees readings processed from now on. Raises DuplicateName, Unsupported,
+        UnknownName."""
         if plan.policy in self._running:
             raise DuplicateName(f"policy {plan.policy!r} is running already")
         self._running.deploy(plan, self._watermark)
 
     def withdraw(self, policy: str) -> None:
-        """Stops a plan and forgets what it was waiting for; also one that failed. Raises
-        UnknownName.
-        """
+        """Stops a plan, or forgets a failed one. Raises UnknownName."""
         if policy not in self._running and policy not in self._running.failed:
             raise UnknownName("running policy", policy, list(self.policies()))
         self._running.withdraw(policy)
 
     def still_lasts(self, detection: Detection) -> bool:
-        """Whether a detection of `C for D` alone is of a state that is still true, as far as was
-        read.
-        """
+        """Whether the state of a detection of `C for D` alone still holds, as far as was read."""
         return self._running.still_lasts(detection)
 
     def feed(
         self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None = None
     ) -> list[Detection]:
-        """Takes readings as they arrived; returns what became certain.
+        """Takes readings in arrival order; returns new detections.
 
-        `received`: by the node's clock, when each arrived; no reading moves time beyond that.
-        None: none of them is ahead of its arrival, or they are of recorded files.
+        `received`: arrival times by the node's clock, which no reading can move time beyond. None:
+        no reading is ahead of its arrival, or they are recorded.
         """
         if not len(readings):
             return []
@@ -358,27 +337,23 @@ class LocalRunner:
         return self._release(self._latest - self._lateness)
 
     def advance(self, time_ms: int) -> list[Detection]:
-        """Moves time on without a reading: nothing before `time_ms - lateness` will come any
-        more.
-        """
+        """Advances time without a reading: nothing before `time_ms - lateness` will come."""
         if time_ms > self._latest:
             self._latest = time_ms
         return self._release(self._latest - self._lateness)
 
     def begin(self, time_ms: int) -> list[Detection]:
-        """The start of all plans, from which silence counts, was at a time, by the clock: for who
-        has fed no reading as yet. Otherwise it is the first reading.
-        """
+        """Sets the start of all plans, from which silence counts, by the clock, if no reading was
+        fed; otherwise it is the first reading."""
         self._running.begin(time_ms - self._lateness)
         if time_ms > self._latest:
             return self.advance(time_ms)
         return self._running.process(None, self._watermark)
 
     def reset(self, newest_ms: int) -> list[Cause]:
-        """Time and all plans begin anew with the next reading: for a clock that jumped back.
-        Readings that wait stay, but those later than `newest_ms`: they are given back. What failed
-        stays failed.
-        """
+        """Restarts time and all plans with the next reading, for a clock that jumped back. Waiting
+        readings stay, except those later than `newest_ms`, which are returned. Failed plans stay
+        stopped."""
         dropped = self._waiting.take_later(newest_ms)
         self._latest = self._watermark = _BEGIN_OF_TIME
         self._silence.restore({}, _BEGIN_OF_TIME)
@@ -386,14 +361,12 @@ class LocalRunner:
         return dropped
 
     def finish(self) -> list[Detection]:
-        """Lets time run on until everything pending is decided (the end of a recorded stream)."""
+        """Decides everything pending (the end of a recorded stream)."""
         self._latest = max(self._latest, END_OF_TIME)
         return self._release(END_OF_TIME)
 
     def pending_until(self) -> int | None:
-        """The time that `advance` must reach for something pending to be decided; None when nothing
-        is.
-        """
+        """The time that `advance` must reach to decide something pending; None if nothing is."""
         pending = self._running.pending_until()
         due = [] if pending is None else [pending]
         if self._waiting:
@@ -406,12 +379,12 @@ class LocalRunner:
         return taken
 
     def take_late_by_source(self) -> dict[str, LateCount]:
-        """By source how many readings were late since the last call."""
+        """Late readings by source since the last call."""
         taken, self._late_by_source = self._late_by_source, {}
         return taken
 
     def take_undecided(self) -> list[Undecided]:
-        """What would have been detected since the last call, had a source not been silent."""
+        """Detections since the last call that a silent source leaves uncertain."""
         taken = self._running.take_undecided()
         return each_once(taken) if len(taken) > 1 else taken
 
@@ -434,7 +407,7 @@ class LocalRunner:
         return msgspec.msgpack.encode(saved)
 
     def restore(self, snapshot: bytes) -> None:
-        """Takes over a snapshot made with the same plans; raises Corrupt otherwise."""
+        """Restores a snapshot of the same plans; raises Corrupt otherwise."""
         saved = read_snapshot(snapshot)
         periods = {name: state.period_ms for name, state in saved.silence.items()}
         plans = saved.plans | {name: failed.version for name, failed in saved.failed.items()}
@@ -448,27 +421,25 @@ class LocalRunner:
         self._take_over(saved)
 
     def restore_known(self, snapshot: bytes) -> list[str]:
-        """Takes over what fits: time, buffer, and the policies that have not changed; returns the
-        others.
+        """Restores time, buffer and unchanged policies; returns the others.
 
-        For a node that starts again after its site changed: new and changed policies begin where
-        the unchanged ones stand. Those that had failed have still failed.
+        For a node that restarts after its site changed: new and changed policies begin where the
+        unchanged ones are. Failed ones stay stopped.
         """
         return self._take_over(read_snapshot(snapshot))
 
     def adopt(self, other: LocalRunner, streams: Collection[str]) -> None:
-        """Goes on with what another runner knows that stands at the same watermark and has seen
-        more: its policies, and the sources of these streams. Raises Corrupt when policies differ.
-        """
+        """Continues from another runner at the same watermark that has seen more: its policies, and
+        the sources of these streams. Raises Corrupt if policies differ."""
         self._running.adopt(other._running, self._watermark)
         self._silence.adopt(other._silence, streams)
 
     def drop_waiting(self, ids: Collection[str]) -> None:
-        """Forgets readings that wait for their turn, by id."""
+        """Drops waiting readings by id."""
         self._waiting.drop(ids)
 
     def _take_over(self, saved: RunnerSnapshot) -> list[str]:
-        """Goes to where a snapshot stands; returns the policies that begin there."""
+        """Restores a snapshot; returns the policies that begin there."""
         self._latest, self._watermark, self.late = saved.latest, saved.watermark, saved.late
         anew = self._running.restore(saved.groups, saved.failed, saved.watermark)
         self._running.given.take_over(saved.given)
@@ -492,7 +463,7 @@ class LocalRunner:
             self._late_by_source[source] = LateCount(count + 1, max(most, behind))
 
     def _release(self, watermark: int) -> list[Detection]:
-        """Hands on what lies below the watermark."""
+        """Processes everything below the watermark."""
         if watermark <= self._watermark:
             return []
         self._watermark = watermark
