@@ -59,7 +59,7 @@ def commons(runner: LocalRunner) -> set[SharedStep]:
 
 def known(runner: LocalRunner) -> set[ActivationCache]:
     groups = runner._running._groups
-    askers = [ask for one in groups for ask in one.operator._activations._askers.values()]
+    askers = [ask for one in groups for ask in one.operator._activations._queries.values()]
     return {ask.known for ask in askers if ask is not None}
 
 
@@ -184,7 +184,7 @@ def test_one_search_answers_for_every_window_and_name(size: int) -> None:
     fed(few, WORLD.readings, size)
     few.finish()
     [fewer] = known(few)
-    assert len(answers.askers) == 12
+    assert len(answers.queries) == 12
     # Of what is not yet refuted longer windows must look further, some batches later.
     assert 0 < answers.searched <= (2 if size > 1 else 6) * fewer.searched
     for each in plans:

@@ -86,7 +86,7 @@ def pairs(runner: LocalRunner) -> set[SharedPairs]:
 
 def finders(runner: LocalRunner) -> list[MatchFinder]:
     groups = runner._running._groups
-    return [each for one in groups for each in one.operator._under_way._finders]
+    return [each for one in groups for each in one.operator._pending._finders]
 
 
 # --- what is executed once ---
@@ -446,11 +446,11 @@ def counted_alone(group: SavedGroup) -> SavedGroup:
 
 def test_a_state_grows_into_a_later_numbering() -> None:
     shared = SharedCache()
-    assert shared.count_past(5) == 0
-    assert shared.turn_to(readings_batch(WORLD.readings[:3])) == 5
-    assert shared.count_past(2) == 6
-    assert shared.count_past(20) == 0
-    assert shared.turn_to(readings_batch(WORLD.readings[:3])) == 20
+    assert shared.reserve_ordinals(5) == 0
+    assert shared.begin_batch(readings_batch(WORLD.readings[:3])) == 5
+    assert shared.reserve_ordinals(2) == 6
+    assert shared.reserve_ordinals(20) == 0
+    assert shared.begin_batch(readings_batch(WORLD.readings[:3])) == 20
 
 
 @every_kind

@@ -52,7 +52,7 @@ class FakeStep:
     def pending_until(self) -> int | None:
         return self._given[0][0] if self._given else None
 
-    def stand_at(self, watermark: int) -> None: ...
+    def advance_to(self, watermark: int) -> None: ...
 
     def state(self) -> Any:
         return self._given

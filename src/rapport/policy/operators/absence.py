@@ -41,7 +41,7 @@ _MOST_ROWS = 1 << 20
 _LARGEST_KEY = 1 << 62
 _FEW_PAIRS = 4_096
 """Up to this many pairs, testing all is faster than using cells."""
-_MANY_UNSEEN = 64
+_MANY_UNEVALUATED = 64
 """From this many look-ups on, searching near the match is cheaper."""
 _NONE = np.zeros(0, np.int64)
 _ANY_TIME = -(1 << 62)
@@ -131,8 +131,8 @@ def _cost(window: Window, term: int, frame: Columns, span: SearchSpan) -> tuple[
     unbound = sum(alias not in frame for alias in set(_aliases(window, term)))
     if isinstance(window.plan.terms[term], CorrelationTerm):
         return unbound, 1 if window.predicate(term).reach is not None else 3
-    unseen = window.unseen(term, frame, int(span.latest.max()))
-    return unbound, 2 if unseen > _MANY_UNSEEN * count(frame) else 0
+    unevaluated = window.unevaluated(term, frame, int(span.latest.max()))
+    return unbound, 2 if unevaluated > _MANY_UNEVALUATED * count(frame) else 0
 
 
 def _aliases(window: Window, term: int) -> tuple[str, str]:
@@ -147,7 +147,7 @@ def _extended(
     if isinstance(window.plan.terms[term], CorrelationTerm):
         return _with_pairs(window, frame, term, span, keep)
     rows, low = frame["row"], np.maximum(span.earliest, span.since)
-    table = window.asked(term, frame, int(low[rows].min()), int(span.latest[rows].max()))
+    table = window.query(term, frame, int(low[rows].min()), int(span.latest[rows].max()))
     if window.is_constraint(term):
         first, last = np.zeros(len(rows), np.int64), np.full(len(rows), len(table))
     else:
@@ -177,12 +177,12 @@ def _with_pairs(
     since = np.maximum(span.since, span.earliest - length + 1)[rows]
     codes, others = frame.get(aliases[near]), frame.get(aliases[far])
     low, high = int(since.min()), int(span.latest[rows].max())
-    asked = EventQuery(low, high, codes)
-    mine = window.correlations.asked_side(term, near, asked)
+    query = EventQuery(low, high, codes)
+    mine = window.correlations.query_side(term, near, query)
     if mine is None:
         return _without_rows(window, term, frame)
-    asked = asked._replace(codes=others, around=None if codes is None else mine)
-    theirs = window.correlations.asked_side(term, far, asked)
+    query = query._replace(codes=others, around=None if codes is None else mine)
+    theirs = window.correlations.query_side(term, far, query)
     if theirs is None:
         return _without_rows(window, term, frame)
     if others is None and len(mine) * len(theirs) > _FEW_PAIRS:
@@ -331,7 +331,7 @@ class CounterexampleQuery:
 
     def __init__(self, window_ms: int, names: dict[str, str], known: ActivationCache) -> None:
         self.window_ms, self.names, self.known = window_ms, names, known
-        known.askers.add(self)
+        known.queries.add(self)
 
 
 class ActivationCache:
@@ -340,7 +340,7 @@ class ActivationCache:
     window. Not part of snapshots: a missing entry is searched again."""
 
     def __init__(self) -> None:
-        self.askers: WeakSet[CounterexampleQuery] = WeakSet()
+        self.queries: WeakSet[CounterexampleQuery] = WeakSet()
         self._hashes = np.zeros(0, np.uint64)
         self._columns: Columns = {}
         self._watermark = self._earlier = -_NEVER
@@ -349,23 +349,23 @@ class ActivationCache:
 
     def longest_ms(self) -> int:
         """The longest window of all queries."""
-        return max(asker.window_ms for asker in self.askers)
+        return max(query.window_ms for query in self.queries)
 
-    def turn_to(self, watermark: int) -> None:
+    def begin_batch(self, watermark: int) -> None:
         """Moves to a batch, which another operator may have begun."""
         if watermark != self._watermark:
             self._earlier, self._watermark = self._watermark, watermark
 
-    def find(self, asked: Columns) -> tuple[Rows, Rows]:
+    def find(self, activations: Columns) -> tuple[Rows, Rows]:
         """The rows of the queried activations (columns `t0` and identity codes) that are known, and
         their positions."""
         if not len(self._hashes):
             return _NO_ROWS, _NO_ROWS
-        hashes = _hashed(asked)
+        hashes = _hashed(activations)
         places = np.searchsorted(self._hashes, hashes)
         places[places == len(self._hashes)] = 0
         same = self._hashes[places] == hashes
-        for name, column in asked.items():
+        for name, column in activations.items():
             same &= self._columns[name][places] == column
         rows = np.flatnonzero(same)
         return rows, places[rows]
@@ -376,17 +376,17 @@ class ActivationCache:
             return _NO_ROWS, _NO_ROWS
         return self._columns["first"][places], self._columns["until"][places]
 
-    def learn(self, asked: Columns, first: Array, until: Array) -> None:
+    def learn(self, activations: Columns, first: Array, until: Array) -> None:
         """Stores results and drops those that no query can need."""
         self.searched += len(first)
-        columns = asked | {"first": first, "until": until}
+        columns = activations | {"first": first, "until": until}
         if len(self._hashes):
-            _, places = self.find(asked)
+            _, places = self.find(activations)
             kept = self._columns["t0"] >= self._earlier - self.longest_ms()
             kept[places] = False
             columns = concatenate([take(self._columns, kept), columns])
-        # Of two that share a hash one is found; the other is looked for each time it is asked for.
-        hashes = _hashed({name: columns[name] for name in asked})
+        # Of two that share a hash one is found; the other is looked for each time it is activations for.
+        hashes = _hashed({name: columns[name] for name in activations})
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._columns = hashes[order], take(columns, order)
 
@@ -399,7 +399,7 @@ class Activations:
 
     def __init__(self, window: Window, shared: SharedCache) -> None:
         self._window, self._shared = window, shared
-        self._askers: dict[
+        self._queries: dict[
             tuple[tuple[int, ...], int, frozenset[str]], CounterexampleQuery | None
         ] = {}
         self._watermark = -_NEVER
@@ -408,14 +408,14 @@ class Activations:
     def expect(self, clause: ClauseShape, bound: Iterable[str]) -> None:
         """Announces the `@alias` columns of future queries to other operators."""
         for terms in clause.counterexamples:
-            self._asker(terms, clause.window_ms, bound)
+            self._query(terms, clause.window_ms, bound)
 
-    def stand_alone_before(self, time: int) -> None:
+    def bypass_cache_before(self, time: int) -> None:
         """Activations before a time are searched without the cache: other operators may have seen
         different events before it."""
         self._own_before = time
 
-    def turn_to(self, watermark: int) -> None:
+    def begin_batch(self, watermark: int) -> None:
         """Everything that ended before the watermark is known."""
         self._watermark = watermark
 
@@ -428,57 +428,63 @@ class Activations:
         return holds
 
     def _refuted(self, terms: tuple[int, ...], window_ms: int, bound: Columns, t0: Array) -> Mask:
-        asker = self._asker(terms, window_ms, bound)
-        if asker is None or len(asker.known.askers) < 2 or self._is_own(t0):
-            self._window.note_search()
+        query = self._query(terms, window_ms, bound)
+        if query is None or len(query.known.queries) < 2 or self._is_own(t0):
+            self._window.count_search()
             return refuted(self._window, terms, bound, SearchSpan(t0, t0 + window_ms, t0))
-        names = asker.names
-        asked = {names[name[1:]]: codes for name, codes in bound.items() if name[1:] in names}
-        return np.asarray(self._first(asker, terms, {"t0": t0, **asked}) < t0 + window_ms)
+        names = query.names
+        activations = {names[name[1:]]: codes for name, codes in bound.items() if name[1:] in names}
+        return np.asarray(self._first(query, terms, {"t0": t0, **activations}) < t0 + window_ms)
 
     def _is_own(self, t0: Array) -> bool:
         return self._own_before > -_NEVER and bool((t0 < self._own_before).any())
 
-    def _first(self, asker: CounterexampleQuery, terms: Sequence[int], asked: Columns) -> Array:
+    def _first(
+        self, query: CounterexampleQuery, terms: Sequence[int], activations: Columns
+    ) -> Array:
         """When the first counterexample of each was complete, as far as the query needs it."""
-        known, t0 = asker.known, asked["t0"]
-        known.turn_to(self._watermark)
+        known, t0 = query.known, activations["t0"]
+        known.begin_batch(self._watermark)
         self._shared.wanted += 1
         first, unknown = np.full(len(t0), _NEVER), np.ones(len(t0), np.bool_)
-        rows, places = known.find(asked)
+        rows, places = known.find(activations)
         first[rows], until = known.first(places)
-        unknown[rows] = (first[rows] == _NEVER) & (until < t0[rows] + asker.window_ms)
+        unknown[rows] = (first[rows] == _NEVER) & (until < t0[rows] + query.window_ms)
         if unknown.any():
             self._shared.computed += 1
-            once, which = _each_once(take(asked, unknown))
-            ahead = min(known.longest_ms(), _AHEAD * asker.window_ms)
+            once, which = _each_once(take(activations, unknown))
+            ahead = min(known.longest_ms(), _AHEAD * query.window_ms)
             until = np.minimum(once["t0"] + ahead, self._watermark)
-            found = self._search(asker, terms, once, until)
+            found = self._search(query, terms, once, until)
             known.learn(once, found, until)
             first[unknown] = found[which]
         return first
 
     def _search(
-        self, asker: CounterexampleQuery, terms: Sequence[int], asked: Columns, until: Array
+        self, query: CounterexampleQuery, terms: Sequence[int], activations: Columns, until: Array
     ) -> Array:
-        t0 = asked["t0"]
-        bound = {f"@{alias}": asked[name] for alias, name in asker.names.items() if name in asked}
-        span = SearchSpan(t0, until, t0, covered_ms=asker.window_ms)
+        t0 = activations["t0"]
+        bound = {
+            f"@{alias}": activations[name]
+            for alias, name in query.names.items()
+            if name in activations
+        }
+        span = SearchSpan(t0, until, t0, covered_ms=query.window_ms)
         rows, ends = first_counterexamples(self._window, terms, bound, span)
         first = np.full(len(t0), _NEVER)
         np.minimum.at(first, rows, ends)
         return first
 
-    def _asker(
+    def _query(
         self, terms: tuple[int, ...], window_ms: int, bound: Iterable[str]
     ) -> CounterexampleQuery | None:
         """The query for matches with these `@alias` columns; None if the term cannot be shared."""
         key = (terms, window_ms, frozenset(bound))
-        if key not in self._askers:
-            self._askers[key] = self._new_asker(*key)
-        return self._askers[key]
+        if key not in self._queries:
+            self._queries[key] = self._new_query(*key)
+        return self._queries[key]
 
-    def _new_asker(
+    def _new_query(
         self, terms: tuple[int, ...], window_ms: int, bound: frozenset[str]
     ) -> CounterexampleQuery | None:
         window = self._window
@@ -502,7 +508,7 @@ class Activations:
             frozenset(frozenset(map(names.__getitem__, pair)) for pair in apart),
             frozenset(name for alias, name in names.items() if f"@{alias}" in bound),
         )
-        return CounterexampleQuery(window_ms, names, self._shared.keep(key, ActivationCache))
+        return CounterexampleQuery(window_ms, names, self._shared.get_or_make(key, ActivationCache))
 
     def _pair_ms(self, term: int, window_ms: int) -> int | None:
         """The maximal distance of the events of a pair; None: any within the window."""
@@ -516,19 +522,19 @@ def _without_window(term: TermStep) -> TermStep:
     return replace(term, window_ms=None) if isinstance(term, CorrelationTerm) else term
 
 
-def _each_once(asked: Columns) -> tuple[Columns, Rows]:
+def _each_once(activations: Columns) -> tuple[Columns, Rows]:
     """The distinct rows, and for each row the number of its distinct one."""
-    _, first, which = np.unique(_hashed(asked), return_index=True, return_inverse=True)
-    once = take(asked, first)
-    if all(bool((once[name][which] == column).all()) for name, column in asked.items()):
+    _, first, which = np.unique(_hashed(activations), return_index=True, return_inverse=True)
+    once = take(activations, first)
+    if all(bool((once[name][which] == column).all()) for name, column in activations.items()):
         return once, which
-    return asked, np.arange(len(which))  # different ones share a hash
+    return activations, np.arange(len(which))  # different ones share a hash
 
 
-def _hashed(asked: Columns) -> Array:
+def _hashed(activations: Columns) -> Array:
     """One hash per row."""
-    mixed = np.zeros(len(asked["t0"]), np.uint64)
-    for name in sorted(asked):
-        mixed = (mixed ^ asked[name].astype(np.uint64)) * _MIX
+    mixed = np.zeros(len(activations["t0"]), np.uint64)
+    for name in sorted(activations):
+        mixed = (mixed ^ activations[name].astype(np.uint64)) * _MIX
         mixed ^= mixed >> _STEP
     return mixed

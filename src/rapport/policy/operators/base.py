@@ -39,7 +39,7 @@ class Operator(Protocol):
         this one; returns every detection with a time below `watermark`."""
 
     def take_undecided(self) -> list[Undecided]:
-        """Detections since the last call that a silent source leaves uncertain."""
+        """Detections since the last call that a silent source id_filters uncertain."""
 
     def suppressed(self) -> int:
         """Detections dropped so far because of `at most once per`."""
@@ -70,7 +70,7 @@ class Runner(Protocol):
         """Decides everything pending (the end of a recorded stream)."""
 
     def take_undecided(self) -> list[Undecided]:
-        """Detections since the last call that a silent source leaves uncertain."""
+        """Detections since the last call that a silent source id_filters uncertain."""
 
     def snapshot(self) -> bytes:
         """All state: reorder buffer, watermark, operators."""

@@ -141,7 +141,7 @@ def decided_at(window: Window, part: Part, frame: Columns) -> Array:
     return np.asarray(frame[f"end{term}"] + blur_of(frame, term) + after)
 
 
-def absence_for_some(
+def absence_in_family(
     window: Window, clause: ClauseShape, bound: Columns, t0: Array
 ) -> tuple[Mask, list[Columns]]:
     """Rule 4 for a family: the matches without a counterexample for every member, and the
@@ -149,7 +149,7 @@ def absence_for_some(
     span = SearchSpan(t0, t0 + clause.window_ms, t0)
     holds, some = np.ones(len(t0), np.bool_), []
     for terms in clause.counterexamples:
-        window.note_search()
+        window.count_search()
         found = counterexamples(window, terms, bound, span)
         if NEED in found:
             some.append(found)
@@ -291,7 +291,7 @@ class MixedClauses:
 
     def _candidates(self, rows: Columns, part: Part, place: int, length: int) -> Columns:
         """Every occurrence of the part near t0 with the identities of the row."""
-        frame = self._what_they_have(rows)
+        frame = self._present_columns(rows)
         for term in reversed(part.needs()):
             if f"has{term}" in frame:
                 continue
@@ -309,7 +309,7 @@ class MixedClauses:
         missing = np.full(count(frame), -1)
         return {**dict.fromkeys(self.names, missing), **frame}
 
-    def _what_they_have(self, rows: Columns) -> Columns:
+    def _present_columns(self, rows: Columns) -> Columns:
         """The rows, numbered, without columns of absent terms and aliases."""
         frame = {name: rows[name] for name in ("t0", "when", "next", *self._bare)} | _bound(rows)
         for name in self.names:
@@ -331,14 +331,14 @@ class MixedClauses:
                 events[:, 2 * place] = frame[f"event{term}"]
                 other = frame[f"other{term}"]
                 events[:, 2 * place + 1] = np.where(other < 0, _LAST, other)
-        self._tell_by_time_and_id(events)
+        self._merge_equal_causes(events)
         events.sort(axis=1)
         events[:, 1:][events[:, 1:] == events[:, :-1]] = _LAST
         events.sort(axis=1)
         events[events == _LAST] = -1
         return {f"cause{place}": events[:, place] for place in range(4)}
 
-    def _tell_by_time_and_id(self, events: Array) -> None:
+    def _merge_equal_causes(self, events: Array) -> None:
         """Replaces ordinals of events with equal time and id by one of them: they are one cause."""
         causes = self._window.events.causes(events[events != _LAST])
         first: dict[Cause, int] = {}

@@ -61,17 +61,17 @@ class DeferredSide:
     identity or area."""
 
     def __init__(
-        self, reader: DeferredRowsReader, leaf: IdentityFilter, reach: float | None
+        self, reader: DeferredRowsReader, id_filter: IdentityFilter, reach: float | None
     ) -> None:
-        self._reader, self._leaf, self._reach = reader, leaf, reach
+        self._reader, self._id_filter, self._reach = reader, id_filter, reach
         self._old: Columns | None = None
         """Events of a restored state, until they are out of date."""
 
-    def asked(self, asked: EventQuery) -> Table | None:
+    def query(self, query: EventQuery) -> Table | None:
         """At least the queried events in order of time, without cells; None if there are none."""
-        span = self._reader.span(asked.low, asked.high)
-        columns = self._made(asked, span) if span.start < span.stop else None
-        old = self._old_from(asked.low)
+        span = self._reader.span(query.low, query.high)
+        columns = self._made(query, span) if span.start < span.stop else None
+        old = self._old_from(query.low)
         parts = [one for one in (old, columns) if one is not None]
         return Table(concatenate(parts)) if parts else None
 
@@ -87,14 +87,14 @@ class DeferredSide:
         # Points that are missing are near nothing.
         return [(np.fmin.reduce(each) - reach, np.fmax.reduce(each) + reach) for each in own]
 
-    def _made(self, asked: EventQuery, span: slice) -> Columns | None:
+    def _made(self, query: EventQuery, span: slice) -> Columns | None:
         rows = self._reader.rows
-        if asked.codes is not None:
-            places = rows.of(self._leaf.among(asked.codes), self._reader.known(), span)
+        if query.codes is not None:
+            places = rows.of(self._id_filter.among(query.codes), self._reader.known(), span)
             return rows.columns_at(places) if len(places) else None
-        boxes = [] if asked.around is None or self._reach is None else self._boxes(asked.around)
+        boxes = [] if query.around is None or self._reach is None else self._boxes(query.around)
         some = rows.columns_at(rows.in_boxes(boxes, span) if boxes else span)
-        allowed = self._leaf.allowed()[some["code"]]
+        allowed = self._id_filter.allowed()[some["code"]]
         return take(some, allowed) if allowed.any() else None
 
     def _old_from(self, low: int) -> Columns | None:
@@ -110,8 +110,8 @@ class DeferredSide:
 
     def state(self) -> Columns | None:
         """All events that a match may still query; None if there are none."""
-        floor = self._reader.reaches_back_to
-        found = self.asked(EventQuery(floor, END_OF_TIME))
+        floor = self._reader.earliest_time
+        found = self.query(EventQuery(floor, END_OF_TIME))
         if found is None or self._reach is None:
             return None if found is None else found.columns
         return found.columns | {"cell": cells_of(found.columns["value"], self._reach)}
@@ -127,17 +127,19 @@ class SideEvents:
     near events."""
 
     def __init__(
-        self, side: Side, leaf: IdentityFilter, reach: float | None, shared: SharedCache
+        self, side: Side, id_filter: IdentityFilter, reach: float | None, shared: SharedCache
     ) -> None:
-        self.stream, self._leaf, self._reach = side.stream or "", leaf, reach
+        self.stream, self._id_filter, self._reach = side.stream or "", id_filter, reach
         self._shared = shared
         self.table: Table | None = None
 
     def add(self, rows: StreamRows, first: int) -> None:
         """Adds the rows that satisfy the side's constraints; `first`: the ordinal of the batch's
         first event."""
-        key = (self._leaf, self._reach)
-        columns = self._shared.once_of(rows, key, side_rows, rows, self._leaf, self._reach)
+        key = (self._id_filter, self._reach)
+        columns = self._shared.compute_for_rows(
+            rows, key, side_rows, rows, self._id_filter, self._reach
+        )
         if columns is None:
             return
         if self.table is None:
@@ -279,7 +281,7 @@ class SharedPairs:
     def __init__(self, first: SideEvents, second: SideEvents, correlator: Correlator) -> None:
         self.sides, self.correlator = (first, second), correlator
         self.readers = Horizons()
-        self.is_as_made = True
+        self.is_unused = True
         """True until an event arrives after creation or restore."""
         self._batch = -1
         self._taken: set[str] = set()
@@ -288,7 +290,7 @@ class SharedPairs:
         self._error: Exception | None = None
         self._marked = 0
 
-    def turn_to(self, batch: int) -> None:
+    def begin_batch(self, batch: int) -> None:
         """Moves to a batch unless another reader has."""
         if batch != self._batch:
             self._batch, self._found, self._is_walked = batch, None, False
@@ -304,7 +306,7 @@ class SharedPairs:
             shared.wanted += len(sides)
         elif sides:
             self._taken.add(stream)
-            self.is_as_made = False
+            self.is_unused = False
             for side in sides:
                 side.add(rows, first)
 
@@ -367,8 +369,8 @@ class SharedPairsReader:
         self.common = self._found_or_made(key)
         self._horizon = self.common.readers.add()
 
-    def turn_to_batch(self) -> None:
-        self.common.turn_to(self._shared.batch)
+    def begin_batch(self) -> None:
+        self.common.begin_batch(self._shared.batch)
 
     def take(self, stream: str, rows: StreamRows, first: int) -> None:
         self.common.take(stream, rows, first, self._shared)
@@ -376,7 +378,7 @@ class SharedPairsReader:
     def completed(self) -> Columns | None:
         return self.common.completed(self._shared)
 
-    def done_before(self, time: int) -> None:
+    def release_before(self, time: int) -> None:
         """This operator no longer needs events before a time."""
         self.common.readers.move(self._horizon, time)
 
@@ -387,13 +389,13 @@ class SharedPairsReader:
         self._horizon = self.common.readers.add()
 
     def _found_or_made(self, key: Hashable, state: dict[str, Any] | None = None) -> SharedPairs:
-        common: SharedPairs | None = None if key is None else self._shared.kept(key)
-        if common is None or not common.is_as_made:
+        common: SharedPairs | None = None if key is None else self._shared.get(key)
+        if common is None or not common.is_unused:
             common = self._make()
             if state is not None:
                 common.restore(state)
             if key is not None:
-                self._shared.keep_instead(key, common)
+                self._shared.replace(key, common)
         return common
 
 
@@ -401,11 +403,11 @@ class Correlations:
     """The correlation terms of one plan, by term and side."""
 
     def __init__(
-        self, plan: Plan, leaves: IdentityFilters, later: DeferredStreams, shared: SharedCache
+        self, plan: Plan, id_filters: IdentityFilters, later: DeferredStreams, shared: SharedCache
     ) -> None:
-        self._plan, self._leaves, self._later, self._shared = plan, leaves, later, shared
+        self._plan, self._id_filters, self._later, self._shared = plan, id_filters, later, shared
         self._windows: dict[int, int] = {}
-        self._asked: dict[tuple[int, int], DeferredSide] = {}
+        self._deferred: dict[tuple[int, int], DeferredSide] = {}
         """Terms that occur only under a NOT."""
         self._sides: dict[tuple[int, int], SideEvents] = {}
         """Those of them that cannot be deferred."""
@@ -426,7 +428,7 @@ class Correlations:
         if not uses_up:
             for place in (0, 1):
                 if is_of_tables_alone(term):
-                    self._asked[number, place] = self._asked_side(term, place, predicate)
+                    self._deferred[number, place] = self._deferred_side(term, place, predicate)
                 else:  # what the site's own tables say may change
                     self._sides[number, place] = self._side(term, place, predicate)
             return
@@ -439,12 +441,14 @@ class Correlations:
 
     def _side(self, term: CorrelationTerm, place: int, predicate: Predicate) -> SideEvents:
         side = (term.first, term.second)[place]
-        return SideEvents(side, self._leaves.of(side), predicate.reach, self._shared)
+        return SideEvents(side, self._id_filters.of(side), predicate.reach, self._shared)
 
-    def _asked_side(self, term: CorrelationTerm, place: int, predicate: Predicate) -> DeferredSide:
+    def _deferred_side(
+        self, term: CorrelationTerm, place: int, predicate: Predicate
+    ) -> DeferredSide:
         side = (term.first, term.second)[place]
         reader = self._later.of(side.stream or "")
-        return DeferredSide(reader, self._leaves.of(side), predicate.reach)
+        return DeferredSide(reader, self._id_filters.of(side), predicate.reach)
 
     def _make_pairs(
         self, term: CorrelationTerm, predicate: Predicate, window_ms: int
@@ -465,10 +469,10 @@ class Correlations:
         """Events of the first (0) or second (1) side of a term; None before the first event."""
         return self._events(term, place).table
 
-    def asked_side(self, term: int, place: int, asked: EventQuery) -> Table | None:
+    def query_side(self, term: int, place: int, query: EventQuery) -> Table | None:
         """At least the queried events of a term under a NOT."""
-        own = self._asked.get((term, place))
-        return self.side(term, place) if own is None else own.asked(asked)
+        own = self._deferred.get((term, place))
+        return self.side(term, place) if own is None else own.query(query)
 
     def _events(self, term: int, place: int) -> SideEvents:
         pairs = self._pairs.get(term)
@@ -480,7 +484,7 @@ class Correlations:
             if side.table is not None:
                 side.table.settle()
         for pairs in self._pairs.values():
-            pairs.turn_to_batch()
+            pairs.begin_batch()
 
     def take(self, stream: str, rows: StreamRows, first: int) -> None:
         """Adds the events of a stream; `first`: the ordinal of the batch's first event."""
@@ -497,19 +501,19 @@ class Correlations:
             if found is not None:
                 yield number, found
 
-    def done_before(self, time: int) -> None:
+    def release_before(self, time: int) -> None:
         """This plan no longer needs events before a time."""
         for pairs in self._pairs.values():
-            pairs.done_before(time)
+            pairs.release_before(time)
 
     def trim(self, before: int, *, at_once: bool) -> None:
         """Drops events before a time; unless `at_once`, only when worth the work."""
         for side in self._sides.values():
             side.trim(before, at_once=at_once)
-        for asked in self._asked.values():
-            asked.trim(before)
+        for deferred in self._deferred.values():
+            deferred.trim(before)
         for pairs in self._pairs.values():
-            pairs.done_before(before)
+            pairs.release_before(before)
             pairs.common.trim(at_once=at_once)
 
     def state(self) -> dict[str, Any]:
@@ -518,7 +522,7 @@ class Correlations:
         for number, pairs in self._pairs.items():
             tables |= {(number, place): pairs.common.sides[place].table for place in (0, 1)}
         saved = {key: None if own is None else own.columns for key, own in tables.items()}
-        saved |= {key: asked.state() for key, asked in self._asked.items()}
+        saved |= {key: side.state() for key, side in self._deferred.items()}
         return {
             "sides": {
                 f"{term}.{place}": columns
@@ -540,8 +544,8 @@ class Correlations:
         for (number, place), side in self._sides.items():
             columns = saved(number, place)
             side.table = None if columns is None else Table(columns)
-        for (number, place), asked in self._asked.items():
-            asked.restore(saved(number, place))
+        for (number, place), deferred in self._deferred.items():
+            deferred.restore(saved(number, place))
         for number, pairs in self._pairs.items():
             sides = [saved(number, place) for place in (0, 1)]
             pairs.restore({"sides": sides, "used": state["used"][str(number)]})

@@ -212,13 +212,13 @@ class DeferredRowsReader:
 
     def renew(self, shared: SharedCache) -> None:
         """Restarts with the next batch."""
-        self.rows: DeferredRows = shared.keep(self._key, DeferredRows)
+        self.rows: DeferredRows = shared.get_or_make(self._key, DeferredRows)
         self._horizon = self.rows.readers.add()
         self.since = _NOT_YET
         """The first visible ordinal."""
 
     @property
-    def reaches_back_to(self) -> int:
+    def earliest_time(self) -> int:
         """The earliest time that matches may query."""
         return self._horizon.before
 
@@ -227,7 +227,7 @@ class DeferredRowsReader:
         self.since = min(self.since, first)
         self.rows.add(rows, first, batch)
 
-    def done_before(self, time: int) -> None:
+    def release_before(self, time: int) -> None:
         """This operator no longer needs rows before a time."""
         self.rows.readers.move(self._horizon, time)
 
@@ -265,10 +265,10 @@ class DeferredStreams:
         if reader is not None:
             reader.take(rows, first, self._shared.batch)
 
-    def done_before(self, time: int) -> None:
+    def release_before(self, time: int) -> None:
         """This operator no longer needs rows before a time."""
         for reader in self._readers.values():
-            reader.done_before(time)
+            reader.release_before(time)
 
     def renew(self) -> None:
         """Restarts with the next batch."""
@@ -290,22 +290,22 @@ class DeferredOccurrences:
         self._next = 0
         """The ordinal up to which rows were evaluated or skipped."""
 
-    def unseen(self, high: int) -> int:
+    def unevaluated(self, high: int) -> int:
         """The number of unevaluated rows before a time."""
-        span = self._unseen(high)
+        span = self._unevaluated(high)
         return int(span.stop - span.start)
 
     def before(self, high: int) -> Table:
         """The occurrences of all rows before a time that a match may query."""
-        unseen = self._unseen(high)
-        if unseen.start < unseen.stop:
-            rows = self._rows.take(unseen)
+        unevaluated = self._unevaluated(high)
+        if unevaluated.start < unevaluated.stop:
+            rows = self._rows.take(unevaluated)
             self._next = int(rows.ordinals[-1]) + 1
             self._table.trim(self._rows.floor)
             self._table.append(self._find(rows))
         return self._table
 
-    def _unseen(self, high: int) -> slice:
+    def _unevaluated(self, high: int) -> slice:
         self._rows.forget()
         return self._rows.span(self._rows.floor, high, self._next)
 
@@ -318,34 +318,39 @@ class DeferredTerm:
         self,
         side: Side,
         reader: DeferredRowsReader,
-        leaf: IdentityFilter,
+        id_filter: IdentityFilter,
         find: Find,
         common: Callable[[DeferredRows], DeferredOccurrences],
     ) -> None:
         """`side`: the one that events bring; `find`: computes occurrences; `common`: returns the
         shared occurrences of all rows."""
-        self._alias, self._reader, self._leaf, self._find = f"@{side.alias}", reader, leaf, find
+        self._alias, self._reader, self._id_filter, self._find = (
+            f"@{side.alias}",
+            reader,
+            id_filter,
+            find,
+        )
         self._common, self._found = common, common(reader.rows)
         self._old: Columns | None = None
         """Occurrences of a restored state, until they are out of date."""
 
-    def unseen(self, frame: Mapping[str, Array], high: int) -> int:
+    def unevaluated(self, frame: Mapping[str, Array], high: int) -> int:
         """The rows to evaluate for matches that do not bind the identity of the event."""
-        return 0 if self._alias in frame else self._found.unseen(high)
+        return 0 if self._alias in frame else self._found.unevaluated(high)
 
-    def asked(self, frame: Mapping[str, Array], low: int, high: int) -> Table:
+    def query(self, frame: Mapping[str, Array], low: int, high: int) -> Table:
         """At least the occurrences with times in [low, high) and the identities of the matches, in
         order of time."""
         codes = frame.get(self._alias)
         if codes is not None:
             places = self._places(codes, low, high)
-            if len(places) < self._found.unseen(high):  # so there are rows
+            if len(places) < self._found.unevaluated(high):  # so there are rows
                 return self._with_old(self._find(self._reader.rows.take(places)), low)
         return self._seen(self._found.before(high), low)
 
     def _places(self, codes: Rows, low: int, high: int) -> Rows:
         reader = self._reader
-        return reader.rows.of(self._leaf.among(codes), reader.known(), reader.span(low, high))
+        return reader.rows.of(self._id_filter.among(codes), reader.known(), reader.span(low, high))
 
     def _seen(self, table: Table, low: int) -> Table:
         """Without rows before this operator, and with restored occurrences."""
@@ -373,8 +378,8 @@ class DeferredTerm:
     def state(self) -> Columns:
         """The occurrences of all rows that a match may still query, evaluated now: tables may
         differ after a restore."""
-        floor = self._reader.reaches_back_to
-        found = self.asked({}, floor, END_OF_TIME).columns
+        floor = self._reader.earliest_time
+        found = self.query({}, floor, END_OF_TIME).columns
         return take(found, slice(int(np.searchsorted(found["end"], floor)), None))
 
     def restore(self, columns: Columns) -> None:
@@ -389,19 +394,19 @@ class DeferredTerms:
     def __init__(
         self,
         streams: DeferredStreams,
-        leaves: IdentityFilters,
+        id_filters: IdentityFilters,
         queries: QueryTerms,
         needs: VariantMask,
         shared: SharedCache,
     ) -> None:
-        self._streams, self._leaves, self._queries = streams, leaves, queries
+        self._streams, self._id_filters, self._queries = streams, id_filters, queries
         self._needs, self._shared = needs, shared
         self._terms: dict[int, DeferredTerm] = {}
 
     def __contains__(self, number: object) -> bool:
         return number in self._terms
 
-    def put_off(
+    def defer(
         self,
         number: int,
         term: QueryTerm | ReadingTerm,
@@ -410,30 +415,30 @@ class DeferredTerms:
     ) -> None:
         """Defers a term; `empty`: the columns of its occurrences."""
         side = term.first if term.first.stream is not None else term.second
-        leaf, reader = self._leaves.of(side), self._streams.of(side.stream or "")
+        id_filter, reader = self._id_filters.of(side), self._streams.of(side.stream or "")
         occurred: Callable[[StreamRows], StreamOccurrences]
         key: Hashable
         if isinstance(term, QueryTerm):
-            asking = self._queries.asking(term, leaf)
-            occurred, key = partial(_of_query, asking), asking
+            query = self._queries.query(term, id_filter)
+            occurred, key = partial(_of_query, query), query
         else:
-            occurred = partial(reading_occurrences, leaf=leaf, predicate=predicate)
-            key = (term.compared, side.attribute, leaf)
+            occurred = partial(reading_occurrences, id_filter=id_filter, predicate=predicate)
+            key = (term.compared, side.attribute, id_filter)
         varies = self._needs.of_term(number) is not None
         needs = partial(self._needs.of_rows, number) if varies else None
         find = partial(_found, occurred, empty, needs)
         common = partial(_common, self._shared, None if varies else key, find, empty)
-        self._terms[number] = DeferredTerm(side, reader, leaf, find, common)
+        self._terms[number] = DeferredTerm(side, reader, id_filter, find, common)
 
-    def unseen(self, number: int, frame: Columns, high: int) -> int:
+    def unevaluated(self, number: int, frame: Columns, high: int) -> int:
         """The rows to evaluate for matches that do not bind the identity of the event; 0 for other
         terms."""
         own = self._terms.get(number)
-        return 0 if own is None else own.unseen(frame, high)
+        return 0 if own is None else own.unevaluated(frame, high)
 
-    def asked(self, number: int, frame: Columns, low: int, high: int) -> Table:
+    def query(self, number: int, frame: Columns, low: int, high: int) -> Table:
         """At least the queried occurrences with times in [low, high)."""
-        return self._terms[number].asked(frame, low, high)
+        return self._terms[number].query(frame, low, high)
 
     def trim(self, before: int) -> None:
         for term in self._terms.values():
@@ -447,9 +452,9 @@ class DeferredTerms:
             term.restore(with_blurs(state[str(number)], blurred))
 
 
-def _of_query(asking: TermQuery, rows: StreamRows) -> StreamOccurrences:
-    pairs = asking.question.find_for(rows, asking.leaf)
-    return query_occurrences(rows, asking, *pairs)
+def _of_query(query: TermQuery, rows: StreamRows) -> StreamOccurrences:
+    pairs = query.lookup.find_filtered(rows, query.id_filter)
+    return query_occurrences(rows, query, *pairs)
 
 
 def _found(
@@ -474,4 +479,6 @@ def _common(
     """The shared occurrences of a term; with a key of None not shared."""
     if key is None:
         return DeferredOccurrences(rows, find, empty)
-    return shared.keep((DeferredOccurrences, rows, key), DeferredOccurrences, rows, find, empty)
+    return shared.get_or_make(
+        (DeferredOccurrences, rows, key), DeferredOccurrences, rows, find, empty
+    )

@@ -52,7 +52,7 @@ class DurationStep:
         self._term, self._identities = term, identities
         self._duration = term.duration_ms
         self._truth = StateTruth(term, identities, pull)
-        self._leaves = tuple(_leaf(side, identities) for side in (term.first, term.second))
+        self._id_filters = tuple(_id_filter(side, identities) for side in (term.first, term.second))
         self._timed = sorted({end.place for end in self._truth.ends})
         self._paired = len(self._timed) == 2
         own = [one for one in sources.values() if one.streams & streams_of_term(term)]
@@ -78,7 +78,7 @@ class DurationStep:
     def lasted(self) -> list[tuple[Cause, ...]]:
         return self._stretches.lasted()
 
-    def stand_at(self, watermark: int) -> None:
+    def advance_to(self, watermark: int) -> None:
         """Nothing to do: every interval begins with a reading."""
 
     def state(self) -> Any:
@@ -96,23 +96,23 @@ class DurationStep:
         self._stretches = OpenIntervals.restored(
             self._duration, state["stretches"], paired=self._paired
         )
-        for leaf in self._leaves:
-            leaf.forget()
-        self._stretches.forget(self._lost)
+        for id_filter in self._id_filters:
+            id_filter.forget()
+        self._stretches.forget(self._invalid)
         self._bindings = self._make_bindings()
 
-    def _lost(self, own: Rows, partner: Rows) -> Mask:
+    def _invalid(self, own: Rows, partner: Rows) -> Mask:
         """Bindings that are invalid by the current tables."""
         codes = (own, partner) if self._timed[0] == 0 else (partner, own)
-        lost = np.zeros(len(own), np.bool_)
+        invalid = np.zeros(len(own), np.bool_)
         for place, side in enumerate((self._term.first, self._term.second)):
-            lost |= ~self._leaves[place].allowed()[codes[place]]
-            if side.alias not in self._heard_of():
+            invalid |= ~self._id_filters[place].allowed()[codes[place]]
+            if side.alias not in self._aliases_with_readings():
                 known = self._identities[side.concept]
-                lost |= known.instances.rows(known.texts(codes[place]).tolist()) < 0
-        return lost
+                invalid |= known.instances.rows(known.texts(codes[place]).tolist()) < 0
+        return invalid
 
-    def _heard_of(self) -> set[str]:
+    def _aliases_with_readings(self) -> set[str]:
         """The aliases with readings; tables give the others."""
         sides = (self._term.first, self._term.second)
         return {sides[place].alias for place in self._timed}
@@ -120,11 +120,11 @@ class DurationStep:
     def _streams(self) -> dict[str, list[IdentityFilter]]:
         streams: dict[str, list[IdentityFilter]] = {}
         for end in self._truth.ends:
-            streams.setdefault(end.stream, []).append(self._leaves[end.place])
+            streams.setdefault(end.stream, []).append(self._id_filters[end.place])
         return streams
 
     def _make_bindings(self) -> Bindings:
-        first, second = self._leaves
+        first, second = self._id_filters
         if self._paired:
             return PairBindings(self._truth, (first, second), self._timeline.last)
         if self._term.first.alias == self._term.second.alias:
@@ -132,7 +132,7 @@ class DurationStep:
         other = 1 - self._timed[0]
         concept = (self._term.first, self._term.second)[other].concept
         return TableBindings(
-            self._truth, self._timed[0], self._leaves[other], self._identities[concept]
+            self._truth, self._timed[0], self._id_filters[other], self._identities[concept]
         )
 
     def _portions(
@@ -150,7 +150,7 @@ class DurationStep:
     def _advance(self, readings: pa.RecordBatch, limit: int) -> Columns:
         tracks = self._timeline.tracks(readings, limit)
         look = self._bindings.look(tracks, self._stretches)
-        found = [] if look is None else [self._follow(look, tracks)]
+        found = [] if look is None else [self._update_intervals(look, tracks)]
         self._timeline.settle(tracks)
         lasted = self._stretches.pop_due(limit)
         if len(lasted.own) or not found:
@@ -161,32 +161,34 @@ class DurationStep:
         order = np.lexsort((occurrences["second"], occurrences["first"], occurrences["end"]))
         return take(occurrences, order)
 
-    def _follow(self, look: BindingRows, tracks: Mapping[str, Track]) -> Columns:
+    def _update_intervals(self, look: BindingRows, tracks: Mapping[str, Track]) -> Columns:
         """Ends and begins intervals; returns those that had reached the duration when
         they ended."""
         own = look.moments.own[look.rows]
         codes = (own, look.partners) if self._timed[0] == 0 else (look.partners, own)
-        true, shown = self._truth.judge(codes, look.held)
+        true, shown = self._truth.evaluate(codes, look.held)
         rows = TrueRows(look.rows[true], look.partners[true])
         opened, groups = self._stretches.of(look.moments.keys)
         partners = self._stretches.columns["partner"][opened]
         runs = find_runs(look.moments, rows, groups, partners)
         ended, when = runs.ends_of_opened()
         lasted = self._stretches.end(opened[ended], when)
-        chosen, when = self._worth_keeping(look.moments.times[rows.moments], *runs.begun())
-        begun = self._begun(look, tracks, true[chosen], {e: m[chosen] for e, m in shown.items()})
+        chosen, when = self._kept_intervals(look.moments.times[rows.moments], *runs.begun())
+        begun = self._new_intervals(
+            look, tracks, true[chosen], {e: m[chosen] for e, m in shown.items()}
+        )
         over = when < NOT_ENDED
         self._stretches.add(_some(begun, ~over))
         return concatenate([self._occurrences(lasted), self._occurrences(_some(begun, over))])
 
-    def _worth_keeping(self, times: Rows, begun: Rows, ended: Rows) -> tuple[Rows, Rows]:
+    def _kept_intervals(self, times: Rows, begun: Rows, ended: Rows) -> tuple[Rows, Rows]:
         """Of the intervals that began, those that are open or long enough, in order of time."""
         since = times[begun]
         kept = np.flatnonzero((ended == NOT_ENDED) | (ended >= since + self._duration))
         kept = kept[np.argsort(since[kept], kind="stable")]
         return begun[kept], ended[kept]
 
-    def _begun(
+    def _new_intervals(
         self,
         look: BindingRows,
         tracks: Mapping[str, Track],
@@ -226,7 +228,7 @@ class DurationStep:
         return found
 
 
-def _leaf(side: Side, identities: Mapping[str, Identities]) -> IdentityFilter:
+def _id_filter(side: Side, identities: Mapping[str, Identities]) -> IdentityFilter:
     return IdentityFilter(side, identities[side.concept])
 
 

@@ -173,7 +173,7 @@ class OpenIntervals:
     def end(self, rows: Rows, when: Rows) -> IntervalRows:
         """Ends intervals; returns those that reached the duration and were not reported."""
         late = when >= self.columns["since"][rows] + self._duration
-        lasted = self._begun(rows[late & ~self.columns["fired"][rows]])
+        lasted = self._new_intervals(rows[late & ~self.columns["fired"][rows]])
         self._remove(rows)
         return lasted
 
@@ -183,17 +183,17 @@ class OpenIntervals:
         rows = np.flatnonzero((self._born > 0) & self.columns["fired"])
         return [tuple(causes) for causes in self.columns["causes"][rows]]
 
-    def forget(self, lost: Callable[[Rows, Rows], Mask]) -> None:
-        """Removes intervals for which `lost` is true of owner and partner."""
+    def forget(self, invalid: Callable[[Rows, Rows], Mask]) -> None:
+        """Removes intervals for which `invalid` is true of owner and partner."""
         rows = np.flatnonzero(self._born)
         own, partner = self.columns["own"][rows], self.columns["partner"][rows]
-        self._remove(rows[lost(own, partner)])
+        self._remove(rows[invalid(own, partner)])
 
     def pop_due(self, before: int) -> IntervalRows:
         """Open intervals that reached the duration, each once."""
         _, rows, _ = self._due.pop_before(before)
         self.columns["fired"][rows] = True
-        return self._begun(rows)
+        return self._new_intervals(rows)
 
     def first_due(self) -> int | None:
         """When the first of the others reaches the duration."""
@@ -223,7 +223,7 @@ class OpenIntervals:
         made.add(IntervalRows(**columns, causes=causes), fired=state["fired"])
         return made
 
-    def _begun(self, rows: Rows) -> IntervalRows:
+    def _new_intervals(self, rows: Rows) -> IntervalRows:
         return IntervalRows(*(self.columns[name][rows] for name in IntervalRows._fields))
 
     def _remove(self, rows: Rows) -> None:

@@ -142,7 +142,7 @@ class JoinPath(NamedTuple):
 
     def _upto(self, place: int, shared: SharedCache) -> Columns:
         step = self.steps[place]
-        known: Columns | None = None if step.key is None else shared.made(step.key)
+        known: Columns | None = None if step.key is None else shared.batch_result(step.key)
         shared.wanted += place > 0
         if known is not None:
             shared.wanted += max(place - 1, 0)
@@ -155,7 +155,7 @@ class JoinPath(NamedTuple):
             if count(frame):
                 frame = self._joined(frame, step)
         if step.key is not None:
-            shared.note(step.key, for_reading(frame))
+            shared.store_batch_result(step.key, for_reading(frame))
         return frame
 
     def _joined(self, frame: Columns, step: JoinStep) -> Columns:

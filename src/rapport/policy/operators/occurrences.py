@@ -162,13 +162,13 @@ class SharedLookup:
     ) -> None:
         self._make = partial(_lookup, term, identities, pull)
         self._lookup = self._make()
-        self._leaves: list[ReferenceType[IdentityFilter]] = []
+        self._id_filters: list[ReferenceType[IdentityFilter]] = []
         """The filters of terms that query every batch."""
 
-    def ask_for(self, leaf: IdentityFilter) -> None:
+    def add_filter(self, id_filter: IdentityFilter) -> None:
         """Queries the events of these identities too, while the filter is referenced."""
-        living = [one for one in self._leaves if one() is not None]
-        self._leaves = living if ref(leaf) in living else [*living, ref(leaf)]
+        living = [one for one in self._id_filters if one() is not None]
+        self._id_filters = living if ref(id_filter) in living else [*living, ref(id_filter)]
 
     def renew(self) -> None:
         """Looks everything up again, because codes or tables changed."""
@@ -176,14 +176,14 @@ class SharedLookup:
 
     def find(self, rows: StreamRows) -> Pairs:
         """The matches of all events that some term queries."""
-        return self._find(rows, _asked(self._leaves, rows.codes))
+        return self._find(rows, _any_allows(self._id_filters, rows.codes))
 
-    def find_for(self, rows: StreamRows, leaf: IdentityFilter) -> Pairs:
+    def find_filtered(self, rows: StreamRows, id_filter: IdentityFilter) -> Pairs:
         """The matches of the events of one filter."""
-        return self._find(rows, leaf.allowed()[rows.codes])
+        return self._find(rows, id_filter.allowed()[rows.codes])
 
-    def _find(self, rows: StreamRows, asked: Mask) -> Pairs:
-        chosen = np.flatnonzero(asked)
+    def _find(self, rows: StreamRows, chosen_mask: Mask) -> Pairs:
+        chosen = np.flatnonzero(chosen_mask)
         places, instances = self._lookup.find(rows.values[chosen], rows.codes[chosen])
         return chosen[places], instances
 
@@ -191,8 +191,8 @@ class SharedLookup:
 class TermQuery(NamedTuple):
     """A query of one term: distinguishes occurrences of terms with the same look-up."""
 
-    question: SharedLookup
-    leaf: IdentityFilter
+    lookup: SharedLookup
+    id_filter: IdentityFilter
     event_is_first: bool
     is_one_alias: bool
 
@@ -205,22 +205,22 @@ class QueryTerms:
     ) -> None:
         self._identities, self._pull, self._shared = identities, pull, shared
         self._own: dict[QueryTerm, SharedLookup] = {}
-        self._askings: dict[str, list[tuple[int, TermQuery]]] = {}
+        self._by_stream: dict[str, list[tuple[int, TermQuery]]] = {}
 
-    def add(self, number: int, term: QueryTerm, leaf: IdentityFilter) -> None:
-        """Queries a term with every batch; `leaf` filters its events."""
-        asking = self.asking(term, leaf)
-        asking.question.ask_for(leaf)
-        self._askings.setdefault(_event_side(term).stream or "", []).append((number, asking))
+    def add(self, number: int, term: QueryTerm, id_filter: IdentityFilter) -> None:
+        """Queries a term with every batch; `id_filter` filters its events."""
+        query = self.query(term, id_filter)
+        query.lookup.add_filter(id_filter)
+        self._by_stream.setdefault(_event_side(term).stream or "", []).append((number, query))
 
-    def asking(self, term: QueryTerm, leaf: IdentityFilter) -> TermQuery:
+    def query(self, term: QueryTerm, id_filter: IdentityFilter) -> TermQuery:
         """The query of a term."""
-        blank = _without_askers(term)
+        blank = _without_filters(term)
         if blank not in self._own:
             self._own[blank] = self._question(blank)
         question = self._own[blank]
         is_first = term.first.stream is not None
-        return TermQuery(question, leaf, is_first, term.first.alias == term.second.alias)
+        return TermQuery(question, id_filter, is_first, term.first.alias == term.second.alias)
 
     def renew(self) -> None:
         """Looks everything up again, because codes or tables changed."""
@@ -229,15 +229,17 @@ class QueryTerms:
 
     def find(self, stream: str, rows: StreamRows) -> Iterator[tuple[int, TermQuery, Pairs]]:
         """The terms of a stream with the pairs (row, instance) that some term queries."""
-        for number, asking in self._askings.get(stream, ()):
-            question = asking.question
-            yield number, asking, self._shared.once_of(rows, question, question.find, rows)
+        for number, query in self._by_stream.get(stream, ()):
+            question = query.lookup
+            yield number, query, self._shared.compute_for_rows(rows, question, question.find, rows)
 
     def _question(self, blank: QueryTerm) -> SharedLookup:
         if not is_of_tables_alone(blank):  # a function of the site's own is asked by each
             return SharedLookup(blank, self._identities, self._pull)
         known = tuple(self._identities[side.concept] for side in (blank.first, blank.second))
-        return self._shared.keep((blank, known), SharedLookup, blank, self._identities, self._pull)
+        return self._shared.get_or_make(
+            (blank, known), SharedLookup, blank, self._identities, self._pull
+        )
 
 
 def _lookup(term: QueryTerm, identities: Mapping[str, Identities], pull: PullData) -> Lookup:
@@ -245,10 +247,10 @@ def _lookup(term: QueryTerm, identities: Mapping[str, Identities], pull: PullDat
     return Lookup(term, identities[side.concept], Predicate(term, identities, pull))
 
 
-def _asked(leaves: Iterable[ReferenceType[IdentityFilter]], codes: Codes) -> Mask:
+def _any_allows(id_filters: Iterable[ReferenceType[IdentityFilter]], codes: Codes) -> Mask:
     """Whether any filter allows each code; evaluated per code if there are fewer codes
     than rows."""
-    allowed = [leaf.allowed() for one in leaves if (leaf := one()) is not None]
+    allowed = [id_filter.allowed() for one in id_filters if (id_filter := one()) is not None]
     if len(allowed[0]) > len(codes):
         return np.asarray(np.logical_or.reduce([one[codes] for one in allowed]))
     return np.asarray(np.logical_or.reduce(allowed)[codes])
@@ -258,15 +260,15 @@ def _event_side(term: QueryTerm) -> Side:
     return term.first if term.first.stream is not None else term.second
 
 
-def _without_askers(term: QueryTerm) -> QueryTerm:
+def _without_filters(term: QueryTerm) -> QueryTerm:
     """The term without the filters of its events."""
     first, second = (
-        _anyone(side) if side.stream else _unnamed(side) for side in (term.first, term.second)
+        _any_identity(side) if side.stream else _unnamed(side) for side in (term.first, term.second)
     )
     return QueryTerm(first, second, term.function, term.parameter, term.compared)
 
 
-def _anyone(side: Side) -> Side:
+def _any_identity(side: Side) -> Side:
     return Side("", side.concept, side.attribute, (), side.stream)
 
 
@@ -280,7 +282,7 @@ class StreamOccurrences(NamedTuple):
     places: Rows
     columns: Columns
 
-    def numbered_from(self, first: int) -> Columns:
+    def with_ordinals(self, first: int) -> Columns:
         """The columns with the ordinals of the runner."""
         return self.columns | {"event": self.columns["event"] + first}
 
@@ -299,35 +301,35 @@ def stream_rows(
 
 
 def query_occurrences(
-    rows: StreamRows, asking: TermQuery, places: Rows, instances: Codes
+    rows: StreamRows, query: TermQuery, places: Rows, instances: Codes
 ) -> StreamOccurrences:
     """The occurrences of this query among pairs of rows and instances."""
     if not len(places):
         return _NOTHING
-    fits = asking.leaf.allowed()[rows.codes[places]]
+    fits = query.id_filter.allowed()[rows.codes[places]]
     places, instances = places[fits], instances[fits]
     keys = rows.codes[places]
-    if asking.is_one_alias:
+    if query.is_one_alias:
         same = keys == instances
         places, instances, keys = places[same], instances[same], keys[same]
-    first, second = (keys, instances) if asking.event_is_first else (instances, keys)
+    first, second = (keys, instances) if query.event_is_first else (instances, keys)
     return _occurred(rows, places, first, second)
 
 
 def reading_occurrences(
-    rows: StreamRows, leaf: IdentityFilter, predicate: Predicate
+    rows: StreamRows, id_filter: IdentityFilter, predicate: Predicate
 ) -> StreamOccurrences:
     """The rows for which a comparison with their instance holds."""
-    chosen = np.flatnonzero(leaf.allowed()[rows.codes])
+    chosen = np.flatnonzero(id_filter.allowed()[rows.codes])
     values, codes = rows.values[chosen], rows.codes[chosen]
     places = chosen[predicate.holds(values, values, codes, codes)]
     return _occurred(rows, places, rows.codes[places], rows.codes[places])
 
 
-def side_rows(rows: StreamRows, leaf: IdentityFilter, reach: float | None) -> Columns | None:
+def side_rows(rows: StreamRows, id_filter: IdentityFilter, reach: float | None) -> Columns | None:
     """The rows of one side of a correlation, with grid cells if only near events matter; None if
     there are none."""
-    chosen = np.flatnonzero(leaf.allowed()[rows.codes])
+    chosen = np.flatnonzero(id_filter.allowed()[rows.codes])
     if not len(chosen):
         return None
     values = rows.values[chosen]

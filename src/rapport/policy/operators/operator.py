@@ -101,7 +101,7 @@ class PlanOperator:
             self._report = DetectionReport(plan, self._shape, self._window, silence, counts)
         else:
             self._report = FamilyReport(plan, self._shape, self._window, silence, members, counts)
-        self._under_way = PendingMatches(
+        self._pending = PendingMatches(
             self._window, self._shape, self._activations, members, shared, self._report.take
         )
         self._next_due: int | None = None
@@ -119,16 +119,16 @@ class PlanOperator:
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
         found: list[Detection] = []
-        self._window.asked_from(self._asks_from())
-        self._activations.turn_to(watermark)
+        self._window.keep_deferred_from(self._absence_horizon())
+        self._activations.begin_batch(watermark)
         due = self._is_due(watermark)
         if len(readings) or (due and self._window.has_steps):
             self._window.take_in(readings, watermark)
-            self._under_way.open_new()
+            self._pending.open_new()
         if len(readings) or due:
-            self._under_way.decide(watermark)
+            self._pending.decide(watermark)
             holds_back = self._report.holds_back
-            settled = self._under_way.settled_until(watermark) if holds_back else watermark
+            settled = self._pending.settled_until(watermark) if holds_back else watermark
             found = self._report.release(settled)
             self._next_due = self._earliest_due(watermark)
             self._trim(watermark)
@@ -139,7 +139,7 @@ class PlanOperator:
     def repeats_within_ms(self) -> int:
         """How long after its time an emitted detection may be found again; 0: never. Only awaited
         parts are decided after their time, and their basis is remembered."""
-        return self._memory_ms if self._under_way.has_late else 0
+        return self._memory_ms if self._pending.may_decide_late else 0
 
     def suppressed(self) -> int:
         return self._report.suppressed
@@ -149,7 +149,7 @@ class PlanOperator:
             return self._report.suppressed_by(policy)
         return self._report.suppressed
 
-    def hand_over(self, policy: str) -> Any:
+    def release_member(self, policy: str) -> Any:
         """The throttle state of a plan for the operator that continues it; removes it here."""
         if isinstance(self._report, FamilyReport):
             return self._report.forget(policy)
@@ -166,15 +166,15 @@ class PlanOperator:
     def pending_until(self) -> int | None:
         return self._next_due
 
-    def stand_at(self, watermark: int) -> None:
+    def advance_to(self, watermark: int) -> None:
         """Time advanced to the watermark without events."""
-        self._window.stand_at(watermark)
+        self._window.advance_to(watermark)
         if self._watermark is not None:
             self._watermark = max(watermark, self._watermark)
-            self._window.done_before(self._horizon(self._watermark))
+            self._window.release_before(self._horizon(self._watermark))
 
     def snapshot(self) -> bytes:
-        self._window.asked_from(self._asks_from())
+        self._window.keep_deferred_from(self._absence_horizon())
         if self._watermark is not None:
             self._window.trim(self._horizon(self._watermark), at_once=True)
         return pack_state(
@@ -185,7 +185,7 @@ class PlanOperator:
                 "watermark": self._watermark,
                 "report": self._report.state(),
             }
-            | self._under_way.state()
+            | self._pending.state()
         )
 
     def restore(self, snapshot: bytes) -> None:
@@ -194,7 +194,7 @@ class PlanOperator:
     def take_over(self, state: Any, watermark: int = END_OF_TIME) -> None:
         """Restores a state; raises Corrupt. From `watermark` on it sees the same events
         as others."""
-        self._activations.stand_alone_before(watermark)
+        self._activations.bypass_cache_before(watermark)
         if not isinstance(state, dict) or state.get("snapshot") != _SNAPSHOT:
             raise Corrupt(
                 "this is not a snapshot of an operator of this version", code="policy.bad_snapshot"
@@ -206,9 +206,9 @@ class PlanOperator:
                 hint="start the policy anew, or restore the policy the snapshot was made with",
             )
         next_ordinal = state["window"]["events"]["next"]
-        state = renumbered(state, self._shared.count_past(next_ordinal))
+        state = renumbered(state, self._shared.reserve_ordinals(next_ordinal))
         self._window.restore(state["window"])
-        self._under_way.restore(state)
+        self._pending.restore(state)
         self._watermark = state["watermark"]
         self._report.restore(state["report"])
         begin = -END_OF_TIME
@@ -223,20 +223,20 @@ class PlanOperator:
     def _horizon(self, watermark: int) -> int:
         return watermark - self._memory_ms
 
-    def _asks_from(self) -> int:
+    def _absence_horizon(self) -> int:
         """The time before which no open or future match queries absence."""
         if self._watermark is None:
             return -END_OF_TIME
         if not self._looks_ahead:
             return self._horizon(self._watermark)
-        return min([self._watermark, *self._under_way.opened()])
+        return min([self._watermark, *self._pending.opened()])
 
     def _is_due(self, watermark: int) -> bool:
         return self._next_due is not None and self._next_due <= watermark
 
     def _earliest_due(self, watermark: int) -> int | None:
         """When something is decided next without a reading."""
-        dues = list(self._under_way.dues())
+        dues = list(self._pending.dues())
         steps = self._window.pending_until() if self._window.has_steps else None
         if steps is not None:
             dues.append(steps + 1)

@@ -14,7 +14,7 @@ from rapport.policy.operators.absence import Activations
 from rapport.policy.operators.clauses import (
     NEVER,
     MixedClauses,
-    absence_for_some,
+    absence_in_family,
     absence_wait_ms,
     aliases_of,
     decided_at,
@@ -114,12 +114,12 @@ class MatchFinder:
         self._arrange()
         if self._key is None:
             return self._found(starts) or None
-        known = self._shared.made(self._key)
+        known = self._shared.batch_result(self._key)
         if known is not None:
             self._shared.wanted += sum(len(self._paths[term].steps) - 1 for term in starts)
         else:
             known = self._commonly_named(self._found(starts))
-            self._shared.note(self._key, for_reading(known))
+            self._shared.store_batch_result(self._key, for_reading(known))
         return {self._names[name]: column for name, column in known.items()} or None
 
     def _found(self, starts: list[int]) -> Columns:
@@ -243,7 +243,7 @@ class PendingMatches:
         self._waiting: Columns | None = None
 
     @property
-    def has_late(self) -> bool:
+    def may_decide_late(self) -> bool:
         """Whether some may be decided after the time of their detection."""
         return self._mixed is not None or any(one.awaited for one in self._finders)
 
@@ -336,7 +336,7 @@ class PendingMatches:
                 holds = self._activations.hold(clause, bound, frame["t0"])
             else:
                 assert self._members is not None
-                holds, some = absence_for_some(self._window, clause, bound, frame["t0"])
+                holds, some = absence_in_family(self._window, clause, bound, frame["t0"])
                 frame = self._members.refute(frame, some)
             frame = take(frame, holds)
             at = frame["t0"] + absence_wait_ms(self._window, clause)

@@ -76,12 +76,12 @@ class Predicate:
         self, first: Array | None, second: Array | None, first_codes: Codes, second_codes: Codes
     ) -> Mask:
         """For each row whether it holds."""
-        asked = RowOperands((first, second), (first_codes, second_codes))
+        operands = RowOperands((first, second), (first_codes, second_codes))
         if self._relation is not None:
-            ends = self._own_value(asked, 0), self._own_value(asked, 1)
+            ends = self._own_value(operands, 0), self._own_value(operands, 1)
             return self._relation.holds_many(*ends, self._parameter)
         assert self._compared is not None
-        return compare(self._left(asked), self._compared.operator, self._right(asked))
+        return compare(self._left(operands), self._compared.operator, self._right(operands))
 
     def holds_of(self, first: Columns, here: Rows, second: Columns, there: Rows) -> Mask:
         """The same for rows of two tables of events."""
@@ -95,41 +95,41 @@ class Predicate:
     ) -> Array:
         """The number that is compared with the term's constant: for a distance its square (with the
         rounding of `relations.WITHIN`), else the other operand."""
-        asked = RowOperands((first, second), (first_codes, second_codes))
+        operands = RowOperands((first, second), (first_codes, second_codes))
         if self._compared is None:
-            here, there = self._own_value(asked, 0), self._own_value(asked, 1)
+            here, there = self._own_value(operands, 0), self._own_value(operands, 1)
             dx, dy = here[:, 0] - there[:, 0], here[:, 1] - there[:, 1]
             return np.asarray(dx * dx + dy * dy, np.float64)
         is_left = isinstance(self._compared.right, Constant)
-        return np.asarray((self._left if is_left else self._right)(asked), np.float64)
+        return np.asarray((self._left if is_left else self._right)(operands), np.float64)
 
     def known(
         self, first: Array | None, second: Array | None, first_codes: Codes, second_codes: Codes
     ) -> Mask:
         """For each row whether all values are present: only then not holding means false."""
-        asked = RowOperands((first, second), (first_codes, second_codes))
+        operands = RowOperands((first, second), (first_codes, second_codes))
         if self._relation is not None:
-            return complete_rows(self._own_value(asked, 0)) & complete_rows(
-                self._own_value(asked, 1)
+            return complete_rows(self._own_value(operands, 0)) & complete_rows(
+                self._own_value(operands, 1)
             )
         rows = len(first_codes)
-        return present(self._left(asked), rows) & present(self._right(asked), rows)
+        return present(self._left(operands), rows) & present(self._right(operands), rows)
 
-    def _own_value(self, asked: RowOperands, place: int) -> Array:
-        given = asked.values[place]
+    def _own_value(self, operands: RowOperands, place: int) -> Array:
+        given = operands.values[place]
         if given is not None:
             return given
-        return self._from_tables(asked, place, self._sides[place].attribute)
+        return self._from_tables(operands, place, self._sides[place].attribute)
 
     def _value(self, value: SideValue) -> Callable[[RowOperands], Array]:
         """Values (n, parts) of an attribute of one side."""
         place, side = value.side, self._sides[value.side]
         if side.stream is not None and value.attribute == side.attribute:
-            return lambda asked: self._own_value(asked, place)
-        return lambda asked: self._from_tables(asked, place, value.attribute)
+            return lambda operands: self._own_value(operands, place)
+        return lambda operands: self._from_tables(operands, place, value.attribute)
 
-    def _from_tables(self, asked: RowOperands, place: int, attribute: str) -> Array:
-        return self._identities[place].values(attribute, asked.codes[place])
+    def _from_tables(self, operands: RowOperands, place: int, attribute: str) -> Array:
+        return self._identities[place].values(attribute, operands.codes[place])
 
     def _operand(self, operand: Operand) -> Callable[[RowOperands], Any]:
         """One value per row, or a scalar."""
@@ -137,13 +137,13 @@ class Predicate:
             return lambda _: operand.value
         if isinstance(operand, SideValue):
             value = self._value(operand)
-            return lambda asked: value(asked)[:, 0]
+            return lambda operands: value(operands)[:, 0]
         values = [self._value(value) for value in operand.of]
         if isinstance(operand, Measure):
             measuring = measures.get(operand.function)
-            return lambda asked: _measured(measuring, [value(asked) for value in values])
+            return lambda operands: _measured(measuring, [value(operands) for value in values])
         pairs = self._pull.pairs(operand.function)
-        return lambda asked: _looked_up(pairs, [value(asked)[:, 0] for value in values])
+        return lambda operands: _looked_up(pairs, [value(operands)[:, 0] for value in values])
 
     def _reach(self) -> float | None:
         if self._compared is not None:

@@ -79,7 +79,7 @@ class SharedCache:
         self._numberings[concept] = [*living, ref(made)]
         return made
 
-    def keep(self, key: Hashable, make: Callable[..., Made], *arguments: Any) -> Made:
+    def get_or_make(self, key: Hashable, make: Callable[..., Made], *arguments: Any) -> Made:
         """The object under a key, created if necessary; lives while an operator references it."""
         found = self._kept.get(key)
         if found is None:
@@ -87,19 +87,19 @@ class SharedCache:
         made: Made = found
         return made
 
-    def kept(self, key: Hashable) -> Any:
+    def get(self, key: Hashable) -> Any:
         """The object under a key; None if no operator references it."""
         return self._kept.get(key)
 
-    def keep_instead(self, key: Hashable, made: Any) -> None:
+    def replace(self, key: Hashable, made: Any) -> None:
         """Replaces the object under a key for later requests."""
         self._kept[key] = made
 
-    def forget_kept(self) -> None:
+    def clear(self) -> None:
         """Drops all objects for later requests, because codes changed."""
         self._kept.clear()
 
-    def turn_to(self, readings: pa.RecordBatch) -> int:
+    def begin_batch(self, readings: pa.RecordBatch) -> int:
         """Moves to a batch, which another operator may have begun; returns the ordinal of its first
         event, equal for all operators."""
         if readings is not self._batch:
@@ -109,35 +109,35 @@ class SharedCache:
             self.next_ordinal += len(readings)
         return self._first
 
-    def count_past(self, ordinal: int) -> int:
+    def reserve_ordinals(self, ordinal: int) -> int:
         """Makes future ordinals larger than those before `ordinal` of a restored state; returns the
         offset for that state's ordinals."""
         self.next_ordinal = max(self.next_ordinal, ordinal)
         return self.next_ordinal - ordinal
 
-    def forget_batch(self) -> None:
+    def end_batch(self) -> None:
         """All operators have processed the batch."""
         self._batch, self._made = None, {}
 
-    def once(self, key: Hashable, make: Callable[..., Made], *arguments: Any) -> Made:
+    def compute(self, key: Hashable, make: Callable[..., Made], *arguments: Any) -> Made:
         """The result of a step for the batch; nothing is cached if it raises."""
-        return self._once(self._made, key, make, *arguments)
+        return self._compute(self._made, key, make, *arguments)
 
-    def made(self, key: Hashable) -> Any:
+    def batch_result(self, key: Hashable) -> Any:
         """The result under a key for the batch; None if there is none."""
         return self._made.get(key)
 
-    def note(self, key: Hashable, made: Any) -> None:
+    def store_batch_result(self, key: Hashable, made: Any) -> None:
         """Caches a result for the batch."""
         self._made[key] = made
 
-    def once_of(
+    def compute_for_rows(
         self, rows: StreamRows, key: Hashable, make: Callable[..., Made], *arguments: Any
     ) -> Made:
         """The result of a step for rows, cached with them."""
-        return self._once(rows.made, key, make, *arguments)
+        return self._compute(rows.made, key, make, *arguments)
 
-    def _once(
+    def _compute(
         self, known: dict[Hashable, Any], key: Hashable, make: Callable[..., Made], *arguments: Any
     ) -> Made:
         self.wanted += 1
@@ -196,21 +196,21 @@ class IdentityFilters:
 
     def __init__(self, identities: Mapping[str, Identities], shared: SharedCache) -> None:
         self._identities, self._shared = identities, shared
-        self._leaves: dict[tuple[str, tuple[Constraint, ...]], IdentityFilter] = {}
+        self._id_filters: dict[tuple[str, tuple[Constraint, ...]], IdentityFilter] = {}
 
     def of(self, side: Side) -> IdentityFilter:
         key = (side.concept, side.constraints)
-        if key not in self._leaves:
+        if key not in self._id_filters:
             known = self._identities[side.concept]
-            self._leaves[key] = self._shared.keep(
+            self._id_filters[key] = self._shared.get_or_make(
                 (known, side.constraints), IdentityFilter, side, known
             )
-        return self._leaves[key]
+        return self._id_filters[key]
 
     def forget(self) -> None:
         """Evaluates all filters again, because the codes changed."""
-        for leaf in self._leaves.values():
-            leaf.forget()
+        for id_filter in self._id_filters.values():
+            id_filter.forget()
 
 
 Change = Callable[[Side], Side]
@@ -265,7 +265,7 @@ class SharedTable:
 
     def __init__(self, table: Table) -> None:
         self.table, self.readers = table, Horizons()
-        self.is_as_made = True
+        self.is_unused = True
         """True until a row is added after creation or restore."""
         self._batch = -1
 
@@ -281,7 +281,7 @@ class SharedTable:
     def append(self, rows: Mapping[str, Array], batch: int) -> None:
         """Adds the rows of a batch unless another reader has."""
         if batch != self._batch:
-            self._batch, self.is_as_made = batch, False
+            self._batch, self.is_unused = batch, False
             self.table.append(rows)
 
     def trim(self, *, at_once: bool) -> None:
@@ -313,10 +313,10 @@ class SharedTables:
         if is_saved:
             key = (key, blake2b(pack_state(table.columns)).digest())
         key = (SharedTable, key)
-        common: SharedTable | None = self._shared.kept(key)
-        if common is None or not common.is_as_made:
+        common: SharedTable | None = self._shared.get(key)
+        if common is None or not common.is_unused:
             common = SharedTable(table)
-            self._shared.keep_instead(key, common)
+            self._shared.replace(key, common)
         self._readers[number] = SharedTableReader(common)
         self._tables[number] = common.table
 
@@ -332,7 +332,7 @@ class SharedTables:
         for reader in self._readers.values():
             reader.common.settle(self._shared.batch)
 
-    def done_before(self, time: int) -> None:
+    def release_before(self, time: int) -> None:
         """This operator no longer needs rows that ended before a time."""
         for reader in self._readers.values():
             reader.common.readers.move(reader.horizon, time)

@@ -115,11 +115,11 @@ class SilenceStep:
         began: int | None = None,
     ) -> None:
         self._term, self._identities = term, identities
-        self._leaf = IdentityFilter(term.first, identities)
+        self._id_filter = IdentityFilter(term.first, identities)
         own = [one for one in sources.values() if one.streams & frozenset(term.streams)]
         self._blurs = {one.name: one.uncertainty_ms for one in own if one.uncertainty_ms}
-        self._heard = LastHeard()
-        self._due = DueQueue(self._heard.is_waiting)
+        self._last_heard = LastHeard()
+        self._due = DueQueue(self._last_heard.is_waiting)
         self._began: int | None = None
         self._until = 0
         if began is not None:
@@ -130,11 +130,11 @@ class SilenceStep:
         if len(readings):
             if self._began is None:
                 self._begin(readings.column("time")[0].as_py())
-            found.append(self._listen(readings))
+            found.append(self._process_readings(readings))
         if self._began is not None:
             self._until = watermark
         _, codes, _ = self._due.pop_before(watermark)
-        self._heard.waiting[codes] = False
+        self._last_heard.waiting[codes] = False
         found.append(self._occurrences(self._last(codes)))
         occurrences = concatenate(found)
         return take(occurrences, np.lexsort((occurrences["first"], occurrences["end"])))
@@ -143,7 +143,7 @@ class SilenceStep:
         """When the first identity has been silent long enough."""
         return self._due.first()
 
-    def stand_at(self, watermark: int) -> None:
+    def advance_to(self, watermark: int) -> None:
         """New table instances count from this watermark."""
         if self._began is not None:
             self._until = max(self._until, watermark)
@@ -153,7 +153,7 @@ class SilenceStep:
         return []
 
     def state(self) -> Any:
-        return {"began": self._began, "until": self._until, "heard": self._heard.state()}
+        return {"began": self._began, "until": self._until, "heard": self._last_heard.state()}
 
     def restore(self, state: Any) -> None:
         """Restores a state after the identities.
@@ -161,21 +161,21 @@ class SilenceStep:
         New table instances count from the restored time; identities that no longer satisfy the
         constraints, or that disappeared from the tables without a reading, are no longer expected.
         """
-        self._leaf.forget()
-        self._heard = LastHeard.restored(state["heard"])
-        self._heard.forget(self._lost(np.flatnonzero(self._heard.waiting)))
-        self._due = DueQueue(self._heard.is_waiting)
+        self._id_filter.forget()
+        self._last_heard = LastHeard.restored(state["heard"])
+        self._last_heard.forget(self._invalid(np.flatnonzero(self._last_heard.waiting)))
+        self._due = DueQueue(self._last_heard.is_waiting)
         self._began, self._until = state["began"], state["until"]
-        self._wait(np.flatnonzero(self._heard.waiting))
+        self._wait(np.flatnonzero(self._last_heard.waiting))
         if self._began is not None:
             self._expect(max(self._began, self._until))
 
-    def _lost(self, codes: Rows) -> Rows:
+    def _invalid(self, codes: Rows) -> Rows:
         """Identities that are invalid by the current tables."""
         ids = self._identities.texts(codes)
         is_known = self._identities.instances.rows(ids.tolist()) >= 0
-        was_heard = np.array([id is not None for id in self._heard.ids[codes]], np.bool_)
-        return codes[~(self._leaf.allowed()[codes] & (is_known | was_heard))]
+        was_heard = np.array([id is not None for id in self._last_heard.ids[codes]], np.bool_)
+        return codes[~(self._id_filter.allowed()[codes] & (is_known | was_heard))]
 
     def _begin(self, time: int) -> None:
         self._began = self._until = time
@@ -184,18 +184,20 @@ class SilenceStep:
     def _expect(self, time: int) -> None:
         """Table instances without a reading are silent from a time on."""
         known = self._identities.encode_list(self._identities.instances.ids)
-        codes = known[self._leaf.allowed()[known]]
-        codes = codes[~self._heard.has(codes)]
-        self._heard.note(codes, np.full(len(codes), time), _no_ids(codes), np.zeros_like(codes))
+        codes = known[self._id_filter.allowed()[known]]
+        codes = codes[~self._last_heard.has(codes)]
+        self._last_heard.note(
+            codes, np.full(len(codes), time), _no_ids(codes), np.zeros_like(codes)
+        )
         self._wait(codes)
 
     def _wait(self, codes: Rows) -> None:
         """Queues due times; last readings are no earlier than those already queued."""
-        codes = codes[np.argsort(self._heard.times[codes], kind="stable")]
-        due = self._heard.times[codes] + self._term.duration_ms
-        self._due.push(due, codes, self._heard.marks[codes])
+        codes = codes[np.argsort(self._last_heard.times[codes], kind="stable")]
+        due = self._last_heard.times[codes] + self._term.duration_ms
+        self._due.push(due, codes, self._last_heard.marks[codes])
 
-    def _listen(self, readings: pa.RecordBatch) -> Columns:
+    def _process_readings(self, readings: pa.RecordBatch) -> Columns:
         """The silences that readings ended too late."""
         codes, places = self._steps(readings)
         if not len(codes):
@@ -205,8 +207,10 @@ class SilenceStep:
         blurs = blurs_of(readings, self._blurs)[places] if self._blurs else np.zeros_like(codes)
         begins = np.append(True, codes[1:] != codes[:-1])
         first = np.flatnonzero(begins)
-        waited = first[self._heard.waits(codes[first])]
-        old = waited[times[waited] >= self._heard.times[codes[waited]] + self._term.duration_ms]
+        waited = first[self._last_heard.waits(codes[first])]
+        old = waited[
+            times[waited] >= self._last_heard.times[codes[waited]] + self._term.duration_ms
+        ]
         before = np.flatnonzero(~begins) - 1
         before = before[times[before + 1] >= times[before] + self._term.duration_ms]
         found = [
@@ -218,7 +222,7 @@ class SilenceStep:
             ),
         ]
         last = np.append(first[1:], len(codes)) - 1
-        self._heard.note(codes[last], times[last], texts_at(ids, places[last]), blurs[last])
+        self._last_heard.note(codes[last], times[last], texts_at(ids, places[last]), blurs[last])
         self._wait(codes[last])
         return concatenate(found)
 
@@ -228,7 +232,7 @@ class SilenceStep:
         for stream in self._term.streams:
             rows = rows_of_stream(readings, stream, self._identities, 0)
             if rows is not None:
-                suits = self._leaf.allowed()[rows.codes]
+                suits = self._id_filter.allowed()[rows.codes]
                 codes.append(rows.codes[suits])
                 places.append(rows.ordinals[suits])
         whose, where = np.concatenate(codes), np.concatenate(places)
@@ -236,7 +240,7 @@ class SilenceStep:
         return whose[order], where[order]
 
     def _last(self, codes: Rows) -> SilenceRows:
-        heard = self._heard
+        heard = self._last_heard
         return SilenceRows(codes, heard.times[codes], heard.ids[codes], heard.blurs[codes])
 
     def _occurrences(self, silences: SilenceRows) -> Columns:

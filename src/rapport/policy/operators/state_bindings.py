@@ -107,24 +107,28 @@ class StateTruth:
             dict.fromkeys(end for literal in self.literals.values() for end in literal.ends)
         )
 
-    def naming(self, can_name: Callable[[StateLiteral], bool]) -> list[StateLiteral] | None:
+    def enumerating_terms(
+        self, can_enumerate: Callable[[StateLiteral], bool]
+    ) -> list[StateLiteral] | None:
         """Terms of which at least one is true wherever the state is, if all of them satisfy
-        `can_name` (can enumerate their bindings); None otherwise."""
-        return self._naming(self.state, can_name)
+        `can_enumerate` (can enumerate their bindings); None otherwise."""
+        return self._enumerating_terms(self.state, can_enumerate)
 
-    def _naming(
-        self, state: StateExpression, can_name: Callable[[StateLiteral], bool]
+    def _enumerating_terms(
+        self, state: StateExpression, can_enumerate: Callable[[StateLiteral], bool]
     ) -> list[StateLiteral] | None:
         if isinstance(state, StateAtom):
             literal = self.literals[state]
-            return [literal] if can_name(literal) else None
-        parts = [self._naming(part, can_name) for part in state.parts]
+            return [literal] if can_enumerate(literal) else None
+        parts = [self._enumerating_terms(part, can_enumerate) for part in state.parts]
         named = [part for part in parts if part is not None]
         if isinstance(state, StateAll):
             return named[0] if named else None
         return [one for part in named for one in part] if len(named) == len(parts) else None
 
-    def judge(self, codes: tuple[Rows, Rows], held: Holdings) -> tuple[Rows, dict[StateEnd, Mask]]:
+    def evaluate(
+        self, codes: tuple[Rows, Rows], held: Holdings
+    ) -> tuple[Rows, dict[StateEnd, Mask]]:
         """The rows in which the state is true, and for each end in which of these a true term reads
         it."""
         masks = {atom: literal.true_of(codes, held) for atom, literal in self.literals.items()}
@@ -211,14 +215,14 @@ class TableBindings:
     """
 
     def __init__(
-        self, truth: StateTruth, place: int, leaf: IdentityFilter, partners: Identities
+        self, truth: StateTruth, place: int, id_filter: IdentityFilter, partners: Identities
     ) -> None:
-        """`place`: of the alias with readings; `leaf`: of the other one."""
+        """`place`: of the alias with readings; `id_filter`: of the other one."""
         self._truth, self._place, self._partners = truth, place, partners
         self._pace = PortionSize()
         known = self._partners.encode_list(self._partners.instances.ids)
-        self._codes = known[leaf.allowed()[known]]
-        named = self._truth.naming(self._can_name)
+        self._codes = known[id_filter.allowed()[known]]
+        named = self._truth.enumerating_terms(self._can_enumerate)
         self._indexes = None if named is None else [self._index(literal) for literal in named]
 
     def most_readings(self) -> int:
@@ -251,7 +255,7 @@ class TableBindings:
         keys = found[1] if len(found) == 2 else np.unique(np.concatenate(found))
         return keys // span, keys % span
 
-    def _can_name(self, literal: StateLiteral) -> bool:
+    def _can_enumerate(self, literal: StateLiteral) -> bool:
         term = literal.atom.term
         return (
             isinstance(term, QueryTerm)
@@ -383,12 +387,12 @@ class PairBindings:
     def __init__(
         self,
         truth: StateTruth,
-        leaves: tuple[IdentityFilter, IdentityFilter],
+        id_filters: tuple[IdentityFilter, IdentityFilter],
         last: Mapping[str, LastValues],
     ) -> None:
-        self._ends, self._leaves, self._last = truth.ends, leaves, last
+        self._ends, self._id_filters, self._last = truth.ends, id_filters, last
         self._pace = PortionSize()
-        self._near = truth.naming(_asks_nearness)
+        self._near = truth.enumerating_terms(_asks_nearness)
         self._streams = tuple(
             [end.stream for end in self._ends if end.place == place] for place in (0, 1)
         )
@@ -439,7 +443,7 @@ class PairBindings:
             if stream in tracks:
                 found += [tracks[stream].codes, np.flatnonzero(tracks[stream].last.seen)]
         codes = np.unique(np.concatenate(found))
-        return codes[self._leaves[place].allowed()[codes]]
+        return codes[self._id_filters[place].allowed()[codes]]
 
     def _candidates(
         self, tracks: Mapping[str, Track], first: Rows, second: Rows

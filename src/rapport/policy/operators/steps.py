@@ -44,7 +44,7 @@ class OccurrenceStep(Protocol):
         """The earliest time at which an occurrence may arise without a reading, if the watermark
         passes it; None if nothing is pending."""
 
-    def stand_at(self, watermark: int) -> None:
+    def advance_to(self, watermark: int) -> None:
         """Time advanced to the watermark without readings."""
 
     def lasted(self) -> list[tuple[Cause, ...]]:
@@ -70,7 +70,7 @@ class SharedStep:
         self._error: Exception | None = None
 
     @property
-    def is_as_made(self) -> bool:
+    def is_unused(self) -> bool:
         """True until a batch arrives after creation or restore."""
         return self._batch is None
 
@@ -116,8 +116,8 @@ class SharedStepReader:
     def pending_until(self) -> int | None:
         return self._common.step.pending_until()
 
-    def stand_at(self, watermark: int) -> None:
-        self._common.step.stand_at(watermark)
+    def advance_to(self, watermark: int) -> None:
+        self._common.step.advance_to(watermark)
 
     def lasted(self) -> list[tuple[Cause, ...]]:
         return self._common.step.lasted()
@@ -134,16 +134,16 @@ class SharedStepReader:
         self._common = self._join(key, state)
 
     def _join(self, key: Hashable, state: Any = None) -> SharedStep:
-        known = None if key is None else self._shared.kept(key)
+        known = None if key is None else self._shared.get(key)
         common: SharedStep
-        if known is not None and known.is_as_made:
+        if known is not None and known.is_unused:
             common = known
         else:
             common = SharedStep(self._make())
             if state is not None:
                 common.step.restore(state)
             if key is not None:
-                self._shared.keep_instead(key, common)
+                self._shared.replace(key, common)
         common.readers.add(self)
         return common
 

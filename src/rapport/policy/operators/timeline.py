@@ -393,8 +393,8 @@ class Timeline:
         rows = rows_of_stream(readings, stream, self._identities[stream.partition(".")[0]], 0)
         if rows is None:
             return None
-        leaves = self._streams[stream]
-        suits = np.logical_or.reduce([leaf.allowed()[rows.codes] for leaf in leaves])
+        id_filters = self._streams[stream]
+        suits = np.logical_or.reduce([id_filter.allowed()[rows.codes] for id_filter in id_filters])
         if suits.all():
             return rows
         chosen = np.flatnonzero(suits)

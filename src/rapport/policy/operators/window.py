@@ -93,16 +93,16 @@ class Window:
             {s for t in plan.terms if not _is_step(t) for s in streams_of_term(t)}
         )
         self._blur_key = tuple(sorted(self._blurs.items()))
-        self._leaves = IdentityFilters(self.identities, shared)
-        self._later_streams = DeferredStreams(self.identities, self._blur_key, shared)
-        self.correlations = Correlations(plan, self._leaves, self._later_streams, shared)
+        self._id_filters = IdentityFilters(self.identities, shared)
+        self._deferred_streams = DeferredStreams(self.identities, self._blur_key, shared)
+        self.correlations = Correlations(plan, self._id_filters, self._deferred_streams, shared)
         self._queries = QueryTerms(self.identities, pull, shared)
         self._readings: dict[int, ReadingTerm] = {}
         self._steps: dict[int, OccurrenceStep] = {}
         self._predicates: dict[int, Predicate] = {}
         self.needs = VariantMask(plan, varying, self._predicates, self._identities_of)
-        self._later = DeferredTerms(
-            self._later_streams, self._leaves, self._queries, self.needs, shared
+        self._deferred = DeferredTerms(
+            self._deferred_streams, self._id_filters, self._queries, self.needs, shared
         )
         for number, term in enumerate(plan.terms):
             if isinstance(term, LastingTerm | SilentTerm):
@@ -121,13 +121,13 @@ class Window:
                     self._put_table(number, term, self._empty(number))
             case QueryTerm() | ReadingTerm() if number not in positive and is_of_tables_alone(term):
                 # Only absence asks about it, and the answer is the same later.
-                self._later.put_off(number, term, predicate, self._empty(number).columns)
+                self._deferred.defer(number, term, predicate, self._empty(number).columns)
             case QueryTerm():
                 self.occurrences[number] = self._empty(number)
                 if number in positive:
                     self._put_table(number, term, self._empty(number))
                 side = term.first if term.first.stream is not None else term.second
-                self._queries.add(number, term, self._leaves.of(side))
+                self._queries.add(number, term, self._id_filters.of(side))
             case ReadingTerm():
                 self.occurrences[number] = self._empty(number)
                 if number in positive:
@@ -211,7 +211,7 @@ class Window:
     def take_in(self, readings: pa.RecordBatch, watermark: int) -> None:
         """Adds the occurrences of a sorted batch, and those that arise by time before the
         watermark, as new."""
-        first = self._shared.turn_to(readings)
+        first = self._shared.begin_batch(readings)
         self.settle()
         if len(readings):
             self._take_readings(readings, first)
@@ -220,44 +220,44 @@ class Window:
 
     def _take_readings(self, readings: pa.RecordBatch, first: int) -> None:
         self.events.add(first, readings.column("time").to_numpy(), readings.column("id"))
-        once = self._shared.once
+        compute = self._shared.compute
         for stream in self._streams:
             known = self.identities[stream.partition(".")[0]]
             key = (stream, known, self._blur_key)
-            rows = once(key, stream_rows, readings, stream, known, self._blurs)
+            rows = compute(key, stream_rows, readings, stream, known, self._blurs)
             if rows is not None:
                 self._take_rows(stream, rows, first)
         for number, completed in self.correlations.completed():
             self._append(number, completed)
 
     def _take_rows(self, stream: str, rows: StreamRows, first: int) -> None:
-        for number, asking, pairs in self._queries.find(stream, rows):
-            self._add_query(number, rows, asking, pairs, first)
+        for number, query, pairs in self._queries.find(stream, rows):
+            self._add_query(number, rows, query, pairs, first)
         for number, term in self._readings.items():
             if term.first.stream == stream:
                 self._add_reading(number, term, rows, first)
-        self._later_streams.take(stream, rows, first)
+        self._deferred_streams.take(stream, rows, first)
         self.correlations.take(stream, rows, first)
 
-    def asked(self, number: int, frame: Columns, low: int, high: int) -> Table:
+    def query(self, number: int, frame: Columns, low: int, high: int) -> Table:
         """At least the occurrences of a term under a NOT with times in [low, high) and the
         identities of the matches; evaluates deferred rows."""
-        if number in self._later:
-            return self._later.asked(number, frame, low, high)
+        if number in self._deferred:
+            return self._deferred.query(number, frame, low, high)
         return self.occurrences[number]
 
-    def unseen(self, number: int, frame: Columns, high: int) -> int:
+    def unevaluated(self, number: int, frame: Columns, high: int) -> int:
         """The number of rows to evaluate for that."""
-        return self._later.unseen(number, frame, high)
+        return self._deferred.unevaluated(number, frame, high)
 
-    def note_search(self) -> None:
+    def count_search(self) -> None:
         """Counts a search for counterexamples that is not shared."""
         self._shared.wanted += 1
         self._shared.computed += 1
 
-    def asked_from(self, time: int) -> None:
+    def keep_deferred_from(self, time: int) -> None:
         """No match will query absence before a time."""
-        self._later_streams.done_before(time)
+        self._deferred_streams.release_before(time)
 
     def trim(self, before: int, *, at_once: bool = False) -> None:
         """Drops what ended before a time; unless `at_once`, only when worth the work."""
@@ -266,23 +266,23 @@ class Window:
         earlier = before - 2 * longest_window_ms(self.plan)
         self.events.trim(earlier, at_once=at_once)
         self.sets.trim(earlier)
-        self._later.trim(before)
+        self._deferred.trim(before)
         for number, table in self.occurrences.items():
             if not self.is_constraint(number) and number not in self.common:
                 table.trim(before, at_once=at_once)
-        self.common.done_before(before)
+        self.common.release_before(before)
         self.common.trim(at_once=at_once)
         self.correlations.trim(before, at_once=at_once)
 
-    def stand_at(self, watermark: int) -> None:
+    def advance_to(self, watermark: int) -> None:
         """Time advanced to the watermark without readings."""
         for step in self._steps.values():
-            step.stand_at(watermark)
+            step.advance_to(watermark)
 
-    def done_before(self, time: int) -> None:
+    def release_before(self, time: int) -> None:
         """This operator no longer needs what ended before a time."""
-        self.common.done_before(time)
-        self.correlations.done_before(time)
+        self.common.release_before(time)
+        self.correlations.release_before(time)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -293,7 +293,7 @@ class Window:
             "occurrences": {
                 str(number): table.columns for number, table in self.occurrences.items()
             }
-            | self._later.state(),
+            | self._deferred.state(),
             "correlations": self.correlations.state(),
         }
 
@@ -307,11 +307,11 @@ class Window:
         for known, ids in changed:  # never where they are shared: `saved` was given then
             known.restore(ids)
         if changed:
-            self._shared.forget_kept()
-            self._leaves.forget()
+            self._shared.clear()
+            self._id_filters.forget()
             self._queries.renew()
-        self._later_streams.renew()
-        self._later.restore(state["occurrences"], blurred=self.uncertainty_ms > 0)
+        self._deferred_streams.renew()
+        self._deferred.restore(state["occurrences"], blurred=self.uncertainty_ms > 0)
         self.events.restore(state["events"])
         self.sets.restore(state["sets"])
         for number, step in self._steps.items():
@@ -336,20 +336,24 @@ class Window:
             facts.columns |= self.needs.of_values(number, None, None, *codes)
         else:
             key = (unnamed_facts(term), known)
-            facts = self._shared.keep(key, facts_of_tables, term, *known, predicate)
+            facts = self._shared.get_or_make(key, facts_of_tables, term, *known, predicate)
         self.occurrences[number] = facts
 
     def _add_query(
-        self, number: int, rows: StreamRows, asking: TermQuery, pairs: Pairs, first: int
+        self, number: int, rows: StreamRows, query: TermQuery, pairs: Pairs, first: int
     ) -> None:
-        occurred = self._shared.once_of(rows, asking, query_occurrences, rows, asking, *pairs)
+        occurred = self._shared.compute_for_rows(
+            rows, query, query_occurrences, rows, query, *pairs
+        )
         self._add_occurrences(number, rows, occurred, first)
 
     def _add_reading(self, number: int, term: ReadingTerm, rows: StreamRows, first: int) -> None:
-        predicate, leaf = self._predicates[number], self._leaves.of(term.first)
-        asked = term.compared if is_of_tables_alone(term) else predicate
-        key = (asked, term.first.attribute, leaf)
-        occurred = self._shared.once_of(rows, key, reading_occurrences, rows, leaf, predicate)
+        predicate, id_filter = self._predicates[number], self._id_filters.of(term.first)
+        evaluated = term.compared if is_of_tables_alone(term) else predicate
+        key = (evaluated, term.first.attribute, id_filter)
+        occurred = self._shared.compute_for_rows(
+            rows, key, reading_occurrences, rows, id_filter, predicate
+        )
         self._add_occurrences(number, rows, occurred, first)
 
     def _add_step(self, number: int, found: Columns) -> None:
@@ -370,7 +374,7 @@ class Window:
     ) -> None:
         if not len(occurred.places) or self.common.has_taken(number):
             return
-        columns = occurred.numbered_from(first)
+        columns = occurred.with_ordinals(first)
         if self.needs.of_term(number) is not None:
             columns |= self.needs.of_rows(number, rows, occurred)
         self._append(number, columns)

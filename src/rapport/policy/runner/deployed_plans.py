@@ -297,11 +297,11 @@ class DeployedPlans:
         found: list[list[Detection]] = []
         streams = _streams_of(ready)
         for group in list(self._groups):
-            taken = ready if group.is_concerned(streams) else None
+            taken = ready if group.reads_any(streams) else None
             own = self._process_group(group, taken, watermark)
             if own:
                 found.append(own)
-        self._shared.forget_batch()
+        self._shared.end_batch()
         if self._settle_at is not None and self._settle_at <= watermark < END_OF_TIME:
             self._settle(watermark)
         return _merged(found)
@@ -387,7 +387,7 @@ class DeployedPlans:
         if self._unbuilt:
             self._build(BEGIN_OF_TIME)
         for group in self._groups:
-            group.operator.stand_at(watermark)
+            group.operator.advance_to(watermark)
         versions = self._known.versions
         return [saved_group(group, versions) for group in self._groups if group.plans]
 

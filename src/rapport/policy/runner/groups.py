@@ -74,7 +74,7 @@ class PlanGroup:
         has_steps = any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms)
         self._streams = None if has_steps else frozenset(plan.streams())
 
-    def is_concerned(self, streams: frozenset[str]) -> bool:
+    def reads_any(self, streams: frozenset[str]) -> bool:
         """Whether readings of these streams matter; for plans with durations and silences
         all do."""
         return self._streams is None or not self._streams.isdisjoint(streams)
@@ -93,7 +93,7 @@ class PlanGroup:
     def leave(self, policy: str) -> None:
         """Ends one plan; the others continue."""
         if self.family is not None:
-            self.operator.hand_over(policy)
+            self.operator.release_member(policy)
             self.family.leave(policy)
         del self.plans[policy]
 
@@ -101,7 +101,7 @@ class PlanGroup:
         """Moves all plans to a family with the same knowledge."""
         assert home.family is not None
         for policy, plan in list(self.plans.items()):
-            reported = self.operator.hand_over(policy)
+            reported = self.operator.release_member(policy)
             home.family.admit([plan])
             home.operator.go_on(policy, reported)
             home.plans[policy] = plan

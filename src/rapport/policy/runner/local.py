@@ -384,7 +384,7 @@ class LocalRunner:
         return taken
 
     def take_undecided(self) -> list[Undecided]:
-        """Detections since the last call that a silent source leaves uncertain."""
+        """Detections since the last call that a silent source id_filters uncertain."""
         taken = self._running.take_undecided()
         return each_once(taken) if len(taken) > 1 else taken
 
