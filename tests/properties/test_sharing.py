@@ -171,7 +171,7 @@ def kinds_in_common(group: PlanGroup) -> set[str]:
     for pairs in window.correlations._pairs.values():
         if len(pairs.common.readers) > 1 and pairs.common.correlator.size():
             kinds.add(f"pairs used up once, {plan.consumption}")
-    for finder in group.operator._under_way._finders:
+    for finder in group.operator._pending._finders:
         parts = finder._combination.parts()
         joined = [step.key for path in finder._paths.values() for step in path.steps[1:]]
         if any(key is not None for key in joined):

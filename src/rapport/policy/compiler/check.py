@@ -277,7 +277,7 @@ class TermCheck:
         if not declared:
             names = [each.name for each in self.scope.ontology.relationships.values()]
             message = f"there is no relationship named {term.function!r}"
-            # With their negations, so that a misspelt NOT is not advised away.
+            # Includes negations, so that the hint for a misspelt NOT keeps it.
             hint = did_you_mean(term.function, [*names, *(f"not {name}" for name in names)])
             self.faults.add("policy.unknown_relationship", message, term.function_place, hint=hint)
         return declared
@@ -286,7 +286,7 @@ class TermCheck:
         """Orders the aliases as in the declaration that fits their concepts."""
         known = self.scope.concepts
         if term.first not in known or term.second not in known:
-            return term  # the definition was faulted already
+            return term  # reported with the definition
         concepts = (known[term.first], known[term.second])
         term = msgspec.structs.replace(term, function=declared[0].name)
         turned = msgspec.structs.replace(term, first=term.second, second=term.first)
@@ -333,7 +333,7 @@ class TermCheck:
                 "policy.bad_parameter", error.message, term.function_place, hint=error.hint
             )
             return term
-        # One spelling for one value, so that 5m and 500cm are the same term.
+        # Equal values get equal texts, so that 5m and 500cm are the same term.
         unit = "m" if kind == "length" else ""
         return msgspec.structs.replace(term, parameter=f"{value!r}{unit}".replace(".0m", "m"))
 
@@ -530,7 +530,7 @@ def check_duration(lasting: DurationCondition, scope: Scope, faults: Diagnostics
         )
         return
     if not all(alias in scope.concepts for alias in aliases):
-        return  # the definition was faulted already
+        return  # reported with the definition
     if not any(end.from_events for end in scope.ends(lasting)):
         duration = format_duration(lasting.duration_ms)
         faults.add(
@@ -545,7 +545,7 @@ def check_duration(lasting: DurationCondition, scope: Scope, faults: Diagnostics
 def check_silence(silent: SilenceCondition, scope: Scope, faults: Diagnostics) -> SilenceCondition:
     """Reports an attribute that is unknown or that no source gives."""
     if silent.alias not in scope.concepts:
-        return silent  # faulted already
+        return silent  # reported already
     given = scope.event_attributes(silent.alias)
     concept, attribute = scope.concepts[silent.alias], silent.attribute
     known = scope.attributes_of(silent.alias)

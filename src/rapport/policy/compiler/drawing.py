@@ -178,7 +178,7 @@ def _box(shown: Box) -> list[str]:
     lines = [f'<rect class="box {shown.style}" {place} {size} rx="5"/>']
     for number, line in enumerate(shown.lines):
         x, y = shown.x + _PADDING, shown.y + _PADDING + _LINE * number + 10
-        # Fonts differ in width: the text is fitted to the room that was made for it.
+        # Fonts differ in width: the text is fitted to the computed width.
         fitted = f'textLength="{max(text_width(line), 1):.1f}" lengthAdjust="spacingAndGlyphs"'
         lines.append(f'<text x="{x:.1f}" y="{y:.1f}" {fitted}>{_text(line)}</text>')
     return lines

@@ -121,7 +121,7 @@ def _number(item: Property, term: Linear) -> tuple[Property, ...]:
         return (_unequal(named, term, item.value),)
     span = span_of(term, item.operator, item.value)
     if span is None:
-        return (_with(named, ">", _LARGEST),)  # no number of root leads there
+        return (_with(named, ">", _LARGEST),)  # no canonical number gives this value
     if span.low is not None and span.low == span.high:
         return (_with(named, "=", span.low),)
     ends = []
@@ -135,7 +135,7 @@ def _number(item: Property, term: Linear) -> tuple[Property, ...]:
 def _unequal(named: Property, term: Linear, value: float) -> Property:
     span = span_of(term, "=", value)
     if span is None:
-        return _with(named, ">=", -_LARGEST)  # any number, but there must be one
+        return _with(named, ">=", -_LARGEST)  # any number, but not a missing one
     if span.low is None or span.low != span.high:
         message = "several numbers of root lead to this one, and != can name only one"
         raise UntranslatableTerm(
@@ -352,7 +352,7 @@ class ComparisonRewriter:
         try:
             unit = function_unit(function)
         except ComparisonFault:
-            return constant  # the check says why
+            return constant  # the check reports it
         if unit in ("", "1"):
             return constant
         scales = {self._scale(*end) for end in function.of} if _is_distance(function) else {None}
@@ -408,7 +408,7 @@ def _is_distance(function: SiteFunction) -> bool:
     try:
         return bool(function.measure) and measures.get(function.measure).shape == "distance"
     except RapportError:
-        return False  # the check says why
+        return False  # the check reports it
 
 
 def _converts_units(term: Linear, root: str) -> bool:
@@ -483,7 +483,7 @@ class _Rewriter:
             for item in concept.properties
             for changed in self._property(concept.alias, item)
         )
-        # A kind of root's (`employee`) keeps its name, which says more than its concept.
+        # A canonical kind (`employee`) keeps its name, which implies constraints.
         name = concept.concept if concept.concept in self._ontology.kinds else found.concept
         return msgspec.structs.replace(concept, concept=name, properties=properties)
 
@@ -579,7 +579,7 @@ class _Rewriter:
                 relations.get(each.function).parameter_kind == "length" for each in declared
             )
         except InvalidInput:
-            return term  # the check says why
+            return term  # the check reports it
         if not needs_length:
             return term
         ends = [end for each in declared for end in (each.first, each.second)]

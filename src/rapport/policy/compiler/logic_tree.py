@@ -133,7 +133,7 @@ def build_logic_tree(
         return tuple(
             Edge(end.attribute, "event-based" if end.from_events else "query", leaves[end.alias])
             for end in ends
-            # Which instance it is, its leaf says already.
+            # The leaf identifies the instance already.
             if end.attribute != IDENTITY or not _reads_more(end, ends)
         )
 

@@ -264,7 +264,7 @@ class _Clauses:
         return self._absorbed([clause for part in parts for clause in part])
 
     def _any(self, parts: list[list[int]]) -> list[int]:
-        # Parts of one clause only are joined first: they multiply nothing.
+        # Parts with a single clause are joined first: they do not multiply clauses.
         single = 0
         for part in parts:
             if len(part) == 1:

@@ -296,7 +296,7 @@ class _Steps:
         if atom not in self._made:
             self._made[atom] = self._maker.make(atom)
         term = self._made[atom]
-        # Only pairs of events depend on the window around them.
+        # Only pairs of events depend on the surrounding window.
         pairs = isinstance(term, CorrelationTerm) and window_ms != self._policy_window_ms
         own = window_ms if pairs else None
         if (atom, own) not in self._numbers:

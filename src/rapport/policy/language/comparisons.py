@@ -159,7 +159,7 @@ def read_comparison(cursor: TokenCursor, aliases: frozenset[str]) -> Comparison:
     start = cursor.place()
     left = _operand(cursor, aliases)
     shown = print_measured(left)
-    # Without `for` one reading above and another one below would do.
+    # Without `for`, two different readings could satisfy the two comparisons.
     between = f"({shown} at least ... AND {shown} at most ...) for 1 s"
     said = read_comparator(cursor, shown, _example(left), between)
     if said is None:

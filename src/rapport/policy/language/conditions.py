@@ -105,7 +105,7 @@ def read_term(cursor: TokenCursor, aliases: frozenset[str]) -> Term:
     timed = len(names) > 1 and _begins_time(cursor, aliases)
     second = None if timed else cursor.take_if("word")
     if second is None and len(names) > 1 and not parameter and of is None:
-        second = names.pop()  # an alias nobody defined; the checker names the nearest
+        second = names.pop()  # an undefined alias; the check suggests the nearest
     unknown = second is None or (bool(aliases) and second.text not in aliases)
     if (unknown and parameter and _compares(names)) or cursor.sees("operator"):
         raise _no_attribute(first, names, aliases)
@@ -339,7 +339,7 @@ def not_before_state_fault(
         return SyntaxFault("policy.not_before_for", message, place, hint)
     message = "NOT cannot stand before a condition with 'for'"
     contrary = negate(expression.inner)
-    assert contrary is not None  # only `for` and `no` have none, and neither stands inside
+    assert contrary is not None  # only `for` and `no` have none, and neither can be inside
     shown = print_expression(DurationCondition(contrary, expression.duration_ms, expression.place))
     hint = f"to say that the contrary lasted, write {shown}"
     if len(hint) > LONGEST_HINT:

@@ -42,7 +42,7 @@ def read_property(cursor: TokenCursor, *, enclosed: bool = True) -> Property:
         hint = f"such as: {attribute.text}='guest', or with a number: {attribute.text} above 3"
         raise cursor.fault("policy.expected_operator", message, hint=hint)
     value = _value(cursor, enclosed)
-    # Of tables there are no readings whose absence could be meant, so NOT is just the contrary.
+    # Tables have no readings that could be absent, so NOT only inverts the operator.
     operator = CONTRARY[said.operator] if said.negated else said.operator
     return Property(attribute.text, operator, value.value, attribute.place, value.unit, value.place)
 

@@ -103,7 +103,7 @@ def _excerpt(text: str, place: SourceSpan) -> str:
     source, _, _caret = shown.partition("\n")
     if len(source) <= _EXCERPT_WIDTH:
         return shown
-    # A very long line: the part around the column, so that the caret stays on the screen.
+    # In a very long line only the part around the column is shown.
     start = max(place.column - _EXCERPT_WIDTH // 2, 0)
     part = source[2 + start : start + _EXCERPT_WIDTH].rstrip()
     return f"  {part}\n  {' ' * (place.column - 1 - start)}^"

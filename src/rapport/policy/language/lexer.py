@@ -78,7 +78,7 @@ def tokenize_line(text: str, line: int, faults: Diagnostics, *, start: int = 0) 
             tokens.append(_token(found, line, glued))
             glued = True
             if tokens[-1].kind == "header" and tokens[-1].text == "actions":
-                break  # what follows is a phrase, not tokens
+                break  # a phrase follows, not tokens
         position = found.end()
         end = _end_of_unit(text, position) if found.lastgroup == "number" else position
         if end > position:

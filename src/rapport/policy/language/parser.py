@@ -105,7 +105,7 @@ class _Splitter:
         alone = len(tokens) == 1
         if self.faults.count != before:
             self.found.faulty.add(self.section)
-            # A line that was not read in full is not judged further, only its header counts.
+            # Of a line with unknown characters only its header counts.
             tokens = [token for token in tokens if token.kind == "header"] or [
                 Token("header", meant, token.place)
                 for token in tokens
@@ -220,7 +220,7 @@ class _Splitter:
         end = SourceSpan(max(len(self.lines), 1), 1)
         for name in HEADERS:
             if name not in self.headers:
-                # What stands before the first section was noted already; it may be any of them.
+                # Text before the first section was reported; it may belong to any section.
                 if not self.strayed:
                     message = f"the section {name!r} is missing"
                     hint = f"add the line {name!r}, and below it {_EMPTY_HINTS[name]}"

@@ -27,7 +27,7 @@ def misspelt_option(cursor: TokenCursor, aliases: frozenset[str]) -> SyntaxFault
     if not aliases or cursor.word() == "" or cursor.names(aliases):
         return None
     if cursor.sees("keyword", ahead=1) or cursor.sees("mark", ahead=1):
-        return None  # `temperature of S ...`, `distance(A, B) ...`: no option goes on like that
+        return None  # `temperature of S ...`, `distance(A, B) ...`: not an option
     meant = _option(cursor, aliases)
     if not meant:
         return None

@@ -301,7 +301,7 @@ def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
         key, size = key * values + frame[NEED], size * values
     if (
         size >= _LARGEST_KEY
-    ):  # a wrapped key could merge different rows; repeated ones only cost time
+    ):  # an overflowing key could merge different rows; repeated rows only cost time
         return thinned
     if least is not None:
         order = np.lexsort((frame[least], key))
@@ -385,7 +385,7 @@ class ActivationCache:
             kept = self._columns["t0"] >= self._earlier - self.longest_ms()
             kept[places] = False
             columns = concatenate([take(self._columns, kept), columns])
-        # Of two that share a hash one is found; the other is looked for each time it is activations for.
+        # Of two with equal hashes one is found; the other is searched again each time.
         hashes = _hashed({name: columns[name] for name in activations})
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._columns = hashes[order], take(columns, order)
@@ -528,7 +528,7 @@ def _each_once(activations: Columns) -> tuple[Columns, Rows]:
     once = take(activations, first)
     if all(bool((once[name][which] == column).all()) for name, column in activations.items()):
         return once, which
-    return activations, np.arange(len(which))  # different ones share a hash
+    return activations, np.arange(len(which))  # different rows have equal hashes
 
 
 def _hashed(activations: Columns) -> Array:

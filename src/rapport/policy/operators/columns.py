@@ -166,7 +166,7 @@ def compare(left: Any, operator: Operator, right: Any) -> Mask:
 def present(values: Any, rows: int) -> Mask:
     """Which values are neither None nor NaN."""
     if not isinstance(values, np.ndarray):
-        return np.full(rows, values is not None and values == values)  # NaN is not itself
+        return np.full(rows, values is not None and values == values)  # NaN != NaN
     return complete_rows(values.reshape(-1, 1))
 
 
@@ -230,7 +230,7 @@ def _in(value: Any) -> Any:
             return np.frombuffer(value[_ARRAY], kind).reshape(value["shape"]).copy()
         if _OBJECTS in value:
             found = np.empty(len(value[_OBJECTS]), object)
-            for place, item in enumerate(value[_OBJECTS]):  # one by one: an item may be a list
+            for place, item in enumerate(value[_OBJECTS]):  # not in bulk: an item may be a list
                 found[place] = _in(item)
             return found.reshape(value["shape"])
         return {key: _in(item) for key, item in value.items()}

@@ -84,7 +84,7 @@ class DeferredSide:
             return []
         reach = float(self._reach or 0.0) * _MARGIN
         own = [points[codes == code] for code in distinct]
-        # Points that are missing are near nothing.
+        # Missing points are near nothing.
         return [(np.fmin.reduce(each) - reach, np.fmax.reduce(each) + reach) for each in own]
 
     def _made(self, query: EventQuery, span: slice) -> Columns | None:
@@ -241,9 +241,9 @@ class Correlator:
             if new in used or old in used:
                 continue
             if self._recent:
-                # One mark stands for "this and all older events of that side are gone".
+                # One mark means: this and all older events of that side are consumed.
                 same = self._one_stream and first == second
-                mark = _FIRST_SIDE if same or role == 1 else _SECOND_SIDE  # where `old` stands
+                mark = _FIRST_SIDE if same or role == 1 else _SECOND_SIDE  # the side of `old`
                 if old <= used.get(mark, -1):
                     continue
                 used[mark] = old
@@ -429,7 +429,7 @@ class Correlations:
             for place in (0, 1):
                 if is_of_tables_alone(term):
                     self._deferred[number, place] = self._deferred_side(term, place, predicate)
-                else:  # what the site's own tables say may change
+                else:  # looked-up tables may change
                     self._sides[number, place] = self._side(term, place, predicate)
             return
         key: Hashable = None

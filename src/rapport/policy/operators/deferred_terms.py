@@ -344,7 +344,7 @@ class DeferredTerm:
         codes = frame.get(self._alias)
         if codes is not None:
             places = self._places(codes, low, high)
-            if len(places) < self._found.unevaluated(high):  # so there are rows
+            if len(places) < self._found.unevaluated(high):
                 return self._with_old(self._find(self._reader.rows.take(places)), low)
         return self._seen(self._found.before(high), low)
 

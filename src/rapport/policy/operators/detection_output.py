@@ -98,7 +98,7 @@ class Throttle:
         if last is not None and item.time - last < self._once_per_ms:
             self.suppressed += self._counts is None or self._counts(item)
             return False
-        # Taken out first, so that the oldest come first.
+        # Reinserted, so that the oldest come first.
         self._reported.pop(key, None)
         self._reported[key] = item.time
         return True
@@ -116,7 +116,7 @@ class Throttle:
 def each_detection_once(found: list[Detection]) -> list[Detection]:
     """Distinct detections of one policy in output order; different occurrences may give
     equal ones."""
-    if len({item.time for item in found}) == len(found):  # most often none is like another
+    if len({item.time for item in found}) == len(found):  # usually all differ
         return sorted(found, key=_time)
     unique = {(item.time, tuple(item.bindings.items()), item.causes): item for item in found}
     return in_output_order(unique.values())
@@ -355,7 +355,7 @@ class FamilyReport:
         by_name = [ordered[place] for place in np.argsort(self._members.ranks).tolist()]
         times = np.unique([match.time for match in matches], return_inverse=True)[1]
         moments = times[numbers[places]]
-        # One number that sorts as time, policy, match: cheaper than sorting by three.
+        # One number that sorts by time, policy and match is cheaper than three keys.
         width, policies = len(matches), len(ordered)
         keys = (moments * policies + self._members.ranks[who]) * width + numbers[places]
         keys.sort()

@@ -80,8 +80,8 @@ def find_runs(moments: Moments, true: TrueRows, open_groups: Rows, open_partners
     """
     groups = np.concatenate((open_groups, moments.groups[true.moments]))
     partners = np.concatenate((open_partners, true.partners))
-    # Each group has a place before its moments for what was open, and one after them that stays
-    # empty, so that runs of different groups never touch.
+    # Each group has a position before its moments for open intervals, and an empty one after
+    # them, so that runs of different groups never touch.
     places = np.concatenate(
         (
             moments.starts[open_groups] + 2 * open_groups,

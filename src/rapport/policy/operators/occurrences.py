@@ -43,7 +43,7 @@ class Lookup:
         self._values = None
         if term.compared is None:
             values = identities.values(side.attribute, self._codes)
-            # What misses its value stands in no relationship; one such would forbid the grid.
+            # A missing value satisfies no relationship, and the grid cannot hold it.
             complete = complete_rows(values)
             self._codes, self._values = self._codes[complete], values[complete]
         self._grid = None
@@ -77,7 +77,7 @@ class Lookup:
     ) -> tuple[Rows, Codes]:
         event, whose, with_whom = values[rows], _NONE, _NONE
         instance: npt.NDArray[Any] | None = None
-        if self._values is not None:  # a relationship looks at values only
+        if self._values is not None:  # a relationship needs values only
             instance = self._values[found]
         else:
             whose, with_whom = codes[rows], self._codes[found]
@@ -234,7 +234,7 @@ class QueryTerms:
             yield number, query, self._shared.compute_for_rows(rows, question, question.find, rows)
 
     def _question(self, blank: QueryTerm) -> SharedLookup:
-        if not is_of_tables_alone(blank):  # a function of the site's own is asked by each
+        if not is_of_tables_alone(blank):  # functions of the site are not shared
             return SharedLookup(blank, self._identities, self._pull)
         known = tuple(self._identities[side.concept] for side in (blank.first, blank.second))
         return self._shared.get_or_make(

@@ -111,7 +111,7 @@ class PlanOperator:
             plan, self._window.uncertainty_ms, mixed=bool(self._shape.mixed)
         )
         self._looks_ahead = looks_ahead_only(plan, mixed=bool(self._shape.mixed))
-        if began is not None:  # silence is awaited from then on, whether a reading comes or not
+        if began is not None:  # silence counts from then on, even without a reading
             self._next_due = self._earliest_due(-END_OF_TIME)
 
     def still_lasts(self, causes: Collection[Cause]) -> bool:

@@ -137,7 +137,7 @@ def plan_shape(plan: Plan) -> PlanShape:
                 code="policy.nothing_opens",
                 hint="add a condition that events can satisfy",
             )
-        # NOT children that nothing can open count as if they were not there.
+        # NOT children that nothing can open are ignored.
         positive = tuple(ClauseShape(clause.parts, (), clause.window_ms) for clause in mixed)
         mixed = ()
     return PlanShape(positive, mixed, absent, _combinations(plan, positive))

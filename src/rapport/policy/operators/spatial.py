@@ -55,7 +55,7 @@ class Grid:
     def _cell(self, values: Floats, axis: int, side: int) -> Rows:
         with np.errstate(over="ignore"):
             width = (self._high[axis] - self._low[axis]) / side
-        # An axis too long for a number of its own length is not divided either.
+        # An axis whose length overflows is not divided either.
         if not 0 < width < np.inf:
             return np.zeros(len(values), np.int64)
         cells: Rows = ((values - self._low[axis]) / width).astype(np.int64)
@@ -97,7 +97,7 @@ def cells_of(points: npt.NDArray[Any], reach: float) -> Rows:
     """The cell of each point, as wide as the reach; points outside all cells, or missing, share the
     outermost."""
     width = reach * _MARGIN if reach > 0 else 1.0
-    # fmin and fmax pass over missing values, which therefore share the outermost cell.
+    # fmin and fmax skip missing values, which therefore share the outermost cell.
     bounded = np.fmax(np.fmin(np.floor(points / width), _FURTHEST), -_FURTHEST)
     cells = bounded.astype(np.int64)
     packed: Rows = cells[:, 0] * (4 * _FURTHEST) + cells[:, 1]

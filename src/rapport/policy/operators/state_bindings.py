@@ -72,7 +72,7 @@ class StateLiteral:
         found = self.predicate.holds(values[0], values[1], own[0], own[1])
         if self.atom.negated:
             found = ~found
-            # A comparison that misses a value is unknown; a relationship that does is false.
+            # With a missing value a comparison is unknown, a relationship false.
             if self.atom.term.compared is not None:
                 found &= self.predicate.known(values[0], values[1], own[0], own[1])
         known[chosen] = found
@@ -86,7 +86,7 @@ class StateLiteral:
         for end in self.ends:
             known &= held[end].known
         if len(self.ends) == 2 and self.ends[0].stream == self.ends[1].stream:
-            known &= codes[0] != codes[1]  # a reading makes no pair with itself
+            known &= codes[0] != codes[1]  # a reading forms no pair with itself
         return known
 
     def _values(self, end: StateEnd | None, held: Holdings, chosen: slice | Rows) -> Array | None:
@@ -401,7 +401,7 @@ class PairBindings:
         people = max(int(last.seen.sum()) for last in self._last.values())
         if self._near is not None:
             return self._pace.most_readings(_STEPS_EACH * max(people, _FEW))
-        # Each reading makes a row with everybody known, and with everybody who may come with it.
+        # Each reading gives a row with every known identity and every new one of the portion.
         return max(int(math.sqrt(people * people + 4 * MOST_ROWS) - people) // 2, 1)
 
     def look(self, tracks: Mapping[str, Track], stretches: OpenIntervals) -> BindingRows | None:
@@ -488,7 +488,7 @@ def _pair_moments(steps: list[Moments | None], own: Rows, partner: Rows) -> Mome
     if not parts or not sum(len(part[0]) for part in parts):
         return None
     pairs, order, times = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    # One step of both aliases, bound to the same identity, is one moment: it has one place.
+    # A step of both aliases bound to the same identity is one moment.
     _, first = np.unique(pairs * (int(order.max()) + 1) + order, return_index=True)
     pairs = pairs[first]
     return Moments(own[pairs], partner[pairs], order[first], times[first], paired=True)

@@ -86,7 +86,7 @@ class SourceSilence:
             return
         times = readings.column("time").to_numpy()
         if self._seen_until is not None:
-            # Not by the newest of these: what they decide may lie anywhere among them.
+            # Not up to the newest reading: detections may lie anywhere within the batch.
             self._forget(self._seen_until - self._back_ms)
         self._seen_until = int(times[-1])
         sources = readings.column("source")

@@ -120,7 +120,7 @@ class Window:
                 if uses_up:
                     self._put_table(number, term, self._empty(number))
             case QueryTerm() | ReadingTerm() if number not in positive and is_of_tables_alone(term):
-                # Only absence asks about it, and the answer is the same later.
+                # Only absence needs it, and evaluating it later gives the same result.
                 self._deferred.defer(number, term, predicate, self._empty(number).columns)
             case QueryTerm():
                 self.occurrences[number] = self._empty(number)
@@ -261,8 +261,7 @@ class Window:
 
     def trim(self, before: int, *, at_once: bool = False) -> None:
         """Drops what ended before a time; unless `at_once`, only when worth the work."""
-        # An open match names causes that ended up to a window before it, pairs began another
-        # before.
+        # Causes of an open match ended up to a window before it; pairs began another before.
         earlier = before - 2 * longest_window_ms(self.plan)
         self.events.trim(earlier, at_once=at_once)
         self.sets.trim(earlier)
@@ -304,7 +303,7 @@ class Window:
             for name, ids in state["identities"].items()
             if not self.identities[name].begins_with(ids)
         ]
-        for known, ids in changed:  # never where they are shared: `saved` was given then
+        for known, ids in changed:  # never for shared codes, which are created from `saved`
             known.restore(ids)
         if changed:
             self._shared.clear()

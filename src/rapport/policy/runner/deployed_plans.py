@@ -167,7 +167,7 @@ class PlanRegistry:
 _time_and_policy = attrgetter("time", "policy")
 _FEW = 16
 """Below this many rows Python is faster than a call into Arrow."""
-# Not pa.array: it would load pandas (half a second) as soon as a node is imported.
+# Not pa.array, which would load pandas (half a second) at import.
 _NO_READINGS = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
 
 
@@ -276,7 +276,7 @@ class DeployedPlans:
         if slot is not None:
             try:
                 group = start_family(slot, plans, self._around, since, watermark)
-            except Exception as error:  # whatever the tables hold: maybe each alone can be run
+            except Exception as error:  # each plan alone may work with these tables
                 _log.warning("policies run one by one", reason=str(error), policies=len(plans))
             else:
                 self._groups.append(group)
@@ -284,7 +284,7 @@ class DeployedPlans:
         for plan in plans:
             try:
                 self._groups.append(start_alone(plan, self._around, since, watermark))
-            except Exception as error:  # a site's own function, looking at its tables
+            except Exception as error:  # a function of the site may raise on its tables
                 self._known.set_aside(plan, error)
 
     # --- what happens ---
@@ -316,7 +316,7 @@ class DeployedPlans:
                 return []
             found = operator.process(_NO_READINGS if ready is None else ready, watermark)
             undecided = operator.take_undecided()
-        except Exception as error:  # whatever a site's own function raises, it is one policy's
+        except Exception as error:  # a function of the site may raise anything
             return self._without(group, error, ready, watermark)
         finally:
             group.spent_ns += self._clock() - began_ns
@@ -423,7 +423,7 @@ class DeployedPlans:
             self._groups.append(self._restored(saved, plans, watermark))
         except Corrupt:
             raise
-        except Exception as error:  # a site's own function, looking at tables that changed
+        except Exception as error:  # a function of the site may raise on changed tables
             _log.warning("policies cannot go on", reason=str(error), policies=len(plans))
             return False
         return True
@@ -441,7 +441,7 @@ class DeployedPlans:
             for plan in plans:
                 if self._unbuilt.pop(plan.policy, None) is None:
                     self._leave(plan.policy)
-            # What they know may differ from what others know: they settle from here.
+            # Their memory may differ from that of others, so they settle from here on.
             saved.began = watermark
             self._groups.append(self._restored(saved, plans, watermark))
             self._settle_at = watermark

@@ -262,7 +262,7 @@ def _prepare(
 ) -> PlanGroup | None:
     """Starts a family for groups that no family covers, once the first of them has settled."""
     if home is not None and not home.plans:
-        return home  # one is under way; who it does not cover waits for the next
+        return home  # one was started; plans it does not cover wait for the next
     oldest = min(group.began for group in together if group is not home)
     if oldest + length > watermark:
         settled.look_at(oldest + length)

@@ -54,7 +54,7 @@ class ReorderBuffer:
             self.batches, self.oldest = [], END_OF_TIME
             return in_event_order(whole)
         self.oldest = int(times[~ready].min())
-        if ready[:count].all():  # in order, as most often: no copying
+        if ready[:count].all():  # usually in order: no copying
             self.batches = [whole.slice(count)]
             return in_event_order(whole.slice(0, count))
         self.batches = [whole.filter(pa.array(~ready))]
