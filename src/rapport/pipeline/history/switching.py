@@ -115,7 +115,7 @@ class SwitchingPlans:
     def switch(self) -> None:
         """Goes over to the next rows. Everything before them was taken."""
         before, pull = self._running, self._left.popleft().pull()
-        plans = [*before.plans(), *before.failed_plans.values()]
+        plans = [*before.plans.values(), *before.failed_plans.values()]
         self._running = self._made(plans, pull)
         if self._watermark > BEGIN_OF_TIME:  # else nobody knows anything yet
             state = before.state(self._watermark)

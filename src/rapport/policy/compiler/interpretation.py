@@ -13,8 +13,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from math import isclose, prod
-from typing import NamedTuple
+from typing import TypeVar
 
 import msgspec
 
@@ -73,6 +74,9 @@ from rapport.units.quantities import converter, unit_named
 
 _LARGEST = sys.float_info.max
 _TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
+
+
+Translated = TypeVar("Translated")
 
 
 class UntranslatableTerm(Exception):
@@ -214,11 +218,6 @@ MIRRORED: dict[Operator, Operator] = {
 _USE_CANONICAL = "write this policy in root's terms"
 
 
-class OwnConcept(NamedTuple):
-    concept: str
-    whole: Term
-
-
 class UnknownAttribute(Exception):
     """The interpretation has no such attribute of the operand's alias."""
 
@@ -233,7 +232,7 @@ class ComparisonRewriter:
 
     def __init__(
         self,
-        aliases: Mapping[str, OwnConcept],
+        aliases: Mapping[str, ConceptTerms],
         ontology: Ontology,
         scale: Callable[[str, str], Fraction | None],
     ) -> None:
@@ -262,7 +261,7 @@ class ComparisonRewriter:
             case left, right:
                 return self._of_two(comparison, left, right)
 
-    def property_in_root(self, alias: str, item: Property) -> tuple[Property, ...]:
+    def canonical_property(self, alias: str, item: Property) -> tuple[Property, ...]:
         """The canonical properties of a known alias; empty if the property always holds. Raises
         UntranslatableTerm and UnknownAttribute."""
         operand = AttributeOf(item.attribute, alias, item.place, item.place)
@@ -277,7 +276,7 @@ class ComparisonRewriter:
             for each in canonical_properties(item, term)
         )
 
-    def root_attribute(self, operand: AttributeOf) -> str:
+    def canonical_attribute(self, operand: AttributeOf) -> str:
         """The canonical name of an attribute; raises UntranslatableTerm if it combines several."""
         term = self._term(operand)
         path = getattr(term, "path", None) if term is not None else (operand.attribute,)
@@ -326,7 +325,7 @@ class ComparisonRewriter:
 
     def _named(self, attribute: AttributeOf, term: Term, *, explicit: bool) -> AttributeOf:
         """The attribute under its canonical name, with equal numbers except for their unit."""
-        name = self.root_attribute(attribute)
+        name = self.canonical_attribute(attribute)
         unit = self._unit(attribute.alias, name)
         if isinstance(term, Same) or (isinstance(term, Linear) and not term.steps):
             return msgspec.structs.replace(attribute, attribute=name)
@@ -398,9 +397,9 @@ class ComparisonRewriter:
         operator = comparison.operator
         return msgspec.structs.replace(
             comparison,
-            left=msgspec.structs.replace(left, attribute=self.root_attribute(left)),
+            left=msgspec.structs.replace(left, attribute=self.canonical_attribute(left)),
             operator=MIRRORED[operator] if first.turns else operator,
-            right=msgspec.structs.replace(right, attribute=self.root_attribute(right)),
+            right=msgspec.structs.replace(right, attribute=self.canonical_attribute(right)),
         )
 
 
@@ -465,11 +464,7 @@ class _Rewriter:
         self._terms, self._ontology, self._faults = terms, ontology, faults
         self._of_alias = {each.alias: self._concept(each.concept) for each in tree.concepts}
         self.rewritten: list[TermRewrite] = []
-        known = {
-            alias: OwnConcept(each.concept, each.whole)
-            for alias, each in self._of_alias.items()
-            if each is not None
-        }
+        known = {alias: each for alias, each in self._of_alias.items() if each is not None}
         self._comparisons = ComparisonRewriter(known, ontology, self._scale)
 
     def definition(self, concept: ConceptDef) -> ConceptDef:
@@ -505,29 +500,42 @@ class _Rewriter:
 
     def _compared(self, expression: Comparison | SilenceCondition) -> Comparison | SilenceCondition:
         """A comparison or silence of canonical attributes; unchanged if faults were added."""
-        try:
+
+        def translate() -> Comparison | SilenceCondition:
             if isinstance(expression, Comparison):
-                changed: Comparison | SilenceCondition = self._comparisons.rewritten(expression)
-            else:
-                changed = self._silence(expression)
-        except UntranslatableTerm as error:
-            shown = print_expression(expression)
-            message = f"{shown!r} in the terms of {self._terms.interpretation}: {error}"
-            self._faults.add("policy.untranslatable", message, expression.place, hint=error.hint)
+                return self._comparisons.rewritten(expression)
+            return self._silence(expression)
+
+        shown = print_expression(expression)
+        changed = self._translated(translate, shown, expression.place)
+        if changed is None:
             return expression
-        except UnknownAttribute as error:
-            concept = self._of_alias[error.operand.alias]
-            assert concept is not None, "an attribute of it was looked for"
-            self._unknown_attribute(concept, error.operand.attribute, error.operand.place)
-            return expression
-        self._note(print_expression(expression), print_expression(changed), expression.place)
+        self._note(shown, print_expression(changed), expression.place)
         return changed
+
+    def _translated(
+        self, translate: Callable[[], Translated], shown: str, place: SourceSpan
+    ) -> Translated | None:
+        """The result of a translation; None with a fault if it fails."""
+        try:
+            return translate()
+        except UntranslatableTerm as error:
+            message = f"{shown!r} in the terms of {self._terms.interpretation}: {error}"
+            self._faults.add("policy.untranslatable", message, place, hint=error.hint)
+        except UnknownAttribute as error:
+            concept, name = self._of_alias[error.operand.alias], error.operand.attribute
+            assert concept is not None, "its attribute was translated"
+            known = self._ontology.concepts.get(concept.concept, {})
+            hint = did_you_mean(name, sorted(_names(concept.whole, known)))
+            message = f"{self._terms.interpretation} knows no attribute {name!r} here"
+            self._faults.add("policy.unknown_attribute", message, error.operand.place, hint=hint)
+        return None
 
     def _silence(self, silent: SilenceCondition) -> SilenceCondition:
         if not silent.attribute:
             return silent
         wanted = AttributeOf(silent.attribute, silent.alias, silent.place, silent.alias_place)
-        attribute = self._comparisons.root_attribute(wanted)
+        attribute = self._comparisons.canonical_attribute(wanted)
         return msgspec.structs.replace(silent, attribute=attribute)
 
     def _concept(self, name: str) -> ConceptTerms | None:
@@ -548,26 +556,12 @@ class _Rewriter:
             self._faults.add("policy.untranslatable", message, concept.place, hint=hint)
 
     def _property(self, alias: str, item: Property) -> tuple[Property, ...]:
-        """Translates a property of a definition."""
-        concept = self._of_alias[alias]
-        assert concept is not None, "the definition was faulted otherwise"
-        try:
-            found = self._comparisons.property_in_root(alias, item)
-        except UnknownAttribute:
-            self._unknown_attribute(concept, item.attribute, item.place)
-            return ()
-        except UntranslatableTerm as error:
-            message = f"{item.attribute!r} in the terms of {self._terms.interpretation}: {error}"
-            self._faults.add("policy.untranslatable", message, item.place, hint=error.hint)
+        translate = partial(self._comparisons.canonical_property, alias, item)
+        found = self._translated(translate, item.attribute, item.place)
+        if found is None:
             return ()
         self._note(_shown((item,)), _shown(found), item.place)
         return found
-
-    def _unknown_attribute(self, concept: ConceptTerms, name: str, place: SourceSpan) -> None:
-        names = sorted(_names(concept.whole, self._ontology.concepts.get(concept.concept, {})))
-        message = f"{self._terms.interpretation} knows no attribute {name!r} here"
-        hint = did_you_mean(name, names)
-        self._faults.add("policy.unknown_attribute", message, place, hint=hint)
 
     def _relation(self, term: Relation) -> Relation:
         """Converts a length without a unit to metres."""

@@ -127,6 +127,23 @@ def count(columns: Mapping[str, Array]) -> int:
     return len(next(iter(columns.values())))
 
 
+def rows_from(columns: Columns | None, time: int) -> Columns | None:
+    """The rows that end at or after a time; None if there are none."""
+    if columns is None:
+        return None
+    stale = int(np.searchsorted(columns["end"], time))
+    return take(columns, slice(stale, None)) if stale < len(columns["end"]) else None
+
+
+def widened(column: Array, size: int) -> Array:
+    """The column with capacity for `size` rows; new rows are 0 or None."""
+    wider = np.zeros((size, *column.shape[1:]), column.dtype)
+    if column.dtype == object:
+        wider[...] = None
+    wider[: len(column)] = column
+    return wider
+
+
 def with_blurs(columns: Mapping[str, Array], wanted: bool) -> Columns:
     """Adds or removes the column with the clock uncertainty of each end, for snapshots made with
     other source declarations."""

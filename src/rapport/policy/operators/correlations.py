@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from rapport.policy.operators.columns import (
     Rows,
     Table,
     concatenate,
-    pack_state,
+    rows_from,
     spread,
     take,
     with_blurs,
@@ -71,7 +70,7 @@ class DeferredSide:
         """At least the queried events in order of time, without cells; None if there are none."""
         span = self._reader.span(query.low, query.high)
         columns = self._made(query, span) if span.start < span.stop else None
-        old = self._old_from(query.low)
+        old = rows_from(self._old, query.low)
         parts = [one for one in (old, columns) if one is not None]
         return Table(concatenate(parts)) if parts else None
 
@@ -97,16 +96,9 @@ class DeferredSide:
         allowed = self._id_filter.allowed()[some["code"]]
         return take(some, allowed) if allowed.any() else None
 
-    def _old_from(self, low: int) -> Columns | None:
-        old = self._old
-        if old is None:
-            return None
-        stale = int(np.searchsorted(old["end"], low))
-        return take(old, slice(stale, None)) if stale < len(old["end"]) else None
-
     def trim(self, before: int) -> None:
         """Drops restored events that ended before a time."""
-        self._old = self._old_from(before)
+        self._old = rows_from(self._old, before)
 
     def state(self) -> Columns | None:
         """All events that a match may still query; None if there are none."""
@@ -366,37 +358,16 @@ class SharedPairsReader:
     def __init__(self, key: Hashable, make: Callable[[], SharedPairs], shared: SharedCache) -> None:
         """`key`: everything the pairs depend on besides readings; None: not shared."""
         self._key, self._make, self._shared = key, make, shared
-        self.common = self._found_or_made(key)
+        self.restore(None)
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Restores a state, shared with other operators that restore the same."""
+        self.common = self._shared.join(self._key, self._make, state)
         self._horizon = self.common.readers.add()
-
-    def begin_batch(self) -> None:
-        self.common.begin_batch(self._shared.batch)
-
-    def take(self, stream: str, rows: StreamRows, first: int) -> None:
-        self.common.take(stream, rows, first, self._shared)
-
-    def completed(self) -> Columns | None:
-        return self.common.completed(self._shared)
 
     def release_before(self, time: int) -> None:
         """This operator no longer needs events before a time."""
         self.common.readers.move(self._horizon, time)
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Restores a state, shared with other operators that restore the same."""
-        key = None if self._key is None else (self._key, blake2b(pack_state(state)).digest())
-        self.common = self._found_or_made(key, state)
-        self._horizon = self.common.readers.add()
-
-    def _found_or_made(self, key: Hashable, state: dict[str, Any] | None = None) -> SharedPairs:
-        common: SharedPairs | None = None if key is None else self._shared.get(key)
-        if common is None or not common.is_unused:
-            common = self._make()
-            if state is not None:
-                common.restore(state)
-            if key is not None:
-                self._shared.replace(key, common)
-        return common
 
 
 class Correlations:
@@ -484,12 +455,12 @@ class Correlations:
             if side.table is not None:
                 side.table.settle()
         for pairs in self._pairs.values():
-            pairs.begin_batch()
+            pairs.common.begin_batch(self._shared.batch)
 
     def take(self, stream: str, rows: StreamRows, first: int) -> None:
         """Adds the events of a stream; `first`: the ordinal of the batch's first event."""
         for pairs in self._pairs.values():
-            pairs.take(stream, rows, first)
+            pairs.common.take(stream, rows, first, self._shared)
         for side in self._sides.values():
             if side.stream == stream:
                 side.add(rows, first)
@@ -497,7 +468,7 @@ class Correlations:
     def completed(self) -> Iterator[tuple[int, Columns]]:
         """Terms with the occurrences that new events complete."""
         for number, pairs in self._pairs.items():
-            found = pairs.completed()
+            found = pairs.common.completed(self._shared)
             if found is not None:
                 yield number, found
 

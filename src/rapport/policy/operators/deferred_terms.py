@@ -23,6 +23,7 @@ from rapport.policy.operators.columns import (
     Table,
     concatenate,
     count,
+    rows_from,
     take,
     with_blurs,
 )
@@ -361,19 +362,12 @@ class DeferredTerm:
         return self._with_old(take(table.columns, slice(start, None)), low)
 
     def _with_old(self, columns: Columns, low: int) -> Table:
-        old = self._old_from(low)
+        old = rows_from(self._old, low)
         return Table(columns if old is None else concatenate([old, columns]))
-
-    def _old_from(self, low: int) -> Columns | None:
-        old = self._old
-        if old is None:
-            return None
-        stale = int(np.searchsorted(old["end"], low))
-        return take(old, slice(stale, None)) if stale < len(old["end"]) else None
 
     def trim(self, before: int) -> None:
         """Drops restored occurrences that ended before a time."""
-        self._old = self._old_from(before)
+        self._old = rows_from(self._old, before)
 
     def state(self) -> Columns:
         """The occurrences of all rows that a match may still query, evaluated now: tables may

@@ -3,6 +3,7 @@ uncertain and throttled ones. [PO-3, PO-7, PO-13]"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
@@ -122,7 +123,79 @@ def each_detection_once(found: list[Detection]) -> list[Detection]:
     return in_output_order(unique.values())
 
 
-class DetectionReport:
+class DetectionReport(ABC):
+    """Collects the detections of an operator and emits them in output order; throttles them by
+    policy."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        shape: PlanShape,
+        window: Window,
+        silence: SourceSilence | None,
+        counts: SuppressionFilter | None,
+    ) -> None:
+        """`counts`: which suppressed detections are counted; None: all."""
+        self._plan, self._window, self._counts = plan, window, counts
+        self._uncertainty = absence_uncertainty(plan, shape, silence, window.uncertainty_ms)
+        self._throttles: dict[str, Throttle] = {}
+        self._undecided: list[Undecided] = []
+
+    @abstractmethod
+    def take(self, frame: Columns, times: Array) -> None:
+        """Adds decided matches with the times of their detections."""
+
+    @abstractmethod
+    def release(self, settled_until: int) -> list[Detection]:
+        """The detections to emit now. No detection before `settled_until` will be added; with a
+        throttle, later ones wait."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any] | None: ...
+
+    @abstractmethod
+    def restore(self, state: dict[str, Any] | None) -> None: ...
+
+    @abstractmethod
+    def admit(self, policy: str, state: dict[str, Any] | None) -> None:
+        """Restores the throttle of a new member from another operator."""
+
+    @abstractmethod
+    def release_member(self, policy: str) -> dict[str, Any] | None:
+        """The throttle state of a policy, for the operator that continues it."""
+
+    def take_undecided(self) -> list[Undecided]:
+        """Uncertain detections since the last call."""
+        taken, self._undecided = self._undecided, []
+        return each_once(taken) if len(taken) > 1 else taken
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether detections wait until no earlier one can come."""
+        return self._plan.once_per_ms is not None
+
+    @property
+    def suppressed(self) -> int:
+        """The number of suppressed detections."""
+        return sum(each.suppressed for each in self._throttles.values())
+
+    def suppressed_by(self, policy: str) -> int:
+        return self._throttles[policy].suppressed if policy in self._throttles else 0
+
+    def pending_until(self, watermark: int) -> int | None:
+        """When the next waiting detection is emitted; one that is overdue waits for an undecided
+        match."""
+        held = [each.earliest() for each in self._throttles.values()]
+        due = [time for time in held if time is not None and time >= watermark]
+        return min(due) + 1 if due else None
+
+    def _throttle(self, policy: str) -> Throttle:
+        if policy not in self._throttles:
+            self._throttles[policy] = Throttle(self._plan.once_per_ms or 0, self._counts)
+        return self._throttles[policy]
+
+
+class PlanReport(DetectionReport):
     """The detections of one plan."""
 
     def __init__(
@@ -133,67 +206,41 @@ class DetectionReport:
         silence: SourceSilence | None,
         counts: SuppressionFilter | None = None,
     ) -> None:
-        """`counts`: which suppressed detections are counted; None: all."""
-        self._plan, self._window, self._version = plan, window, plan.version()
-        self._doubt = absence_uncertainty(plan, shape, silence, window.uncertainty_ms)
-        self._throttle = None if plan.once_per_ms is None else Throttle(plan.once_per_ms, counts)
-        self._undecided: list[Undecided] = []
+        super().__init__(plan, shape, window, silence, counts)
+        self._version = plan.version()
         self._found: list[Detection] = []
 
     def take(self, frame: Columns, times: Array) -> None:
-        """Adds decided matches with the times of their detections."""
         if not len(times):
             return
         found = detections_of(self._window, self._plan.policy, self._version, frame, times)
-        self._found += self._certain(found, frame)
+        if self._uncertainty is not None:
+            silent = self._uncertainty.silent(found, frame)
+            pairs = list(zip(found, silent, strict=True))
+            self._undecided += [Undecided.of(item, sources) for item, sources in pairs if sources]
+            found = [item for item, sources in pairs if not sources]
+        self._found += found
 
     def release(self, settled_until: int) -> list[Detection]:
-        """The detections to emit now. No detection before `settled_until` will be added; with a
-        throttle, later ones wait."""
         found, self._found = self._found, []
-        if self._throttle is None:
+        if not self.holds_back:
             return each_detection_once(found) if len(found) > 1 else found
-        self._throttle.take(found)
-        return self._throttle.release(settled_until)
-
-    def take_undecided(self) -> list[Undecided]:
-        """Uncertain detections since the last call."""
-        taken, self._undecided = self._undecided, []
-        return each_once(taken) if len(taken) > 1 else taken
-
-    @property
-    def holds_back(self) -> bool:
-        """Whether detections wait until no earlier one can come."""
-        return self._throttle is not None
-
-    @property
-    def suppressed(self) -> int:
-        """The number of suppressed detections."""
-        return 0 if self._throttle is None else self._throttle.suppressed
-
-    def pending_until(self, watermark: int) -> int | None:
-        """When the next waiting detection is emitted; one that is overdue waits for an undecided
-        match."""
-        held = None if self._throttle is None else self._throttle.earliest()
-        return None if held is None or held < watermark else held + 1
+        throttle = self._throttle(self._plan.policy)
+        throttle.take(found)
+        return throttle.release(settled_until)
 
     def state(self) -> dict[str, Any] | None:
-        return None if self._throttle is None else self._throttle.state()
+        return self._throttle(self._plan.policy).state() if self.holds_back else None
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        if self._throttle is not None and state is not None:
-            self._throttle.restore(state, self._plan.policy, self._version)
+        self.admit(self._plan.policy, state)
 
-    def _certain(self, found: list[Detection], frame: Columns) -> list[Detection]:
-        """Keeps detections that a silent source makes uncertain as undecided; returns the
-        others."""
-        if self._doubt is None:
-            return found
-        doubts = self._doubt.silent(found, frame)
-        self._undecided += [
-            Undecided.of(item, silent) for item, silent in zip(found, doubts, strict=True) if silent
-        ]
-        return [item for item, silent in zip(found, doubts, strict=True) if not silent]
+    def admit(self, policy: str, state: dict[str, Any] | None) -> None:
+        if self.holds_back and state is not None:
+            self._throttle(policy).restore(state, policy, self._version)
+
+    def release_member(self, policy: str) -> dict[str, Any] | None:
+        return self.state()
 
 
 def detections_of(
@@ -223,7 +270,7 @@ def _bindings(window: Window, frame: Columns) -> list[dict[str, str]]:
     ]
 
 
-class FamilyReport:
+class FamilyReport(DetectionReport):
     """The detections of a family of plans. Bindings and causes of a match are computed once and
     shared by the detections of all members."""
 
@@ -236,17 +283,12 @@ class FamilyReport:
         members: FamilyMembers,
         counts: SuppressionFilter | None = None,
     ) -> None:
-        """`counts`: which suppressed detections are counted; None: all."""
-        self._counts = counts
-        self._plan, self._window, self._members = plan, window, members
-        self._doubt = absence_uncertainty(plan, shape, silence, window.uncertainty_ms)
-        self._throttles: dict[str, Throttle] = {}
-        self._undecided: list[Undecided] = []
+        super().__init__(plan, shape, window, silence, counts)
+        self._members = members
         self._matches: list[Detection] = []
         self._pairs: list[tuple[Rows, Rows]] = []
 
     def take(self, frame: Columns, times: Array) -> None:
-        """Adds matches that count for some member, with the times of their detections."""
         if not len(times):
             return
         varying = self._members.varying
@@ -258,78 +300,46 @@ class FamilyReport:
         used, places = np.unique(rows, return_inverse=True)
         frame, times = take(frame, used), times[used]
         found = detections_of(self._window, "", "", frame, times)
-        if self._doubt is not None:
-            places, who = self._certain(found, frame, places, who)
+        if self._uncertainty is not None:
+            silent = self._uncertainty.silent(found, frame)
+            places, who = self._certain(found, silent, places, who)
         self._pairs.append((places + len(self._matches), who))
         self._matches += found
 
     def release(self, settled_until: int) -> list[Detection]:
-        """The detections to emit now, in output order."""
         found = self._detections()
-        if self._plan.once_per_ms is None:
+        if not self.holds_back:
             return found
         for item in found:
             self._throttle(item.policy).take([item])
         kept = [one for each in self._throttles.values() for one in each.release(settled_until)]
         return in_output_order(kept)
 
-    def take_undecided(self) -> list[Undecided]:
-        taken, self._undecided = self._undecided, []
-        return each_once(taken) if len(taken) > 1 else taken
-
-    @property
-    def holds_back(self) -> bool:
-        return self._plan.once_per_ms is not None
-
-    @property
-    def suppressed(self) -> int:
-        """The number of suppressed detections of all members."""
-        return sum(each.suppressed for each in self._throttles.values())
-
-    def suppressed_by(self, policy: str) -> int:
-        return self._throttles[policy].suppressed if policy in self._throttles else 0
-
-    def pending_until(self, watermark: int) -> int | None:
-        held = [each.earliest() for each in self._throttles.values()]
-        due = [time for time in held if time is not None and time >= watermark]
-        return min(due) + 1 if due else None
-
     def state(self) -> dict[str, Any]:
         return {policy: each.state() for policy, each in self._throttles.items()}
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Restores the throttles of current members."""
         self._throttles = {}
         for policy, own in (state or {}).items():
             if policy in self._members:
                 self.admit(policy, own)
 
     def admit(self, policy: str, state: dict[str, Any] | None) -> None:
-        """Restores the throttle of a new member from another operator."""
-        if state is not None and self._plan.once_per_ms is not None:
-            version = self._members.version(policy)
-            self._throttle(policy).restore(state, policy, version)
+        if self.holds_back and state is not None:
+            self._throttle(policy).restore(state, policy, self._members.version(policy))
 
-    def forget(self, policy: str) -> dict[str, Any] | None:
-        """Removes a member's throttle and returns its state for another operator."""
+    def release_member(self, policy: str) -> dict[str, Any] | None:
         throttle = self._throttles.pop(policy, None)
         return None if throttle is None else throttle.state()
 
-    def _throttle(self, policy: str) -> Throttle:
-        if policy not in self._throttles:
-            self._throttles[policy] = Throttle(self._plan.once_per_ms or 0, self._counts)
-        return self._throttles[policy]
-
     def _certain(
-        self, found: list[Detection], frame: Columns, places: Rows, who: Rows
+        self, found: list[Detection], silent: list[tuple[str, ...]], places: Rows, who: Rows
     ) -> tuple[Rows, Rows]:
         """Keeps detections that a silent source makes uncertain as undecided; returns the
         others."""
-        assert self._doubt is not None
-        doubts = self._doubt.silent(found, frame)
-        doubtful = np.array([bool(silent) for silent in doubts], np.bool_)[places]
-        unsure = zip(places[doubtful].tolist(), who[doubtful].tolist(), strict=True)
-        for place, member in unsure:
+        uncertain = np.array([bool(sources) for sources in silent], np.bool_)[places]
+        rows = zip(places[uncertain].tolist(), who[uncertain].tolist(), strict=True)
+        for place, member in rows:
             own, match = self._members.ordered[member], found[place]
             self._undecided.append(
                 Undecided(
@@ -338,10 +348,10 @@ class FamilyReport:
                     time=match.time,
                     bindings=match.bindings,
                     causes=match.causes,
-                    silent=doubts[place],
+                    silent=silent[place],
                 )
             )
-        return places[~doubtful], who[~doubtful]
+        return places[~uncertain], who[~uncertain]
 
     def _detections(self) -> list[Detection]:
         """The detections of all added matches, each once per member, in output order."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapport.core.detection import Cause
-from rapport.policy.operators.columns import Array, Columns, Mask, Rows
+from rapport.policy.operators.columns import Array, Columns, Mask, Rows, widened
 from rapport.policy.operators.timeline import DueQueue
 
 _CODES = 31
@@ -246,8 +246,8 @@ class OpenIntervals:
             size = len(self._born)
             wider = max(2 * size, size + wanted, _FIRST_SIZE)
             for name, column in self.columns.items():
-                self.columns[name] = _widened(column, wider)
-            self._born = _widened(self._born, wider)
+                self.columns[name] = widened(column, wider)
+            self._born = widened(self._born, wider)
             self._free += range(wider - 1, size - 1, -1)
         rows = np.array(self._free[len(self._free) - wanted :], np.int64)
         del self._free[len(self._free) - wanted :]
@@ -259,9 +259,3 @@ class OpenIntervals:
 
 def _type(name: str) -> Any:
     return {"fired": np.bool_, "causes": object}.get(name, np.int64)
-
-
-def _widened(column: Array, size: int) -> Array:
-    wider = np.zeros(size, column.dtype)
-    wider[: len(column)] = column
-    return wider

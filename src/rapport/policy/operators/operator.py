@@ -21,6 +21,7 @@ from rapport.policy.operators.columns import pack_state, unpack_state
 from rapport.policy.operators.detection_output import (
     DetectionReport,
     FamilyReport,
+    PlanReport,
     SuppressionFilter,
 )
 from rapport.policy.operators.events import renumbered
@@ -96,9 +97,9 @@ class PlanOperator:
         self._shared = shared = shared or SharedCache()
         self._window = Window(plan, positive, pull, sources, began, varying, shared, saved)
         self._activations = Activations(self._window, shared)
-        self._report: DetectionReport | FamilyReport
+        self._report: DetectionReport
         if members is None:
-            self._report = DetectionReport(plan, self._shape, self._window, silence, counts)
+            self._report = PlanReport(plan, self._shape, self._window, silence, counts)
         else:
             self._report = FamilyReport(plan, self._shape, self._window, silence, members, counts)
         self._pending = PendingMatches(
@@ -145,20 +146,15 @@ class PlanOperator:
         return self._report.suppressed
 
     def suppressed_by(self, policy: str) -> int:
-        if isinstance(self._report, FamilyReport):
-            return self._report.suppressed_by(policy)
-        return self._report.suppressed
+        return self._report.suppressed_by(policy)
 
     def release_member(self, policy: str) -> Any:
         """The throttle state of a plan for the operator that continues it; removes it here."""
-        if isinstance(self._report, FamilyReport):
-            return self._report.forget(policy)
-        return self._report.state()
+        return self._report.release_member(policy)
 
-    def go_on(self, policy: str, reported: Any) -> None:
+    def admit_member(self, policy: str, reported: Any) -> None:
         """Continues a new member of the family from another operator's state."""
-        if isinstance(self._report, FamilyReport):
-            self._report.admit(policy, reported)
+        self._report.admit(policy, reported)
 
     def take_undecided(self) -> list[Undecided]:
         return self._report.take_undecided()

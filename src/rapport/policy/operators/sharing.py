@@ -87,13 +87,20 @@ class SharedCache:
         made: Made = found
         return made
 
-    def get(self, key: Hashable) -> Any:
-        """The object under a key; None if no operator references it."""
-        return self._kept.get(key)
-
-    def replace(self, key: Hashable, made: Any) -> None:
-        """Replaces the object under a key for later requests."""
-        self._kept[key] = made
+    def join(self, key: Hashable, make: Callable[[], Made], state: Any = None) -> Made:
+        """The unused object under a key, or a new one for later requests; one that is in use stays
+        with its readers. `state` is restored and must be equal too. A key of None: not shared."""
+        if key is not None and state is not None:
+            key = (key, blake2b(pack_state(state)).digest())
+        found: Any = None if key is None else self._kept.get(key)
+        if found is None or not found.is_unused:
+            found = make()
+            if state is not None:
+                found.restore(state)
+            if key is not None:
+                self._kept[key] = found
+        joined: Made = found
+        return joined
 
     def clear(self) -> None:
         """Drops all objects for later requests, because codes changed."""
@@ -291,9 +298,9 @@ class SharedTable:
             self.table.trim(before, at_once=at_once)
 
 
-class SharedTableReader:
-    def __init__(self, common: SharedTable) -> None:
-        self.common, self.horizon = common, common.readers.add()
+class SharedTableReader(NamedTuple):
+    common: SharedTable
+    horizon: Horizon
 
 
 class SharedTables:
@@ -312,12 +319,8 @@ class SharedTables:
         `is_saved`: it may have restored rows, which must be equal too."""
         if is_saved:
             key = (key, blake2b(pack_state(table.columns)).digest())
-        key = (SharedTable, key)
-        common: SharedTable | None = self._shared.get(key)
-        if common is None or not common.is_unused:
-            common = SharedTable(table)
-            self._shared.replace(key, common)
-        self._readers[number] = SharedTableReader(common)
+        common = self._shared.join((SharedTable, key), lambda: SharedTable(table))
+        self._readers[number] = SharedTableReader(common, common.readers.add())
         self._tables[number] = common.table
 
     def has_taken(self, number: int) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rapport.core.detection import Cause
 from rapport.policy.ontology import PushSource
-from rapport.policy.operators.columns import Array, Columns, Mask, Rows, concatenate, take
+from rapport.policy.operators.columns import Array, Columns, Mask, Rows, concatenate, take, widened
 from rapport.policy.operators.events import blurs_of, rows_of_stream
 from rapport.policy.operators.identities import Identities, IdentityFilter
 from rapport.policy.operators.timeline import DueQueue, texts_at
@@ -81,10 +81,7 @@ class LastHeard:
         if size > len(self.times):
             wider = max(2 * len(self.times), size, _FIRST_SIZE)
             for name in _COLUMNS:
-                column = getattr(self, name)
-                grown = np.zeros(wider, column.dtype)
-                grown[: len(column)] = column
-                setattr(self, name, grown)
+                setattr(self, name, widened(getattr(self, name), wider))
 
 
 _NONE = np.zeros(0, np.int64)

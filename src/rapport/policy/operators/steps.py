@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from hashlib import blake2b
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 from rapport.core.detection import Cause
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
-from rapport.policy.operators.columns import Columns, concatenate, pack_state, take
+from rapport.policy.operators.columns import Columns, concatenate, take
 from rapport.policy.operators.durations import DurationStep
 from rapport.policy.operators.identities import Identities
 from rapport.policy.operators.sharing import SharedCache, is_shareable, renamed, sides_of
@@ -74,7 +73,10 @@ class SharedStep:
         """True until a batch arrives after creation or restore."""
         return self._batch is None
 
-    def go_on(self, readings: pa.RecordBatch, watermark: int, shared: SharedCache) -> None:
+    def restore(self, state: Any) -> None:
+        self.step.restore(state)
+
+    def process(self, readings: pa.RecordBatch, watermark: int, shared: SharedCache) -> None:
         """Processes a batch unless another reader has. An error is raised for every reader."""
         if self._error is not None:
             raise self._error
@@ -105,10 +107,10 @@ class SharedStepReader:
         self._key, self._make, self._shared = key, make, shared
         self.waiting: list[Columns] = []
         """Results that this operator has not taken yet."""
-        self._common = self._join(self._key)
+        self._common: SharedStep = self._join()
 
     def take(self, readings: pa.RecordBatch, watermark: int) -> Columns:
-        self._common.go_on(readings, watermark, self._shared)
+        self._common.process(readings, watermark, self._shared)
         found, self.waiting = self.waiting, []
         assert self._common.nothing is not None
         return concatenate(found) if found else self._common.nothing
@@ -130,20 +132,10 @@ class SharedStepReader:
         """Restores a state, shared with other operators that restore the same."""
         self._common.readers.discard(self)
         self.waiting = []
-        key = None if self._key is None else (self._key, blake2b(pack_state(state)).digest())
-        self._common = self._join(key, state)
+        self._common = self._join(state)
 
-    def _join(self, key: Hashable, state: Any = None) -> SharedStep:
-        known = None if key is None else self._shared.get(key)
-        common: SharedStep
-        if known is not None and known.is_unused:
-            common = known
-        else:
-            common = SharedStep(self._make())
-            if state is not None:
-                common.step.restore(state)
-            if key is not None:
-                self._shared.replace(key, common)
+    def _join(self, state: Any = None) -> SharedStep:
+        common = self._shared.join(self._key, lambda: SharedStep(self._make()), state)
         common.readers.add(self)
         return common
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rapport.policy.operators.columns import Array, Mask, Rows
+from rapport.policy.operators.columns import Array, Mask, Rows, widened
 from rapport.policy.operators.events import StreamRows, blurs_of, rows_of_stream
 from rapport.policy.operators.identities import Identities, IdentityFilter
 
@@ -124,9 +124,9 @@ class LastValues:
             return
         wider = max(2 * len(self.seen), size, _FIRST_SIZE)
         for name in ("seen", "known", "times", "stale", "blurs", "ids", "_marks"):
-            setattr(self, name, _widened(getattr(self, name), wider))
+            setattr(self, name, widened(getattr(self, name), wider))
         if self.values is not None:
-            self.values = _widened(self.values, wider)
+            self.values = widened(self.values, wider)
 
     def note(
         self, codes: Rows, times: Rows, values: Array, ids: Array, stale: Rows, blurs: Rows
@@ -190,14 +190,6 @@ class LastValues:
             self.values = np.full((len(self.seen), like.shape[1]), missing, like.dtype)
         elif like.dtype == object and self.values.dtype != object:
             self.values = self.values.astype(object)
-
-
-def _widened(column: Array, size: int) -> Array:
-    wider = np.zeros((size, *column.shape[1:]), column.dtype)
-    if column.dtype == object:
-        wider[...] = None
-    wider[: len(column)] = column
-    return wider
 
 
 def texts_at(ids: pa.Array, places: Rows) -> Array:

@@ -122,48 +122,6 @@ class OutputDedupe:
 _log = get_logger(__name__)
 
 
-class PlanRegistry:
-    """Plans by policy; each runs or has failed, never both."""
-
-    def __init__(self) -> None:
-        self.running: dict[str, Plan] = {}
-        self.versions: dict[str, str] = {}
-        """Of running plans."""
-        self.failed: dict[str, FailedPlan] = {}
-        self.failed_plans: dict[str, Plan] = {}
-
-    def add(self, plan: Plan) -> None:
-        """Adds a running plan, possibly after a failure."""
-        self.failed.pop(plan.policy, None)
-        self.failed_plans.pop(plan.policy, None)
-        self.running[plan.policy], self.versions[plan.policy] = plan, plan.version()
-
-    def remove(self, policy: str) -> bool:
-        """Removes a plan; returns whether it was running."""
-        if self.failed.pop(policy, None) is not None:
-            del self.failed_plans[policy]
-            return False
-        del self.running[policy], self.versions[policy]
-        return True
-
-    def set_aside(self, plan: Plan, error: Exception) -> None:
-        """Stops a plan because something it uses raised."""
-        name = plan.policy
-        problem = Problem(
-            code="policy.failed",
-            message=f"policy {name!r} failed: {type(error).__name__}: {error}",
-            hint="correct the function or the table it uses, then resume or replace the policy",
-        )
-        _log.error("policy set aside", policy=name, reason=problem.message)
-        self.keep_aside(plan, FailedPlan(plan.version(), problem))
-
-    def keep_aside(self, plan: Plan, reason: FailedPlan) -> None:
-        """Stops a plan for a known reason."""
-        name = plan.policy
-        self.failed[name], self.failed_plans[name] = reason, plan
-        del self.running[name], self.versions[name]
-
-
 _time_and_policy = attrgetter("time", "policy")
 _FEW = 16
 """Below this many rows Python is faster than a call into Arrow."""
@@ -185,7 +143,11 @@ class DeployedPlans:
         self._shared = SharedCache()
         self._around = around._replace(shared=self._shared)
         self._since, self._clock = since, clock
-        self._known = PlanRegistry()
+        self.plans: dict[str, Plan] = {}
+        """Running plans by policy; a plan either runs or has failed."""
+        self.versions: dict[str, str] = {}
+        self.failed: dict[str, FailedPlan] = {}
+        self.failed_plans: dict[str, Plan] = {}
         self._groups: list[PlanGroup] = []
         self._unbuilt: dict[str, Plan] = {}
         """Plans that begin with the next reading, as families if possible."""
@@ -194,25 +156,7 @@ class DeployedPlans:
         self._undecided: list[Undecided] = []
         self.given = OutputDedupe()
 
-    # --- which plans ---
-
-    def __contains__(self, policy: object) -> bool:
-        return policy in self._known.running
-
-    def plans(self) -> list[Plan]:
-        return list(self._known.running.values())
-
-    def versions(self) -> dict[str, str]:
-        """Versions by policy."""
-        return dict(self._known.versions)
-
-    @property
-    def failed(self) -> dict[str, FailedPlan]:
-        return self._known.failed
-
-    @property
-    def failed_plans(self) -> dict[str, Plan]:
-        return self._known.failed_plans
+    # --- deployment ---
 
     def deploy(self, plan: Plan, watermark: int) -> None:
         """Starts a plan; raises Unsupported with all reasons, UnknownName for a missing table."""
@@ -221,7 +165,9 @@ class DeployedPlans:
             raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
         for function in looked_up(plan):
             self._around.pull.pairs(function)
-        self._known.add(plan)
+        self.failed.pop(plan.policy, None)
+        self.failed_plans.pop(plan.policy, None)
+        self.plans[plan.policy], self.versions[plan.policy] = plan, plan.version()
         self._unbuilt[plan.policy] = plan
         if watermark > BEGIN_OF_TIME:
             self._build(watermark)
@@ -229,7 +175,11 @@ class DeployedPlans:
     def withdraw(self, policy: str) -> None:
         """Stops a plan, or forgets a failed one."""
         self.given.forget(policy)
-        if self._known.remove(policy) and self._unbuilt.pop(policy, None) is None:
+        if self.failed.pop(policy, None) is not None:
+            del self.failed_plans[policy]
+            return
+        del self.plans[policy], self.versions[policy]
+        if self._unbuilt.pop(policy, None) is None:
             self._leave(policy)
 
     def _leave(self, policy: str) -> None:
@@ -251,7 +201,7 @@ class DeployedPlans:
 
     def still_lasts(self, detection: Detection) -> bool:
         """Whether the states of a detection still hold."""
-        plan = self._known.running.get(detection.policy)
+        plan = self.plans.get(detection.policy)
         if plan is None or not plan.is_lasting() or plan.version() != detection.version:
             return False
         if detection.policy in self._unbuilt:
@@ -261,13 +211,13 @@ class DeployedPlans:
     def begin(self, watermark: int) -> None:
         """Starts all plans at this watermark."""
         self._costs.settle(self._groups)
-        self._groups, self._unbuilt = [], dict(self._known.running)
+        self._groups, self._unbuilt = [], dict(self.plans)
         self._build(watermark)
 
     def reset(self) -> None:
         """All plans restart with the next reading; failed ones stay stopped."""
         self._costs.settle(self._groups)
-        self._groups, self._unbuilt = [], dict(self._known.running)
+        self._groups, self._unbuilt = [], dict(self.plans)
         self._settle_at = None
         self.given = OutputDedupe()
 
@@ -285,9 +235,24 @@ class DeployedPlans:
             try:
                 self._groups.append(start_alone(plan, self._around, since, watermark))
             except Exception as error:  # a function of the site may raise on its tables
-                self._known.set_aside(plan, error)
+                self._fail(plan, error)
 
-    # --- what happens ---
+    def _fail(self, plan: Plan, error: Exception) -> None:
+        """Stops a plan because something it uses raised."""
+        problem = Problem(
+            code="policy.failed",
+            message=f"policy {plan.policy!r} failed: {type(error).__name__}: {error}",
+            hint="correct the function or the table it uses, then resume or replace the policy",
+        )
+        _log.error("policy stopped after an error", policy=plan.policy, reason=problem.message)
+        self._stop(plan, FailedPlan(plan.version(), problem))
+
+    def _stop(self, plan: Plan, reason: FailedPlan) -> None:
+        name = plan.policy
+        self.failed[name], self.failed_plans[name] = reason, plan
+        del self.plans[name], self.versions[name]
+
+    # --- batches ---
 
     def process(self, ready: pa.RecordBatch | None, watermark: int) -> list[Detection]:
         """Processes readings before the watermark (None: no reading); returns detections in output
@@ -338,9 +303,9 @@ class DeployedPlans:
         self._groups.remove(group)
         plans = list(group.plans.values())
         if group.family is None:
-            self._known.set_aside(plans[0], error)
+            self._fail(plans[0], error)
             return []
-        _log.warning("policies begin anew one by one", reason=str(error), policies=len(plans))
+        _log.warning("policies restart one by one", reason=str(error), policies=len(plans))
         before = len(self._groups)
         self._start(None, plans, watermark)
         started = self._groups[before:]
@@ -361,11 +326,11 @@ class DeployedPlans:
         taken, self._undecided = self._undecided, []
         return taken
 
-    # --- what they cost and left out ---
+    # --- costs ---
 
     def suppressed(self) -> dict[str, int]:
         """Suppressed detections by policy."""
-        found = dict.fromkeys(self._known.running, 0)
+        found = dict.fromkeys(self.plans, 0)
         for group in self._groups:
             found |= {name: group.operator.suppressed_by(name) for name in group.plans}
         return found
@@ -379,7 +344,7 @@ class DeployedPlans:
     def costs(self, costs: PolicyCosts) -> None:
         self._costs = costs
 
-    # --- other places ---
+    # --- snapshots ---
 
     def state(self, watermark: int) -> list[SavedGroup]:
         """The state of all groups. All advance to the watermark first, so that shared parts are
@@ -388,7 +353,7 @@ class DeployedPlans:
             self._build(BEGIN_OF_TIME)
         for group in self._groups:
             group.operator.advance_to(watermark)
-        versions = self._known.versions
+        versions = self.versions
         return [saved_group(group, versions) for group in self._groups if group.plans]
 
     def restore(
@@ -399,17 +364,13 @@ class DeployedPlans:
         self._groups, self._unbuilt, self._settle_at = [], {}, watermark
         known: set[str] = set()
         for name, reason in failed.items():
-            if self._known.versions.get(name) == reason.version:
-                self._known.keep_aside(self._known.running[name], reason)
+            if self.versions.get(name) == reason.version:
+                self._stop(self.plans[name], reason)
         for group in saved:
-            same = [
-                name for name, own in group.plans.items() if self._known.versions.get(name) == own
-            ]
+            same = [name for name, own in group.plans.items() if self.versions.get(name) == own]
             if same and self._go_on(group, same, watermark):
                 known |= set(same)
-        self._unbuilt = {
-            name: plan for name, plan in self._known.running.items() if name not in known
-        }
+        self._unbuilt = {name: plan for name, plan in self.plans.items() if name not in known}
         anew = sorted(self._unbuilt)
         if watermark > BEGIN_OF_TIME:
             self._build(watermark)
@@ -418,13 +379,13 @@ class DeployedPlans:
     def _go_on(self, saved: SavedGroup, names: Iterable[str], watermark: int) -> bool:
         """Restores some plans of a group; False if that raises: they restart, and are stopped if
         they raise again. Raises Corrupt for an unreadable state."""
-        plans = [self._known.running[name] for name in names]
+        plans = [self.plans[name] for name in names]
         try:
             self._groups.append(self._restored(saved, plans, watermark))
         except Corrupt:
             raise
         except Exception as error:  # a function of the site may raise on changed tables
-            _log.warning("policies cannot go on", reason=str(error), policies=len(plans))
+            _log.warning("policies cannot be restored", reason=str(error), policies=len(plans))
             return False
         return True
 
@@ -435,9 +396,9 @@ class DeployedPlans:
         """Continues from another instance at the same watermark; raises Corrupt if its plans
         differ."""
         for saved in other.state(watermark):
-            if any(self._known.versions.get(name) != own for name, own in saved.plans.items()):
+            if any(self.versions.get(name) != own for name, own in saved.plans.items()):
                 raise Corrupt("these are other policies", code="policy.other_plan")
-            plans = [self._known.running[name] for name in saved.plans]
+            plans = [self.plans[name] for name in saved.plans]
             for plan in plans:
                 if self._unbuilt.pop(plan.policy, None) is None:
                     self._leave(plan.policy)

@@ -103,7 +103,7 @@ class PlanGroup:
         for policy, plan in list(self.plans.items()):
             reported = self.operator.release_member(policy)
             home.family.admit([plan])
-            home.operator.go_on(policy, reported)
+            home.operator.admit_member(policy, reported)
             home.plans[policy] = plan
         self.plans = {}
 

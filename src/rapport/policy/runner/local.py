@@ -278,11 +278,11 @@ class LocalRunner:
         )
 
     def plans(self) -> list[Plan]:
-        return self._running.plans()
+        return list(self._running.plans.values())
 
     def policies(self) -> dict[str, str]:
         """Versions of running plans by policy."""
-        return self._running.versions()
+        return dict(self._running.versions)
 
     def failed(self) -> dict[str, Problem]:
         """Stopped policies with the reason, because something they use raised; they run again when
@@ -299,13 +299,13 @@ class LocalRunner:
     def deploy(self, plan: Plan) -> None:
         """Starts a plan; it sees readings processed from now on. Raises DuplicateName, Unsupported,
         UnknownName."""
-        if plan.policy in self._running:
+        if plan.policy in self._running.plans:
             raise DuplicateName(f"policy {plan.policy!r} is running already")
         self._running.deploy(plan, self._watermark)
 
     def withdraw(self, policy: str) -> None:
         """Stops a plan, or forgets a failed one. Raises UnknownName."""
-        if policy not in self._running and policy not in self._running.failed:
+        if policy not in self._running.plans and policy not in self._running.failed:
             raise UnknownName("running policy", policy, list(self.policies()))
         self._running.withdraw(policy)
 
