@@ -367,7 +367,7 @@ class ComparisonCheck:
             self.faults.add("policy.constant_comparison", message, comparison.place, hint=hint)
             return comparison
         try:
-            comparison = self._in_root(comparison)
+            comparison = self._canonical(comparison)
         except ComparisonFault as fault:
             place = fault.place or comparison.place
             self.faults.add(fault.code, str(fault), place, hint=fault.hint)
@@ -443,7 +443,7 @@ class ComparisonCheck:
         }
         return "; ".join(f"{name}: {', '.join(own) or 'none'}" for name, own in found.items())
 
-    def _in_root(self, comparison: Comparison) -> Comparison:
+    def _canonical(self, comparison: Comparison) -> Comparison:
         """The comparison with both sides in one type and unit; raises ComparisonFault."""
         left, right = (
             operand_type(each, self.scope) for each in (comparison.left, comparison.right)
@@ -518,25 +518,25 @@ def _ends(ends: Sequence[AttributeRef]) -> str:
     return ", ".join(f"{end.attribute} of {end.alias}" for end in ends)
 
 
-def check_duration(lasting: DurationCondition, scope: Scope, faults: Diagnostics) -> None:
+def check_duration(duration: DurationCondition, scope: Scope, faults: Diagnostics) -> None:
     """Reports a state with too many aliases, or one that no event can begin."""
-    aliases = aliases_of(lasting.inner)
+    aliases = aliases_of(duration.inner)
     if len(aliases) > _MOST_ALIASES:
         faults.add(
             "policy.for_too_many_aliases",
             f"'for' is about one or two aliases, but this names {', '.join(aliases)}",
-            lasting.place,
+            duration.place,
             hint="put what is about the others on lines of their own",
         )
         return
     if not all(alias in scope.concepts for alias in aliases):
         return  # reported with the definition
-    if not any(end.from_events for end in scope.ends(lasting)):
-        duration = format_duration(lasting.duration_ms)
+    if not any(end.from_events for end in scope.ends(duration)):
+        length = format_duration(duration.duration_ms)
         faults.add(
             "policy.for_without_events",
-            f"only tables decide this, so no event begins its {duration}",
-            lasting.place,
+            f"only tables decide this, so no event begins its {length}",
+            duration.place,
             hint="leave 'for' out, or put a condition beside it on what comes as events: "
             f"{event_names(scope.ontology)}",
         )
@@ -649,7 +649,7 @@ class _Checker:
                     atomic
                 )
             case DurationCondition():
-                found = self._lasting(atomic)
+                found = self._duration(atomic)
             case SilenceCondition():
                 self.comparisons.alias(atomic.alias, atomic.alias_place)
                 found = check_silence(atomic, self.scope, self.faults)
@@ -659,13 +659,13 @@ class _Checker:
         self.text_atoms.setdefault(positive_text(found), kept)
         return found
 
-    def _lasting(self, lasting: DurationCondition) -> DurationCondition:
+    def _duration(self, duration: DurationCondition) -> DurationCondition:
         before = self.faults.count
-        inner = self._state(lasting.inner)
-        lasting = msgspec.structs.replace(lasting, inner=inner)
+        inner = self._state(duration.inner)
+        duration = msgspec.structs.replace(duration, inner=inner)
         if self.faults.count == before:
-            check_duration(lasting, self.scope, self.faults)
-        return lasting
+            check_duration(duration, self.scope, self.faults)
+        return duration
 
     def _state(self, expression: Expression) -> Expression:
         """Checks the inside of a `for`; its parts are no atoms of the condition."""

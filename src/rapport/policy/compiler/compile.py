@@ -74,7 +74,7 @@ def compile_draft(
         tree=tree, ontology=ontology, window_ms=window_ms, condition=tree.condition
     )
     if terms is not None:
-        draft = _in_root(draft, terms, faults)
+        draft = _in_canonical_terms(draft, terms, faults)
     for stage in STAGES:
         draft = stage(draft, faults)
         if faults.has_errors():
@@ -82,7 +82,9 @@ def compile_draft(
     return draft, faults
 
 
-def _in_root(draft: CompilerDraft, terms: PolicyTerms, faults: Diagnostics) -> CompilerDraft:
+def _in_canonical_terms(
+    draft: CompilerDraft, terms: PolicyTerms, faults: Diagnostics
+) -> CompilerDraft:
     """Translates the draft into canonical terms; adds a hint for each translated term."""
     tree, rewritten = rewrite_policy(draft.tree, terms, draft.ontology, faults)
     if faults.has_errors():

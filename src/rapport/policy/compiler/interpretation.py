@@ -105,15 +105,19 @@ def canonical_properties(item: Property, term: Term) -> tuple[Property, ...]:
             return _constant(item, value)
         case _:
             reason = getattr(term, "reason", "made of several attributes")
-            raise UntranslatableTerm(f"cannot be compared in root ({reason})", _ROOT_INSTEAD)
+            raise UntranslatableTerm(
+                f"cannot be compared in root ({reason})", _USE_CANONICAL_OR_UNITS
+            )
 
 
-_ROOT_INSTEAD = "write this policy in root's terms, or give the interpretation units or a look-up"
+_USE_CANONICAL_OR_UNITS = (
+    "write this policy in root's terms, or give the interpretation units or a look-up"
+)
 
 
 def _named(item: Property, path: tuple[str | int, ...]) -> tuple[Property, ...]:
     if len(path) != 1:
-        raise UntranslatableTerm("is part of another attribute in root", _ROOT_INSTEAD)
+        raise UntranslatableTerm("is part of another attribute in root", _USE_CANONICAL_OR_UNITS)
     return (msgspec.structs.replace(item, attribute=str(path[0])),)
 
 
@@ -159,9 +163,9 @@ def _listed(item: Property, term: Listed) -> tuple[Property, ...]:
     if by_default and not others:
         raise UntranslatableTerm("holds for every value", "leave this property out")
     if by_default:
-        return tuple(_with(named, "!=", _said(key)) for key in _in_order(others, term))
+        return tuple(_with(named, "!=", _property_value(key)) for key in _in_order(others, term))
     if len(meant) == 1:
-        return (_with(named, "=", _said(meant.pop())),)
+        return (_with(named, "=", _property_value(meant.pop())),)
     listed = ", ".join(repr(key) for key in _in_order(meant, term)) or "no value of root"
     hint = "write one policy for each, or in root's terms"
     raise UntranslatableTerm(f"means {listed}, and a property names one", hint)
@@ -195,7 +199,7 @@ def _in_order(keys: Iterable[Scalar], term: Listed) -> list[Scalar]:
     return [key for key, _ in term.entries if key in wanted]
 
 
-def _said(key: Scalar) -> str | float:
+def _property_value(key: Scalar) -> str | float:
     """A canonical value as written in a property."""
     if isinstance(key, bool):
         return "true" if key else "false"

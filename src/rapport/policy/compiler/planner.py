@@ -122,8 +122,8 @@ class TermPlanner:
         if isinstance(atom, TermAtom):
             return self._relationship(atom)
         match self.text_atoms[atom.text]:
-            case DurationCondition() as lasting:
-                return self._lasting(lasting)
+            case DurationCondition() as duration:
+                return self._duration(duration)
             case SilenceCondition() as silent:
                 return self._silent(silent)
             case Comparison() as comparison:
@@ -173,10 +173,10 @@ class TermPlanner:
         left, right = map(operand, operands)
         return Compared(left, comparison.operator, right)
 
-    def _lasting(self, lasting: DurationCondition) -> LastingTerm:
-        chosen = _one_per_alias(self.scope.ends(lasting.inner))
+    def _duration(self, duration: DurationCondition) -> LastingTerm:
+        chosen = _one_per_alias(self.scope.ends(duration.inner))
         sides = [self._side(end) for end in chosen]
-        return LastingTerm(sides[0], sides[-1], self._state(lasting.inner), lasting.duration_ms)
+        return LastingTerm(sides[0], sides[-1], self._state(duration.inner), duration.duration_ms)
 
     def _state(self, expression: Expression) -> StateExpression:
         match expression:

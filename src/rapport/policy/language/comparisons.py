@@ -161,17 +161,17 @@ def read_comparison(cursor: TokenCursor, aliases: frozenset[str]) -> Comparison:
     shown = print_measured(left)
     # Without `for`, two different readings could satisfy the two comparisons.
     between = f"({shown} at least ... AND {shown} at most ...) for 1 s"
-    said = read_comparator(cursor, shown, _example(left), between)
-    if said is None:
+    comparator = read_comparator(cursor, shown, _example(left), between)
+    if comparator is None:
         raise _expected_comparison(cursor, left, aliases)
-    right = _operand(cursor, aliases, f"{shown} {said.words}", said.operator)
+    right = _operand(cursor, aliases, f"{shown} {comparator.words}", comparator.operator)
     place = span(start, cursor.last_place())
     if isinstance(left, Quantity) and isinstance(right, Quantity):
         message = "both sides are constants, so there is nothing to watch"
         hint = "write an attribute on one side, such as: temperature of S"
         raise SyntaxFault("policy.constant_comparison", message, place, hint)
-    _refuse_third(cursor, f"{shown} {said.words}", right)
-    return Comparison(left, said.operator, right, said.negated, place)
+    _refuse_third(cursor, f"{shown} {comparator.words}", right)
+    return Comparison(left, comparator.operator, right, comparator.negated, place)
 
 
 def _expected_comparison(

@@ -170,8 +170,8 @@ def _parameter(cursor: TokenCursor, aliases: frozenset[str]) -> str:
 
 def _compares(names: list[Token]) -> bool:
     """True if the words end in a comparing word."""
-    said = " ".join(name.text.lower() for name in names)
-    return any(said == word or said.endswith(f" {word}") for word in _COMPARING)
+    words = " ".join(name.text.lower() for name in names)
+    return any(words == word or words.endswith(f" {word}") for word in _COMPARING)
 
 
 def _nothing_before(first: Token) -> SyntaxFault:
@@ -190,8 +190,8 @@ def _nothing_before(first: Token) -> SyntaxFault:
 def _no_attribute(first: Token, names: list[Token], aliases: frozenset[str]) -> SyntaxFault:
     """The fault for `A above 30 degC`, `temperature above 30 degC`, `S temperature above
     30 degC`."""
-    said = [name for name in names if name.text.lower() not in (*COMPARATOR_WORDS, "at")]
-    other = said[0] if said and said[0].text.lower() not in ("least", "most") else None
+    words = [name for name in names if name.text.lower() not in (*COMPARATOR_WORDS, "at")]
+    other = words[0] if words and words[0].text.lower() not in ("least", "most") else None
     attribute, alias, among = "temperature", first.text, ""
     message = f"{first.text!r} alone cannot be compared, only an attribute of it"
     if first.text not in aliases:
@@ -233,8 +233,8 @@ def _expected_rest(
     if not names:
         message = f"expected a relationship after {first.text!r}"
         return cursor.fault("policy.expected_relationship", message, hint=example)
-    said, rest = _before_time(names)
-    name = " ".join(token.text for token in said)
+    words, rest = _before_time(names)
+    name = " ".join(token.text for token in words)
     if name in aliases and second is None:
         message = f"expected a relationship between {first.text!r} and {name!r}"
         return SyntaxFault("policy.expected_relationship", message, names[0].place, example)

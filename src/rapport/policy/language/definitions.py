@@ -36,14 +36,14 @@ def read_property(cursor: TokenCursor, *, enclosed: bool = True) -> Property:
         "policy.expected_property", "an attribute", "write a property as status='guest'"
     )
     between = f"{attribute.text} at least ... and {attribute.text} at most ..."
-    said = read_comparator(cursor, attribute.text, "12 m", between)
-    if said is None:
+    comparator = read_comparator(cursor, attribute.text, "12 m", between)
+    if comparator is None:
         message = f"expected how {attribute.text!r} is compared, and with what"
         hint = f"such as: {attribute.text}='guest', or with a number: {attribute.text} above 3"
         raise cursor.fault("policy.expected_operator", message, hint=hint)
     value = _value(cursor, enclosed)
     # Tables have no readings that could be absent, so NOT only inverts the operator.
-    operator = CONTRARY[said.operator] if said.negated else said.operator
+    operator = CONTRARY[comparator.operator] if comparator.negated else comparator.operator
     return Property(attribute.text, operator, value.value, attribute.place, value.unit, value.place)
 
 

@@ -63,11 +63,11 @@ def tokenize_line(text: str, line: int, faults: Diagnostics, *, start: int = 0) 
     """The tokens of one line from character `start` on; adds faults and skips them."""
     tokens: list[Token] = []
     position, glued = start, False
-    told: set[str] = set()
+    hints_given: set[str] = set()
     while position < len(text):
         found = _TOKEN.match(text, position)
         if found is None:
-            position = _skip_bad(text, position, line, faults, told)
+            position = _skip_bad(text, position, line, faults, hints_given)
             glued = False
             continue
         if found.lastgroup == "comment":
@@ -169,7 +169,9 @@ def _unit(text: str, line: int, position: int) -> Token:
     return Token("unit", unit, SourceSpan(line, position + space + 1, len(unit)), glued=not space)
 
 
-def _skip_bad(text: str, position: int, line: int, faults: Diagnostics, told: set[str]) -> int:
+def _skip_bad(
+    text: str, position: int, line: int, faults: Diagnostics, hints_given: set[str]
+) -> int:
     """Reports the character at `position`, each hint once per line; returns the next position."""
     character = text[position]
     place = SourceSpan(line, position + 1)
@@ -183,9 +185,9 @@ def _skip_bad(text: str, position: int, line: int, faults: Diagnostics, told: se
     message = f"the character {character!a} has no meaning here"
     if character.isprintable():
         message = f"the character {character} has no meaning here"
-    if hint not in told:
+    if hint not in hints_given:
         faults.add("policy.bad_character", message, place, hint=hint)
-        told.add(hint)
+        hints_given.add(hint)
     return position + 1
 
 

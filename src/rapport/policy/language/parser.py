@@ -297,11 +297,11 @@ class Options:
     def _once_per(self, cursor: TokenCursor) -> str:
         """Reads `at most once per 10 min` and reports near misses."""
         start = cursor.place()
-        said = self._words(cursor, limit=4)
-        if [word.text.lower() for word in said] == ["at", "most", "once", "per"]:
+        words_read = self._words(cursor, limit=4)
+        if [word.text.lower() for word in words_read] == ["at", "most", "once", "per"]:
             self.once_per_ms = read_duration(cursor, THROTTLE)
             return f"at most once per {format_duration(self.once_per_ms)}"
-        wrong = first_misspelt(said, ("at", "most", "once", "per"))
+        wrong = first_misspelt(words_read, ("at", "most", "once", "per"))
         if wrong is not None:
             raise misspelling("policy.bad_once_per", *wrong)
         raise SyntaxFault(
@@ -320,19 +320,19 @@ class Options:
     def _use(self, cursor: TokenCursor) -> str:
         """Reads `use the newest first`, the consumption in words."""
         cursor.take()
-        said = self._words(cursor, limit=3)
-        words = [word.text.lower() for word in said]
+        words_read = self._words(cursor, limit=3)
+        words = [word.text.lower() for word in words_read]
         if words[:1] == ["the"] and words[2:] in ([], ["first"]) and words[1] in _IN_WORDS:
             self.consumption = _IN_WORDS[words[1]]
             return f"consume {self.consumption}"
         which = next((meant for word in words if (meant := nearest_word(word, _IN_WORDS))), "")
-        wrong = first_misspelt(said, ("the", which or "newest", "first"))
+        wrong = first_misspelt(words_read, ("the", which or "newest", "first"))
         if wrong is not None:
             raise misspelling("policy.bad_consumption", *wrong)
         raise SyntaxFault(
             "policy.bad_consumption",
             "expected 'use the newest first' or 'use the oldest first'",
-            said[0].place if said else cursor.place(),
+            words_read[0].place if words_read else cursor.place(),
             f"write: use the {which or 'newest'} first (of the readings that fit)",
         )
 
@@ -351,11 +351,11 @@ class Options:
     def _unsure(self, cursor: TokenCursor) -> str:
         cursor.take()
         unsure, choice = cursor.take_if("word"), cursor.take_if("word")
-        said = [word.text.lower() for word in (unsure, choice) if word is not None]
-        if len(said) == 2 and said[0] == "unsure" and said[1] in _WHEN_UNSURE:
-            self.when_unsure = _WHEN_UNSURE[said[1]]
+        words_read = [word.text.lower() for word in (unsure, choice) if word is not None]
+        if len(words_read) == 2 and words_read[0] == "unsure" and words_read[1] in _WHEN_UNSURE:
+            self.when_unsure = _WHEN_UNSURE[words_read[1]]
             return f"when unsure {self.when_unsure}"
-        wrong = choice if said[:1] == ["unsure"] else unsure
+        wrong = choice if words_read[:1] == ["unsure"] else unsure
         if wrong is not None:
             known = _WHEN_UNSURE if wrong is choice else ["unsure"]
             meant = nearest_word(wrong.text.lower(), known)

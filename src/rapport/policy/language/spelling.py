@@ -58,9 +58,9 @@ def misspelling(code: str, token: Token, meant: str) -> SyntaxFault:
     return SyntaxFault(code, message, token.place, f"did you mean {meant!r}?")
 
 
-def first_misspelt(said: Sequence[Token], wanted: Sequence[str]) -> tuple[Token, str] | None:
+def first_misspelt(tokens: Sequence[Token], wanted: Sequence[str]) -> tuple[Token, str] | None:
     """The first word that differs from `wanted` but is near it, and the intended word."""
-    for token, word in zip(said, wanted, strict=False):
+    for token, word in zip(tokens, wanted, strict=False):
         if token.text.lower() != word:
             return (token, word) if _near(token.text.lower(), word) else None
     return None

@@ -374,9 +374,10 @@ class Correlations:
     """The correlation terms of one plan, by term and side."""
 
     def __init__(
-        self, plan: Plan, id_filters: IdentityFilters, later: DeferredStreams, shared: SharedCache
+        self, plan: Plan, id_filters: IdentityFilters, streams: DeferredStreams, shared: SharedCache
     ) -> None:
-        self._plan, self._id_filters, self._later, self._shared = plan, id_filters, later, shared
+        self._plan, self._id_filters = plan, id_filters
+        self._streams, self._shared = streams, shared
         self._windows: dict[int, int] = {}
         self._deferred: dict[tuple[int, int], DeferredSide] = {}
         """Terms that occur only under a NOT."""
@@ -418,7 +419,7 @@ class Correlations:
         self, term: CorrelationTerm, place: int, predicate: Predicate
     ) -> DeferredSide:
         side = (term.first, term.second)[place]
-        reader = self._later.of(side.stream or "")
+        reader = self._streams.of(side.stream or "")
         return DeferredSide(reader, self._id_filters.of(side), predicate.reach)
 
     def _make_pairs(

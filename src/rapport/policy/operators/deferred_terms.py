@@ -45,7 +45,7 @@ _MOST_WAITING = 16
 _FEW_CODES = 4
 """Up to this many comparisons are cheaper than a mask lookup per row."""
 _FEW_READERS = 8
-_LEAST_ROOM = 1_024
+_LEAST_CAPACITY = 1_024
 _NO_ROWS: Rows = np.zeros(0, np.int64)
 
 
@@ -143,22 +143,24 @@ class DeferredRows:
         rows = concatenate([_columns_of(*each) for each in self._waiting])
         self._waiting.clear()
         many = count(rows)
-        self._make_room(rows, many)
+        self._ensure_capacity(rows, many)
         for name, column in rows.items():
             self._columns[name][self._last : self._last + many] = column
         self._last += many
 
-    def _make_room(self, rows: Columns, many: int) -> None:
+    def _ensure_capacity(self, rows: Columns, many: int) -> None:
         """Ensures capacity and a fitting type. Moves no more rows than were added since the last
         time."""
         kept, size = slice(self._first, self._last), self._last - self._first
-        room = len(self._columns["end"]) if self._holds(rows) else 0
-        if self._last + many <= room:
+        capacity = len(self._columns["end"]) if self._holds(rows) else 0
+        if self._last + many <= capacity:
             return
-        wanted = max(_LEAST_ROOM, 2 * (size + many))
-        if wanted > room or wanted * 8 < room:
+        wanted = max(_LEAST_CAPACITY, 2 * (size + many))
+        if wanted > capacity or wanted * 8 < capacity:
             self._columns = {
-                name: _with_room(self._columns[name][kept] if size else column[:0], column, wanted)
+                name: _with_capacity(
+                    self._columns[name][kept] if size else column[:0], column, wanted
+                )
                 for name, column in rows.items()
             }
         else:
@@ -174,7 +176,7 @@ class DeferredRows:
         )
 
 
-def _with_room(kept: Array, more: Array, size: int) -> Array:
+def _with_capacity(kept: Array, more: Array, size: int) -> Array:
     """A column with capacity that begins with `kept` and fits values like `more`."""
     made = np.empty((size, *more.shape[1:]), np.result_type(kept, more))
     made[: len(kept)] = kept

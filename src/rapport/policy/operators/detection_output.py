@@ -294,7 +294,7 @@ class FamilyReport(DetectionReport):
         varying = self._members.varying
         if isinstance(varying, VaryingProperty) and not varying.absent:
             frame = self._window.needs.of_alias(varying, frame)
-        rows, who = self._members.pairs(frame)
+        rows, member_numbers = self._members.pairs(frame)
         if not len(rows):
             return
         used, places = np.unique(rows, return_inverse=True)
@@ -302,8 +302,8 @@ class FamilyReport(DetectionReport):
         found = detections_of(self._window, "", "", frame, times)
         if self._uncertainty is not None:
             silent = self._uncertainty.silent(found, frame)
-            places, who = self._certain(found, silent, places, who)
-        self._pairs.append((places + len(self._matches), who))
+            places, member_numbers = self._certain(found, silent, places, member_numbers)
+        self._pairs.append((places + len(self._matches), member_numbers))
         self._matches += found
 
     def release(self, settled_until: int) -> list[Detection]:
@@ -333,12 +333,16 @@ class FamilyReport(DetectionReport):
         return None if throttle is None else throttle.state()
 
     def _certain(
-        self, found: list[Detection], silent: list[tuple[str, ...]], places: Rows, who: Rows
+        self,
+        found: list[Detection],
+        silent: list[tuple[str, ...]],
+        places: Rows,
+        member_numbers: Rows,
     ) -> tuple[Rows, Rows]:
         """Keeps detections that a silent source makes uncertain as undecided; returns the
         others."""
         uncertain = np.array([bool(sources) for sources in silent], np.bool_)[places]
-        rows = zip(places[uncertain].tolist(), who[uncertain].tolist(), strict=True)
+        rows = zip(places[uncertain].tolist(), member_numbers[uncertain].tolist(), strict=True)
         for place, member in rows:
             own, match = self._members.ordered[member], found[place]
             self._undecided.append(
@@ -351,7 +355,7 @@ class FamilyReport(DetectionReport):
                     silent=silent[place],
                 )
             )
-        return places[~uncertain], who[~uncertain]
+        return places[~uncertain], member_numbers[~uncertain]
 
     def _detections(self) -> list[Detection]:
         """The detections of all added matches, each once per member, in output order."""
@@ -359,7 +363,7 @@ class FamilyReport(DetectionReport):
             return []
         matches, numbers = _each_match_once(self._matches)
         places = np.concatenate([pair[0] for pair in self._pairs])
-        who = np.concatenate([pair[1] for pair in self._pairs])
+        member_numbers = np.concatenate([pair[1] for pair in self._pairs])
         self._matches, self._pairs = [], []
         ordered = self._members.ordered
         by_name = [ordered[place] for place in np.argsort(self._members.ranks).tolist()]
@@ -367,7 +371,7 @@ class FamilyReport(DetectionReport):
         moments = times[numbers[places]]
         # One number that sorts by time, policy and match is cheaper than three keys.
         width, policies = len(matches), len(ordered)
-        keys = (moments * policies + self._members.ranks[who]) * width + numbers[places]
+        keys = (moments * policies + self._members.ranks[member_numbers]) * width + numbers[places]
         keys.sort()
         keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))] if len(keys) else keys
         rest, chosen = np.divmod(keys, width)

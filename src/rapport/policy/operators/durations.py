@@ -174,19 +174,19 @@ class DurationStep:
         ended, when = runs.ends_of_opened()
         lasted = self._stretches.end(opened[ended], when)
         chosen, when = self._kept_intervals(look.moments.times[rows.moments], *runs.begun())
-        begun = self._new_intervals(
+        started = self._new_intervals(
             look, tracks, true[chosen], {e: m[chosen] for e, m in shown.items()}
         )
         over = when < NOT_ENDED
-        self._stretches.add(_some(begun, ~over))
-        return concatenate([self._occurrences(lasted), self._occurrences(_some(begun, over))])
+        self._stretches.add(_some(started, ~over))
+        return concatenate([self._occurrences(lasted), self._occurrences(_some(started, over))])
 
-    def _kept_intervals(self, times: Rows, begun: Rows, ended: Rows) -> tuple[Rows, Rows]:
+    def _kept_intervals(self, times: Rows, started: Rows, ended: Rows) -> tuple[Rows, Rows]:
         """Of the intervals that began, those that are open or long enough, in order of time."""
-        since = times[begun]
+        since = times[started]
         kept = np.flatnonzero((ended == NOT_ENDED) | (ended >= since + self._duration))
         kept = kept[np.argsort(since[kept], kind="stable")]
-        return begun[kept], ended[kept]
+        return started[kept], ended[kept]
 
     def _new_intervals(
         self,
@@ -211,20 +211,20 @@ class DurationStep:
         own, since = look.moments.own[at], look.moments.times[at]
         return IntervalRows(own, look.partners[rows], since, start, blur, causes)
 
-    def _occurrences(self, begun: IntervalRows) -> Columns:
-        end = begun.since + self._duration
-        first, second = begun.own, begun.partner
+    def _occurrences(self, started: IntervalRows) -> Columns:
+        end = started.since + self._duration
+        first, second = started.own, started.partner
         if self._timed[0] == 1:
             first, second = second, first
         found: Columns = {
             "first": first,
             "second": second,
             "end": end,
-            "start": np.where(begun.start == FAR, end, begun.start),
-            "causes": _objects([tuple(sorted(set(causes))) for causes in begun.causes]),
+            "start": np.where(started.start == FAR, end, started.start),
+            "causes": _objects([tuple(sorted(set(causes))) for causes in started.causes]),
         }
         if self._blurs:
-            found["uncertainty"] = begun.blur
+            found["uncertainty"] = started.blur
         return found
 
 
@@ -232,8 +232,8 @@ def _id_filter(side: Side, identities: Mapping[str, Identities]) -> IdentityFilt
     return IdentityFilter(side, identities[side.concept])
 
 
-def _some(begun: IntervalRows, chosen: Mask) -> IntervalRows:
-    return IntervalRows(*(column[chosen] for column in begun))
+def _some(started: IntervalRows, chosen: Mask) -> IntervalRows:
+    return IntervalRows(*(column[chosen] for column in started))
 
 
 def _objects(items: list[Any]) -> Array:

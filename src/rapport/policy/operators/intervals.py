@@ -153,21 +153,21 @@ class OpenIntervals:
         rows = np.flatnonzero(self._born)
         return self.columns["own"][rows], self.columns["partner"][rows]
 
-    def add(self, begun: IntervalRows, *, fired: Mask | None = None) -> None:
+    def add(self, started: IntervalRows, *, fired: Mask | None = None) -> None:
         """Adds intervals in order of their begin; those not `fired` become due."""
-        if not len(begun.own):
+        if not len(started.own):
             return
-        rows = self._room(len(begun.own))
+        rows = self._free_rows(len(started.own))
         for name in IntervalRows._fields:
-            self.columns[name][rows] = getattr(begun, name)
+            self.columns[name][rows] = getattr(started, name)
         self.columns["fired"][rows] = False if fired is None else fired
         self._born[rows] = np.arange(self._last_born + 1, self._last_born + 1 + len(rows))
         self._last_born += len(rows)
-        keys = keys_of(begun.own, begun.partner, paired=self._paired)
+        keys = keys_of(started.own, started.partner, paired=self._paired)
         for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
             self._open.setdefault(key, []).append(row)
         waiting = ~self.columns["fired"][rows]
-        due = begun.since[waiting] + self._duration
+        due = started.since[waiting] + self._duration
         self._due.push(due, rows[waiting], self._born[rows[waiting]])
 
     def end(self, rows: Rows, when: Rows) -> IntervalRows:
@@ -240,7 +240,7 @@ class OpenIntervals:
         self._born[rows] = 0
         self.columns["causes"][rows] = None
 
-    def _room(self, wanted: int) -> Rows:
+    def _free_rows(self, wanted: int) -> Rows:
         """Free rows; the columns grow by doubling."""
         if len(self._free) < wanted:
             size = len(self._born)

@@ -75,16 +75,16 @@ class Lookup:
     def _holding(
         self, values: npt.NDArray[Any], codes: Codes, rows: Rows, found: Rows
     ) -> tuple[Rows, Codes]:
-        event, whose, with_whom = values[rows], _NONE, _NONE
+        event, event_codes, instance_codes_found = values[rows], _NONE, _NONE
         instance: npt.NDArray[Any] | None = None
         if self._values is not None:  # a relationship needs values only
             instance = self._values[found]
         else:
-            whose, with_whom = codes[rows], self._codes[found]
+            event_codes, instance_codes_found = codes[rows], self._codes[found]
         if self._event_is_first:
-            mask = self._predicate.holds(event, instance, whose, with_whom)
+            mask = self._predicate.holds(event, instance, event_codes, instance_codes_found)
         else:
-            mask = self._predicate.holds(instance, event, with_whom, whose)
+            mask = self._predicate.holds(instance, event, instance_codes_found, event_codes)
         return rows[mask], self._codes[found[mask]]
 
 
@@ -155,7 +155,7 @@ Pairs = tuple[Rows, Codes]
 
 
 class SharedLookup:
-    """A look-up and the identities whose events are queried."""
+    """A look-up and the identities event_codes events are queried."""
 
     def __init__(
         self, term: QueryTerm, identities: Mapping[str, Identities], pull: PullData

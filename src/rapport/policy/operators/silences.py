@@ -171,8 +171,8 @@ class SilenceStep:
         """Identities that are invalid by the current tables."""
         ids = self._identities.texts(codes)
         is_known = self._identities.instances.rows(ids.tolist()) >= 0
-        was_heard = np.array([id is not None for id in self._last_heard.ids[codes]], np.bool_)
-        return codes[~(self._id_filter.allowed()[codes] & (is_known | was_heard))]
+        has_reading = np.array([id is not None for id in self._last_heard.ids[codes]], np.bool_)
+        return codes[~(self._id_filter.allowed()[codes] & (is_known | has_reading))]
 
     def _begin(self, time: int) -> None:
         self._began = self._until = time
@@ -232,17 +232,17 @@ class SilenceStep:
                 suits = self._id_filter.allowed()[rows.codes]
                 codes.append(rows.codes[suits])
                 places.append(rows.ordinals[suits])
-        whose, where = np.concatenate(codes), np.concatenate(places)
-        order = np.argsort(whose * (len(readings) + 1) + where)
-        return whose[order], where[order]
+        all_codes, all_places = np.concatenate(codes), np.concatenate(places)
+        order = np.argsort(all_codes * (len(readings) + 1) + all_places)
+        return all_codes[order], all_places[order]
 
     def _last(self, codes: Rows) -> SilenceRows:
-        heard = self._last_heard
-        return SilenceRows(codes, heard.times[codes], heard.ids[codes], heard.blurs[codes])
+        last = self._last_heard
+        return SilenceRows(codes, last.times[codes], last.ids[codes], last.blurs[codes])
 
     def _occurrences(self, silences: SilenceRows) -> Columns:
         end = silences.since + self._term.duration_ms
-        unheard = np.array([id is None for id in silences.ids], np.bool_)
+        without_reading = np.array([id is None for id in silences.ids], np.bool_)
         causes = (
             () if id is None else ((time, id),)
             for time, id in zip(silences.since.tolist(), silences.ids.tolist(), strict=True)
@@ -251,7 +251,7 @@ class SilenceStep:
             "first": silences.codes,
             "second": silences.codes,
             "end": end,
-            "start": np.where(unheard, end, silences.since),
+            "start": np.where(without_reading, end, silences.since),
             "causes": np.fromiter(causes, object, len(end)),
         }
         if self._blurs:

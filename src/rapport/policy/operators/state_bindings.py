@@ -335,18 +335,18 @@ def boxes_of(track: Track, codes: Rows) -> Boxes:
     high = low.copy()
     readings = np.flatnonzero(track.readings != EXPIRED)
     if len(readings) and len(codes):
-        whose, points = track.codes[readings], track.rows.values[track.readings[readings]]
-        starts = np.flatnonzero(np.append(True, whose[1:] != whose[:-1]))
-        places = np.minimum(np.searchsorted(codes, whose[starts]), len(codes) - 1)
-        asked = codes[places] == whose[starts]
-        places = places[asked]
-        low[places] = np.fmin(low[places], np.fmin.reduceat(points, starts)[asked])
-        high[places] = np.fmax(high[places], np.fmax.reduceat(points, starts)[asked])
+        owners, points = track.codes[readings], track.rows.values[track.readings[readings]]
+        starts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
+        places = np.minimum(np.searchsorted(codes, owners[starts]), len(codes) - 1)
+        queried = codes[places] == owners[starts]
+        places = places[queried]
+        low[places] = np.fmin(low[places], np.fmin.reduceat(points, starts)[queried])
+        high[places] = np.fmax(high[places], np.fmax.reduceat(points, starts)[queried])
     return Boxes(low, high)
 
 
 def near_pairs(first: Boxes, second: Boxes, reach: float) -> tuple[Rows, Rows]:
-    """Rows whose boxes are at most about `reach` apart; a superset of the near ones.
+    """Rows owners boxes are at most about `reach` apart; a superset of the near ones.
 
     Sorted along one axis, so the cost depends on neighbours there.
     """
@@ -364,10 +364,12 @@ def near_pairs(first: Boxes, second: Boxes, reach: float) -> tuple[Rows, Rows]:
         from_left -= np.abs(from_left) * _ROUNDING
     start = np.searchsorted(left, np.nan_to_num(from_left, nan=-np.inf))
     stop = np.searchsorted(left, high[:, 0], side="right")
-    asked, places = spread(start, np.maximum(start, stop))
-    apart = (second.low[others[places]] > high[asked]) | (second.high[others[places]] < low[asked])
+    queried, places = spread(start, np.maximum(start, stop))
+    apart = (second.low[others[places]] > high[queried]) | (
+        second.high[others[places]] < low[queried]
+    )
     near = ~apart.any(axis=1)
-    return rows[asked[near]], others[places[near]]
+    return rows[queried[near]], others[places[near]]
 
 
 _NONE = np.zeros(0, np.int64)
@@ -392,7 +394,7 @@ class PairBindings:
     ) -> None:
         self._ends, self._id_filters, self._last = truth.ends, id_filters, last
         self._pace = PortionSize()
-        self._near = truth.enumerating_terms(_asks_nearness)
+        self._near = truth.enumerating_terms(_requires_nearness)
         self._streams = tuple(
             [end.stream for end in self._ends if end.place == place] for place in (0, 1)
         )
@@ -453,7 +455,7 @@ class PairBindings:
         return [_near(literal, tracks, (first, second)) for literal in self._near]
 
 
-def _asks_nearness(literal: StateLiteral) -> bool:
+def _requires_nearness(literal: StateLiteral) -> bool:
     return (
         isinstance(literal.atom.term, CorrelationTerm)
         and not literal.atom.negated
@@ -465,7 +467,7 @@ def _asks_nearness(literal: StateLiteral) -> bool:
 def _near(
     literal: StateLiteral, tracks: Mapping[str, Track], people: tuple[Rows, Rows]
 ) -> tuple[Rows, Rows]:
-    """The pairs whose boxes in this portion are near enough."""
+    """The pairs owners boxes in this portion are near enough."""
     ends: dict[int, StateEnd] = {end.place: end for end in literal.ends}
     if any(end.stream not in tracks for end in ends.values()):
         return _NONE, _NONE

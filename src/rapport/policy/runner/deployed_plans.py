@@ -75,7 +75,7 @@ class OutputDedupe:
     """
 
     def __init__(self) -> None:
-        self._given: RecentOutput = {}
+        self._emitted: RecentOutput = {}
 
     def news(self, found: list[Output], reach_ms: int) -> list[Output]:
         """The results that were not emitted before, in order. `reach_ms`: how long after its time a
@@ -88,7 +88,7 @@ class OutputDedupe:
         Ids are roughly in order of time; one behind a later one is dropped with it.
         """
         for policy in policies:
-            own = self._given.get(policy, {})
+            own = self._emitted.get(policy, {})
             over: list[str] = []
             for id, until in own.items():
                 if until >= watermark:
@@ -97,22 +97,22 @@ class OutputDedupe:
             for id in over:
                 del own[id]
             if not own:
-                self._given.pop(policy, None)
+                self._emitted.pop(policy, None)
 
     def forget(self, policy: str) -> None:
         """The policy was stopped: its results are new from now on."""
-        self._given.pop(policy, None)
+        self._emitted.pop(policy, None)
 
     def state(self, watermark: int) -> RecentOutput:
-        self.forget_before(list(self._given), watermark)
-        return {policy: dict(own) for policy, own in self._given.items()}
+        self.forget_before(list(self._emitted), watermark)
+        return {policy: dict(own) for policy, own in self._emitted.items()}
 
     def take_over(self, state: Mapping[str, Mapping[str, int]]) -> None:
         """Adds the emitted results of another runner."""
-        self._given |= {policy: dict(own) for policy, own in state.items()}
+        self._emitted |= {policy: dict(own) for policy, own in state.items()}
 
     def _is_news(self, item: Detection | Undecided, until: int) -> bool:
-        own, id = self._given.setdefault(item.policy, {}), item.id()
+        own, id = self._emitted.setdefault(item.policy, {}), item.id()
         if id in own:
             return False
         own[id] = until

@@ -269,10 +269,10 @@ def _prepare(
         return home
     plans = [plan for group in together for plan in group.plans.values()]
     bounds = [constant_of(plan, slot) for plan in plans]
-    begun = start_family(slot, plans[:1], around, None, watermark, bounds)
-    begun.leave(plans[0].policy)
-    settled.groups.append(begun)
-    return begun
+    started = start_family(slot, plans[:1], around, None, watermark, bounds)
+    started.leave(plans[0].policy)
+    settled.groups.append(started)
+    return started
 
 
 def _move_in(
@@ -283,7 +283,7 @@ def _move_in(
     length: int,
 ) -> None:
     assert home.family is not None
-    was_begun = not home.plans
+    was_empty = not home.plans
     for group in together:
         if group is home or not all(map(home.family.covers, group.plans.values())):
             continue
@@ -292,7 +292,7 @@ def _move_in(
             settled.look_at(ready)
         else:
             group.move(home)
-    if was_begun and home.plans and not _all_covered(home, together):
+    if was_empty and home.plans and not _all_covered(home, together):
         settled.look_at(watermark + 1)
 
 

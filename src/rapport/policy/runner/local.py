@@ -60,16 +60,16 @@ class ReorderBuffer:
         self.batches = [whole.filter(pa.array(~ready))]
         return in_event_order(whole.filter(pa.array(ready)))
 
-    def take_later(self, newest_ms: int) -> list[Cause]:
+    def take_after(self, newest_ms: int) -> list[Cause]:
         """Removes and returns readings later than a time."""
         dropped: list[Cause] = []
         rest: list[pa.RecordBatch] = []
         for batch in self.batches:
-            is_later = pc.greater(batch.column("time"), newest_ms)
-            later = batch.filter(is_later)
+            is_after = pc.greater(batch.column("time"), newest_ms)
+            later = batch.filter(is_after)
             times, ids = later.column("time").to_pylist(), later.column("id").to_pylist()
             dropped += zip(times, ids, strict=True)
-            rest.append(batch.filter(pc.invert(is_later)))
+            rest.append(batch.filter(pc.invert(is_after)))
         self.batches = [batch for batch in rest if len(batch)]
         self._note_oldest()
         return dropped
@@ -354,7 +354,7 @@ class LocalRunner:
         """Restarts time and all plans with the next reading, for a clock that jumped back. Waiting
         readings stay, except those later than `newest_ms`, which are returned. Failed plans stay
         stopped."""
-        dropped = self._waiting.take_later(newest_ms)
+        dropped = self._waiting.take_after(newest_ms)
         self._latest = self._watermark = _BEGIN_OF_TIME
         self._silence.restore({}, _BEGIN_OF_TIME)
         self._running.reset()
