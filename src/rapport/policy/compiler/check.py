@@ -55,6 +55,8 @@ ComparedType = Literal["number", "text", "boolean"]
 TRUTHS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 """Accepted texts for booleans and their values in plans."""
 _NO_UNIT = ("", "1")
+_MOST_ALIASES = 2
+_MOST_EVENTS = 2
 
 
 class OperandType(NamedTuple):
@@ -340,10 +342,6 @@ class TermCheck:
 
 def _two(names: tuple[str, str]) -> str:
     return f"{names[0]!r} and {names[1]!r}"
-
-
-_MOST_ALIASES = 2
-_MOST_EVENTS = 2
 
 
 class ComparisonCheck:

@@ -50,6 +50,9 @@ _FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', mono
 _LIGHT = {"join": "#eaeef2", "term": "#fff8c5", "events": "#ddf4ff", "tables": "#dafbe1"}
 _DARK = {"join": "#30363d", "term": "#4b3d0b", "events": "#0c3556", "tables": "#12401f"}
 _UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_READ, _TERMS, _CLAUSES, _MATCH, _ACTIONS = range(5)
+_LEAVES = 4
+"""The column of the leaves: a tree has at most five levels."""
 
 
 class Box(msgspec.Struct):
@@ -211,9 +214,6 @@ def _colours(boxes: dict[str, str], *, ground: str, ink: str, line: str) -> str:
     )
 
 
-_READ, _TERMS, _CLAUSES, _MATCH, _ACTIONS = range(5)
-
-
 def draw_plan(plan: Plan, *, title: str) -> str:
     """The plan as SVG, from inputs on the left to actions on the right; absence is dashed."""
     drawing = _PlanDrawing()
@@ -287,10 +287,6 @@ def _used(clause: Clause) -> Iterator[tuple[int, bool]]:
             case Sequence():
                 yield child.first, child.first_negated
                 yield child.second, child.second_negated
-
-
-_LEAVES = 4
-"""The column of the leaves: a tree has at most five levels."""
 
 
 def draw_logic_tree(tree: LogicTree, *, title: str) -> str:

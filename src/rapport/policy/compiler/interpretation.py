@@ -77,6 +77,18 @@ _TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 Translated = TypeVar("Translated")
+_USE_CANONICAL_OR_UNITS = (
+    "write this policy in root's terms, or give the interpretation units or a look-up"
+)
+MIRRORED: dict[Operator, Operator] = {
+    "=": "=",
+    "!=": "!=",
+    "<": ">",
+    ">": "<",
+    "<=": ">=",
+    ">=": "<=",
+}
+_USE_CANONICAL = "write this policy in root's terms"
 
 
 class UntranslatableTerm(Exception):
@@ -108,11 +120,6 @@ def canonical_properties(item: Property, term: Term) -> tuple[Property, ...]:
             raise UntranslatableTerm(
                 f"cannot be compared in root ({reason})", _USE_CANONICAL_OR_UNITS
             )
-
-
-_USE_CANONICAL_OR_UNITS = (
-    "write this policy in root's terms, or give the interpretation units or a look-up"
-)
 
 
 def _named(item: Property, path: tuple[str | int, ...]) -> tuple[Property, ...]:
@@ -209,17 +216,6 @@ def _property_value(key: Scalar) -> str | float:
 
 def _with(named: Property, operator: Operator, value: str | float) -> Property:
     return msgspec.structs.replace(named, operator=operator, value=value)
-
-
-MIRRORED: dict[Operator, Operator] = {
-    "=": "=",
-    "!=": "!=",
-    "<": ">",
-    ">": "<",
-    "<=": ">=",
-    ">=": "<=",
-}
-_USE_CANONICAL = "write this policy in root's terms"
 
 
 class UnknownAttribute(Exception):

@@ -27,6 +27,11 @@ from rapport.policy.language.tree import (
     Within,
 )
 
+MAX_CLAUSES = 1_000
+_MAX_PRODUCT = 4 * MAX_CLAUSES
+_MAX_CHAINS = 10_000
+_MAX_WORK = 30_000_000
+
 
 class TermAtom(NamedTuple):
     """A term without its place, so that equal terms compare equal."""
@@ -135,12 +140,6 @@ def atoms_of_expression(expression: Expression) -> Iterator[Atomic]:
 
 def terms_of(expression: Expression) -> Iterator[Term]:
     return (atom for atom in atoms_of_expression(expression) if isinstance(atom, Term))
-
-
-MAX_CLAUSES = 1_000
-_MAX_PRODUCT = 4 * MAX_CLAUSES
-_MAX_CHAINS = 10_000
-_MAX_WORK = 30_000_000
 
 
 class _Chain(NamedTuple):

@@ -73,6 +73,9 @@ from rapport.policy.plan import (
     TermStep,
 )
 
+_KINDS = (ConstraintTerm, QueryTerm, CorrelationTerm)
+"""By the number of sides that events give."""
+
 
 class CompilerDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A policy between compiler stages; each stage fills in one part."""
@@ -100,10 +103,6 @@ class CompilerDraft(msgspec.Struct, frozen=True, kw_only=True):
     def own_window_ms(self) -> int:
         """The policy's window, or else the site's."""
         return self.tree.window_ms or self.window_ms
-
-
-_KINDS = (ConstraintTerm, QueryTerm, CorrelationTerm)
-"""By the number of sides that events give."""
 
 
 class TermPlanner:

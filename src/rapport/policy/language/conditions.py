@@ -38,6 +38,12 @@ from rapport.policy.language.tree import (
     negate,
 )
 
+_NEEDLESS = ("if", "when", "whenever", "while", "where", "that")
+_COMPARING = (*COMPARATOR_WORDS, "at least", "at most")
+LONGEST_HINT = 300
+_ANY_EVENT = ("event", "events")
+MAX_DEPTH = 50
+
 
 class ChainLink(NamedTuple):
     """The second operand of a FOLLOWED-BY, with place and window."""
@@ -77,10 +83,6 @@ def inherit_windows(links: list[ChainLink]) -> list[ChainLink]:
         window_ms = link.window_ms if link.window_ms is not None else window_ms
         found.append(link._replace(window_ms=window_ms))
     return found[::-1]
-
-
-_NEEDLESS = ("if", "when", "whenever", "while", "where", "that")
-_COMPARING = (*COMPARATOR_WORDS, "at least", "at most")
 
 
 def read_term(cursor: TokenCursor, aliases: frozenset[str]) -> Term:
@@ -250,10 +252,6 @@ def _before_time(names: list[Token]) -> tuple[list[Token], Token | None]:
     return names, None
 
 
-LONGEST_HINT = 300
-_ANY_EVENT = ("event", "events")
-
-
 def begins_silence_condition(cursor: TokenCursor, aliases: frozenset[str]) -> bool:
     token = cursor.peek()
     return cursor.reads("no") and token is not None and token.text not in aliases
@@ -345,9 +343,6 @@ def not_before_state_fault(
     if len(hint) > LONGEST_HINT:
         hint = "to say that the contrary lasted, put NOT before each single condition inside"
     return SyntaxFault("policy.not_before_for", message, place, hint)
-
-
-MAX_DEPTH = 50
 
 
 class _Part(NamedTuple):

@@ -50,6 +50,10 @@ _EMPTY_HINTS = {
     "conditions": "say what must hold, such as: A is inside R",
     "actions": "say what to do, such as: raise alarm",
 }
+_MODES: dict[str, Consumption] = {"chronicle": "chronicle", "recent": "recent"}
+_IN_WORDS: dict[str, Consumption] = {"oldest": "chronicle", "newest": "recent"}
+_WHEN_UNSURE: dict[str, WhenUnsure] = {"hold": "hold", "fire": "fire"}
+MAX_BYTES = 64 * 1024
 
 
 class Sections:
@@ -231,11 +235,6 @@ class _Splitter:
                 self.faults.add("policy.empty_section", message, place, hint=_EMPTY_HINTS[name])
 
 
-_MODES: dict[str, Consumption] = {"chronicle": "chronicle", "recent": "recent"}
-_IN_WORDS: dict[str, Consumption] = {"oldest": "chronicle", "newest": "recent"}
-_WHEN_UNSURE: dict[str, WhenUnsure] = {"hold": "hold", "fire": "fire"}
-
-
 class Options:
     """The optional lines: `within 5 s`, `consume recent`, `distinct A, B`, `when unsure fire`, `at
     most once per 10 min`. Each may appear once, `distinct` repeatedly."""
@@ -395,9 +394,6 @@ class Options:
                 hint=did_you_mean(token.text, aliases) or "define it in the concepts",
             )
         return cursor.take().text
-
-
-MAX_BYTES = 64 * 1024
 
 
 def parse_policy(text: str, *, name: str) -> PolicyTree:

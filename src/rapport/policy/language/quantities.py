@@ -12,6 +12,10 @@ from rapport.core.times import format_duration, parse_duration
 from rapport.policy.language.lexer import SyntaxFault, Token, TokenCursor, span
 from rapport.policy.language.tree import Quantity
 
+TIMING_WORDS = ("for", "within")
+"""Words that begin a time after a condition; never units."""
+_LONGEST_MS = 366 * 86_400_000
+
 
 def read_constant(cursor: TokenCursor, is_unit: Callable[[TokenCursor], bool]) -> Quantity | None:
     """Reads a constant; None if there is none. Raises SyntaxFault for a too large number.
@@ -40,11 +44,6 @@ def _number(cursor: TokenCursor, is_unit: Callable[[TokenCursor], bool]) -> Quan
         return Quantity(value, "", number.place)
     unit = cursor.take()
     return Quantity(value, unit.text, span(number.place, unit.place))
-
-
-TIMING_WORDS = ("for", "within")
-"""Words that begin a time after a condition; never units."""
-_LONGEST_MS = 366 * 86_400_000
 
 
 class Timing(NamedTuple):

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from rapport.policy.operators.columns import (
+    NO_ROWS,
     Array,
     Columns,
     Mask,
@@ -43,11 +44,15 @@ _FEW_PAIRS = 4_096
 """Up to this many pairs, testing all is faster than using cells."""
 _MANY_UNEVALUATED = 64
 """From this many look-ups on, searching near the match is cheaper."""
-_NONE = np.zeros(0, np.int64)
 _ANY_TIME = -(1 << 62)
 _ANY_LENGTH = 1 << 61
 LATEST = "latest"
 """The column with the latest end of a row's occurrences so far."""
+_NEVER = 1 << 62
+_AHEAD = 4
+"""A search covers up to this many windows if another query has a longer one. Longer windows then
+rarely search again, and short ones never pay for much longer ones."""
+_MIX, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
 
 
 class SearchSpan:
@@ -237,7 +242,7 @@ def _partners(
         has_cells = "cell" in mine.columns and "cell" in theirs.columns
         cells = mine.columns["cell"][events] if has_cells else None
         pairs = partner_rows(theirs, cells, low, high)
-    found = [_without_rows(window, term, frame) | {alias: _NONE}]
+    found = [_without_rows(window, term, frame) | {alias: NO_ROWS}]
     for owners, others in pairs:
         chosen = _holding(predicate, (near, mine, theirs), events[owners], others)
         ends = np.maximum(times[owners], theirs.columns["end"][others])
@@ -258,7 +263,7 @@ def _partners(
 
 def _without_rows(window: Window, term: int, frame: Columns) -> Columns:
     """An empty result of joining a correlation."""
-    varying, none = window.varying, take(frame, _NONE)
+    varying, none = window.varying, take(frame, NO_ROWS)
     return none | ({NEED: np.zeros(0)} if varying is not None and varying.term == term else {})
 
 
@@ -318,14 +323,6 @@ def _least(window: Window, frame: Columns) -> str | None:
     return NEED if NEED in frame and nested else None
 
 
-_NEVER = 1 << 62
-_AHEAD = 4
-"""A search covers up to this many windows if another query has a longer one. Longer windows then
-rarely search again, and short ones never pay for much longer ones."""
-_NO_ROWS: Rows = np.zeros(0, np.int64)
-_MIX, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(29)
-
-
 class CounterexampleQuery:
     """One operator's query for one joint counterexample, with its alias names."""
 
@@ -360,7 +357,7 @@ class ActivationCache:
         """The rows of the queried activations (columns `t0` and identity codes) that are known, and
         their positions."""
         if not len(self._hashes):
-            return _NO_ROWS, _NO_ROWS
+            return NO_ROWS, NO_ROWS
         hashes = _hashed(activations)
         places = np.searchsorted(self._hashes, hashes)
         places[places == len(self._hashes)] = 0
@@ -373,7 +370,7 @@ class ActivationCache:
     def first(self, places: Rows) -> tuple[Array, Array]:
         """When the first counterexample was complete, and the time up to which that is known."""
         if not len(places):
-            return _NO_ROWS, _NO_ROWS
+            return NO_ROWS, NO_ROWS
         return self._columns["first"][places], self._columns["until"][places]
 
     def learn(self, activations: Columns, first: Array, until: Array) -> None:

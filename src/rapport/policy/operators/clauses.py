@@ -28,6 +28,7 @@ NEVER = np.int64(2**62)
 
 Outcome = tuple[Mask, Array, Array | None]
 """Which rows satisfy a part, when, and the end that counts for windows (None: no time)."""
+_LAST = np.int64(2**62)
 
 
 def matched_at(
@@ -175,9 +176,6 @@ def aliases_of(window: Window, combination: Combination) -> list[str]:
     """The `@alias` columns of a combination."""
     steps = [window.plan.terms[term] for term in combination.terms]
     return sorted({f"@{side.alias}" for step in steps for side in (step.first, step.second)})
-
-
-_LAST = np.int64(2**62)
 
 
 class MixedClauses:

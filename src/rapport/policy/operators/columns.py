@@ -17,8 +17,19 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Columns = dict[str, Array]
+NO_ROWS: Rows = np.zeros(0, np.int64)
 
 _WORTH_TRIMMING = 2_048
+OPERATIONS: dict[Operator, Callable[[Any, Any], Any]] = {
+    "=": lambda left, right: left == right,
+    "!=": lambda left, right: left != right,
+    "<": lambda left, right: left < right,
+    ">": lambda left, right: left > right,
+    "<=": lambda left, right: left <= right,
+    ">=": lambda left, right: left >= right,
+}
+_ARRAY = "\0array"
+_OBJECTS = "\0objects"
 
 
 class Table:
@@ -155,16 +166,6 @@ def with_blurs(columns: Mapping[str, Array], wanted: bool) -> Columns:
     return fitting
 
 
-OPERATIONS: dict[Operator, Callable[[Any, Any], Any]] = {
-    "=": lambda left, right: left == right,
-    "!=": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    ">": lambda left, right: left > right,
-    "<=": lambda left, right: left <= right,
-    ">=": lambda left, right: left >= right,
-}
-
-
 def compare(left: Any, operator: Operator, right: Any) -> Mask:
     """For each row whether the comparison holds; a side may be a scalar.
 
@@ -209,10 +210,6 @@ def _alike(value: Any, other: Any) -> Any:
 
 def _rows(values: Any, chosen: Any) -> Any:
     return values[chosen] if isinstance(values, np.ndarray) else values
-
-
-_ARRAY = "\0array"
-_OBJECTS = "\0objects"
 
 
 def pack_state(state: Any) -> bytes:

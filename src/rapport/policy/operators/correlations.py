@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from rapport.policy.language.tree import Consumption
 from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.operators.columns import (
+    NO_ROWS,
     Array,
     Columns,
     Rows,
@@ -41,6 +42,9 @@ from rapport.policy.plan import CorrelationTerm, Plan, Side
 _MOST_BOXES = 16
 # A little wider than the reach: differences of points just the reach apart may be rounded apart.
 _MARGIN = 1.001
+_FIRST_SIDE = -1
+_SECOND_SIDE = -2
+_MANY_USED = 10_000
 
 
 class EventQuery(NamedTuple):
@@ -144,11 +148,6 @@ class SideEvents:
             self.table.trim(before, at_once=at_once)
 
 
-_NONE = np.zeros(0, np.int64)
-_FIRST_SIDE = -1
-_SECOND_SIDE = -2
-
-
 class Correlator:
     """Finds the pairs of one term. In (time, id) order each event takes an unused fitting one.
 
@@ -193,7 +192,7 @@ class Correlator:
         new = {name: column[mine.first_new :] for name, column in mine.columns.items()}
         low = theirs.rows_from(new["end"] - self._window + 1)
         high = np.searchsorted(theirs.columns["event"], new["event"]).astype(np.int64)
-        parts = [(_NONE, _NONE)]
+        parts = [(NO_ROWS, NO_ROWS)]
         for owners, rows in self._candidates(theirs, new, low, high):
             sides = (new, owners), (theirs.columns, rows)
             first, second = sides if is_first else sides[::-1]
@@ -261,9 +260,6 @@ class Correlator:
 
     def restore(self, state: list[Any]) -> None:
         self._used = {(first, second): dict(used) for first, second, used in state}
-
-
-_MANY_USED = 10_000
 
 
 class SharedPairs:

@@ -16,6 +16,7 @@ import numpy as np
 
 from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.operators.columns import (
+    NO_ROWS,
     Array,
     Columns,
     Mask,
@@ -46,7 +47,7 @@ _FEW_CODES = 4
 """Up to this many comparisons are cheaper than a mask lookup per row."""
 _FEW_READERS = 8
 _LEAST_CAPACITY = 1_024
-_NO_ROWS: Rows = np.zeros(0, np.int64)
+_NOT_YET = 1 << 62
 
 
 class DeferredRows:
@@ -104,7 +105,7 @@ class DeferredRows:
     def of(self, codes: Rows, known: int, span: slice) -> Rows:
         """The positions within a range of rows of some identities; `known`: the number of codes."""
         if not len(codes) or span.start == span.stop:
-            return _NO_ROWS
+            return NO_ROWS
         column = self._columns["code"][span]
         if len(codes) <= _FEW_CODES:
             mask = np.zeros(len(column), np.bool_)
@@ -201,9 +202,6 @@ def _places(mask: Mask, span: slice) -> Rows:
 def _in_box(points: Array, low: Array, high: Array) -> Mask:
     x, y = points[:, 0], points[:, 1]
     return np.asarray((x >= low[0]) & (x <= high[0]) & (y >= low[1]) & (y <= high[1]), np.bool_)
-
-
-_NOT_YET = 1 << 62
 
 
 class DeferredRowsReader:

@@ -13,12 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rapport.core.detection import Cause
-from rapport.policy.operators.columns import Array, Columns, Rows
+from rapport.policy.operators.columns import NO_ROWS, Array, Columns, Rows
 from rapport.policy.operators.identities import Codes, Identities
 
 _MANY_CHUNKS = 512
 _FEW = 16
 """Below this many rows Python is faster than a call into Arrow."""
+NO_EVENT = -1
+"""Marks no event in a column; smaller numbers identify sets of causes."""
 
 
 class StreamRows:
@@ -132,7 +134,7 @@ class EventLog:
         """`next_ordinal`: the ordinal of the runner's next event."""
         self._merge()
         ids = self._ids[0].to_pylist() if self._ids else []
-        times = self._times[0] if self._times else np.zeros(0, np.int64)
+        times = self._times[0] if self._times else NO_ROWS
         first = self._firsts[0] if self._firsts else next_ordinal
         ordinals = first if self._ordinals is None else self._ordinals
         return {"next": next_ordinal, "times": times, "ids": ids, "ordinals": ordinals}
@@ -181,10 +183,6 @@ def saved_ordinals(state: dict[str, Any]) -> Codes:
 def _is_whole(ordinals: Codes) -> bool:
     """Whether the ordinals are consecutive."""
     return not len(ordinals) or int(ordinals[-1] - ordinals[0]) == len(ordinals) - 1
-
-
-NO_EVENT = -1
-"""Marks no event in a column; smaller numbers identify sets of causes."""
 
 
 class CauseSets:

@@ -14,6 +14,10 @@ from rapport.policy.operators.timeline import DueQueue
 
 _CODES = 31
 """Bits of a code in the key of a pair."""
+NOT_ENDED = 2**62
+_COLUMNS = ("own", "partner", "since", "start", "blur", "fired", "causes")
+_FIRST_SIZE = 64
+FAR = 2**62
 
 
 def keys_of(own: Rows, partner: Rows, *, paired: bool) -> Rows:
@@ -40,9 +44,6 @@ class Moments:
         self.ends = np.append(self.starts[1:], len(keys))
         self.keys = keys[self.starts]
         self.groups = np.cumsum(begins) - 1
-
-
-NOT_ENDED = 2**62
 
 
 class Runs(NamedTuple):
@@ -101,10 +102,6 @@ def find_runs(moments: Moments, true: TrueRows, open_groups: Rows, open_partners
     return Runs(sorting[first], ended, len(open_groups))
 
 
-_COLUMNS = ("own", "partner", "since", "start", "blur", "fired", "causes")
-_FIRST_SIZE = 64
-
-
 class IntervalRows(NamedTuple):
     """Intervals that began: owner, time, causes."""
 
@@ -115,9 +112,6 @@ class IntervalRows(NamedTuple):
     """The earliest time of the causes, FAR without any."""
     blur: Rows
     causes: Array
-
-
-FAR = 2**62
 
 
 class OpenIntervals:

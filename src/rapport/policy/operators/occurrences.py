@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rapport.policy.operators.base import PullData
-from rapport.policy.operators.columns import Columns, Mask, Rows, Table, complete_rows
+from rapport.policy.operators.columns import NO_ROWS, Columns, Mask, Rows, Table, complete_rows
 from rapport.policy.operators.events import NO_EVENT, StreamRows, blurs_of, rows_of_stream
 from rapport.policy.operators.identities import Codes, Identities, IdentityFilter, satisfies
 from rapport.policy.operators.predicates import Predicate, is_of_tables_alone
@@ -25,7 +25,6 @@ from rapport.policy.operators.spatial import Grid, cells_of
 from rapport.policy.plan import ConstraintTerm, QueryTerm, Side
 
 _MOST_PAIRS = 1 << 21
-_NONE = np.zeros(0, np.int64)
 
 
 class Lookup:
@@ -54,7 +53,7 @@ class Lookup:
         """Pairs (row of `values`, instance code) for which the relationship holds, by row; `codes`
         are the identities of the values."""
         if not len(self._codes) or not len(values):
-            return _NONE, _NONE
+            return NO_ROWS, NO_ROWS
         if self._grid is not None:
             rows, found = self._grid.candidates(values)
             return self._holding(values, codes, rows, found)
@@ -75,7 +74,7 @@ class Lookup:
     def _holding(
         self, values: npt.NDArray[Any], codes: Codes, rows: Rows, found: Rows
     ) -> tuple[Rows, Codes]:
-        event, event_codes, instance_codes_found = values[rows], _NONE, _NONE
+        event, event_codes, instance_codes_found = values[rows], NO_ROWS, NO_ROWS
         instance: npt.NDArray[Any] | None = None
         if self._values is not None:  # a relationship needs values only
             instance = self._values[found]
@@ -93,7 +92,7 @@ def instance_codes(side: Side, identities: Identities, with_value: bool) -> Code
     empty if no table gives the attribute."""
     instances = identities.instances
     if with_value and not identities.has(side.attribute):
-        return _NONE
+        return NO_ROWS
     rows = np.flatnonzero(satisfies(instances, side.constraints))
     return identities.encode_list([instances.ids[row] for row in rows])
 
@@ -103,7 +102,7 @@ def constraint_pairs(
 ) -> tuple[Codes, Codes]:
     """All pairs of instances for which a term without events holds; if both sides are one alias,
     each instance with itself."""
-    found = [(_NONE, _NONE)]
+    found = [(NO_ROWS, NO_ROWS)]
     with_value = term.compared is None
     ours = instance_codes(term.first, first, with_value)
     theirs = instance_codes(term.second, second, with_value)
@@ -287,7 +286,7 @@ class StreamOccurrences(NamedTuple):
         return self.columns | {"event": self.columns["event"] + first}
 
 
-_NOTHING = StreamOccurrences(np.zeros(0, np.int64), {})
+_NOTHING = StreamOccurrences(NO_ROWS, {})
 
 
 def stream_rows(

@@ -35,6 +35,8 @@ from rapport.policy.operators.sharing import SharedCache, is_shareable, renamed
 from rapport.policy.operators.variants import FamilyMembers
 from rapport.policy.operators.window import Window
 
+_NOTHING: Columns = {}
+
 
 class OpenMatches:
     """Open matches of one combination, rows with a column `due`. Taking due ones costs their number
@@ -81,9 +83,6 @@ class OpenMatches:
     def _push(self, frame: Columns) -> None:
         first = int(frame["due"][0])
         heapq.heappush(self._chunks, (first, next(self._numbers), frame))
-
-
-_NOTHING: Columns = {}
 
 
 class MatchFinder:

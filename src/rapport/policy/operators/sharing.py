@@ -37,6 +37,7 @@ from rapport.tables.instances import Instances
 
 Made = TypeVar("Made")
 _NOT_YET: Any = object()
+_replace = msgspec.structs.replace
 
 
 class StepCounts(NamedTuple):
@@ -221,7 +222,6 @@ class IdentityFilters:
 
 
 Change = Callable[[Side], Side]
-_replace = msgspec.structs.replace
 
 
 def sides_of(term: TermStep) -> Iterator[Side]:

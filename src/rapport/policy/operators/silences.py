@@ -10,7 +10,16 @@ import pyarrow as pa
 
 from rapport.core.detection import Cause
 from rapport.policy.ontology import PushSource
-from rapport.policy.operators.columns import Array, Columns, Mask, Rows, concatenate, take, widened
+from rapport.policy.operators.columns import (
+    NO_ROWS,
+    Array,
+    Columns,
+    Mask,
+    Rows,
+    concatenate,
+    take,
+    widened,
+)
 from rapport.policy.operators.events import blurs_of, rows_of_stream
 from rapport.policy.operators.identities import Identities, IdentityFilter
 from rapport.policy.operators.timeline import DueQueue, texts_at
@@ -82,9 +91,6 @@ class LastHeard:
             wider = max(2 * len(self.times), size, _FIRST_SIZE)
             for name in _COLUMNS:
                 setattr(self, name, widened(getattr(self, name), wider))
-
-
-_NONE = np.zeros(0, np.int64)
 
 
 class SilenceRows(NamedTuple):
@@ -198,7 +204,7 @@ class SilenceStep:
         """The silences that readings ended too late."""
         codes, places = self._steps(readings)
         if not len(codes):
-            return self._occurrences(self._last(_NONE))
+            return self._occurrences(self._last(NO_ROWS))
         times = readings.column("time").to_numpy()[places]
         ids = readings.column("id")
         blurs = blurs_of(readings, self._blurs)[places] if self._blurs else np.zeros_like(codes)
@@ -225,7 +231,7 @@ class SilenceStep:
 
     def _steps(self, readings: pa.RecordBatch) -> tuple[Rows, Rows]:
         """Codes and batch positions of readings, by code, then in order."""
-        codes, places = [_NONE], [_NONE]
+        codes, places = [NO_ROWS], [NO_ROWS]
         for stream in self._term.streams:
             rows = rows_of_stream(readings, stream, self._identities, 0)
             if rows is not None:

@@ -14,6 +14,12 @@ Floats = npt.NDArray[np.float64]
 
 _FINEST = 1_024
 _MOST_ENTRIES_PER_RECTANGLE = 32
+_AROUND = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
+_FURTHEST = 1 << 30
+# A little wider than the reach: two quotients of points just the reach apart may be rounded apart.
+_MARGIN = 1.001
+_MOST_PAIRS = 1 << 21
+_MANY_NEAR = 32
 
 
 class Grid:
@@ -83,14 +89,6 @@ class Grid:
         order = np.argsort(cells, kind="stable")
         counts = np.bincount(cells, minlength=self._side**2)
         return np.concatenate(([0], np.cumsum(counts))), rectangle[place][order]
-
-
-_AROUND = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
-_FURTHEST = 1 << 30
-# A little wider than the reach: two quotients of points just the reach apart may be rounded apart.
-_MARGIN = 1.001
-_MOST_PAIRS = 1 << 21
-_MANY_NEAR = 32
 
 
 def cells_of(points: npt.NDArray[Any], reach: float) -> Rows:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rapport.policy.operators.base import PullData
-from rapport.policy.operators.columns import Array, Mask, Rows, spread
+from rapport.policy.operators.columns import NO_ROWS, Array, Mask, Rows, spread
 from rapport.policy.operators.identities import Identities, IdentityFilter
 from rapport.policy.operators.intervals import Moments, OpenIntervals, keys_of, pairs_of
 from rapport.policy.operators.predicates import Predicate
@@ -30,6 +30,16 @@ from rapport.policy.plan import (
     StateExpression,
     state_atoms,
 )
+
+MOST_ROWS = 1 << 19
+"""Rows evaluated together: a trade-off between speed and memory."""
+_MOST_READINGS = 1 << 16
+_FIRST_READINGS = 256
+_MARGIN = 1.001
+_ROUNDING = 1e-12
+_FEW = 64
+_STEPS_EACH = 4
+"""Readings per identity in a portion: with more, boxes grow and fewer pairs are skipped."""
 
 
 class StateEnd(NamedTuple):
@@ -149,12 +159,6 @@ def _combined(state: StateExpression, masks: Mapping[StateAtom, Mask]) -> Mask:
     return np.asarray(np.logical_and.reduce(parts) if every else np.logical_or.reduce(parts))
 
 
-MOST_ROWS = 1 << 19
-"""Rows evaluated together: a trade-off between speed and memory."""
-_MOST_READINGS = 1 << 16
-_FIRST_READINGS = 256
-
-
 class BindingRows(NamedTuple):
     """Rows to evaluate: moment, partner and held values."""
 
@@ -248,7 +252,7 @@ class TableBindings:
                 np.tile(self._codes, moments),
             )
         span = int(self._codes.max()) + 1 if len(self._codes) else 1
-        found = [np.zeros(0, np.int64)]
+        found = [NO_ROWS]
         for index in self._indexes:
             rows, codes = index.candidates(held)
             found.append(rows * span + codes)
@@ -287,7 +291,7 @@ class _Index:
     def candidates(self, held: Mapping[StateEnd, HeldValues]) -> tuple[Rows, Rows]:
         """Pairs (row, code), a superset of those that hold."""
         if self._grid is None or self._end not in held:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+            return NO_ROWS, NO_ROWS
         known = np.flatnonzero(held[self._end].known)
         rows, found = self._grid.candidates(held[self._end].values[known])
         return known[rows], self._codes[found]
@@ -296,7 +300,7 @@ class _Index:
 def moments_of(tracks: Mapping[str, Track], streams: list[str]) -> Moments | None:
     """All steps of some streams by identity; None if there are none."""
     own = [tracks[stream] for stream in dict.fromkeys(streams) if stream in tracks]
-    codes = np.concatenate([np.zeros(0, np.int64), *(track.codes for track in own)])
+    codes = np.concatenate([NO_ROWS, *(track.codes for track in own)])
     if not len(codes):
         return None
     order = np.concatenate([track.order for track in own])
@@ -312,10 +316,6 @@ def holdings(
 ) -> dict[StateEnd, HeldValues]:
     """The values held by identities at each end, at positions in the order."""
     return {end: tracks[end.stream].held(codes, order) for end in ends if end.stream in tracks}
-
-
-_MARGIN = 1.001
-_ROUNDING = 1e-12
 
 
 class Boxes(NamedTuple):
@@ -372,12 +372,6 @@ def near_pairs(first: Boxes, second: Boxes, reach: float) -> tuple[Rows, Rows]:
     return rows[queried[near]], others[places[near]]
 
 
-_NONE = np.zeros(0, np.int64)
-_FEW = 64
-_STEPS_EACH = 4
-"""Readings per identity in a portion: with more, boxes grow and fewer pairs are skipped."""
-
-
 class PairBindings:
     """A state of two aliases with readings: each reading of one affects its pairs with all
     identities of the other.
@@ -417,7 +411,7 @@ class PairBindings:
         held: dict[StateEnd, HeldValues] = {}
         for end in self._ends:
             held |= holdings(tracks, (end,), codes[end.place], moments.order)
-        rows = np.flatnonzero(_seen(held, 0) & _seen(held, 1)) if len(held) else _NONE
+        rows = np.flatnonzero(_seen(held, 0) & _seen(held, 1)) if len(held) else NO_ROWS
         held = {end: one.at(rows) for end, one in held.items()}
         return BindingRows(moments, rows, moments.partner[rows], held)
 
@@ -427,7 +421,7 @@ class PairBindings:
         """The pairs with a step in this portion that may be true in it or were before it."""
         people = [self._people(place, tracks) for place in (0, 1)]
         moved = [
-            people[place][np.isin(people[place], _NONE if own is None else own.keys)]
+            people[place][np.isin(people[place], NO_ROWS if own is None else own.keys)]
             for place, own in enumerate(steps)
         ]
         found = [
@@ -440,7 +434,7 @@ class PairBindings:
 
     def _people(self, place: int, tracks: Mapping[str, Track]) -> Rows:
         """The identities of an alias seen before the end of this portion."""
-        found = [_NONE]
+        found = [NO_ROWS]
         for stream in self._streams[place]:
             if stream in tracks:
                 found += [tracks[stream].codes, np.flatnonzero(tracks[stream].last.seen)]
@@ -470,7 +464,7 @@ def _near(
     """The pairs owners boxes in this portion are near enough."""
     ends: dict[int, StateEnd] = {end.place: end for end in literal.ends}
     if any(end.stream not in tracks for end in ends.values()):
-        return _NONE, _NONE
+        return NO_ROWS, NO_ROWS
     first, second = (boxes_of(tracks[ends[place].stream], people[place]) for place in (0, 1))
     assert literal.predicate.reach is not None
     rows, others = near_pairs(first, second, literal.predicate.reach)

@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rapport.policy.operators.columns import Array, Mask, Rows, widened
+from rapport.policy.operators.columns import NO_ROWS, Array, Mask, Rows, widened
 from rapport.policy.operators.events import StreamRows, blurs_of, rows_of_stream
 from rapport.policy.operators.identities import Identities, IdentityFilter
 
-_NONE = np.zeros(0, np.int64)
 _TO_SPARE = 10_000
 _LOOK_AT = 64
 
 Entries = tuple[Rows, Rows, Rows]
 """Times, numbers and marks."""
+_FIRST_SIZE = 64
+_FEW = 16
+"""Below this many rows Python is faster than a call into Arrow."""
+EXPIRED = -1
 
 
 class DueQueue:
@@ -86,15 +89,10 @@ class DueQueue:
 
     def _counting(self, parts: list[Entries]) -> Entries:
         if not parts:
-            return _NONE, _NONE, _NONE
+            return NO_ROWS, NO_ROWS, NO_ROWS
         times, numbers, marks = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         still = self._still(numbers, marks)
         return times[still], numbers[still], marks[still]
-
-
-_FIRST_SIZE = 64
-_FEW = 16
-"""Below this many rows Python is faster than a call into Arrow."""
 
 
 class LastValues:
@@ -201,9 +199,6 @@ def texts_at(ids: pa.Array, places: Rows) -> Array:
     return found
 
 
-EXPIRED = -1
-
-
 class HeldValues(NamedTuple):
     """The last readings of identities at given moments."""
 
@@ -232,8 +227,8 @@ class Track:
     ) -> None:
         self.last, self.rows = last, rows
         self.readings, self.codes, self.times = readings, codes, times
-        self.order: Rows = _NONE
-        self._keys: Rows = _NONE
+        self.order: Rows = NO_ROWS
+        self._keys: Rows = NO_ROWS
         self._span = 1
 
     def arrange(self, order: Rows, span: int) -> None:
@@ -363,11 +358,13 @@ class Timeline:
         if rows is None:
             if last.values is None:
                 return None
-            rows = StreamRows(_NONE, _NONE, _NONE, last.values[:0])
+            rows = StreamRows(NO_ROWS, NO_ROWS, NO_ROWS, last.values[:0])
         stale = self._stale_of[stream] = self._of_source(readings, rows, self._stale)
         if self._blurs:
             rows.blurs = self._of_source(readings, rows, self._blurs)
-        expired_at, expired = _expiries(rows, stale, last, limit) if self._stale else (_NONE, _NONE)
+        expired_at, expired = (
+            _expiries(rows, stale, last, limit) if self._stale else (NO_ROWS, NO_ROWS)
+        )
         numbers = np.arange(len(rows.codes))
         if not len(expired):
             return Track(last, rows, numbers, rows.codes, rows.times)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rapport.policy.operators.columns import Array, Columns, Mask, Rows, count, spread
+from rapport.policy.operators.columns import NO_ROWS, Array, Columns, Mask, Rows, count, spread
 from rapport.policy.operators.events import StreamRows
 from rapport.policy.operators.identities import Codes, Identities, OneOfConstraint
 from rapport.policy.operators.occurrences import StreamOccurrences
@@ -22,6 +22,7 @@ from rapport.tables.instances import Instances
 
 NEED = "need"
 """The column of needs."""
+_REFUTED = "refuted"
 
 
 class VaryingTerm:
@@ -172,10 +173,6 @@ class VariantMask:
         return frame | {NEED: varying.needs(identities, frame[varying.alias])}
 
 
-_REFUTED = "refuted"
-_NONE: Rows = np.zeros(0, np.int64)
-
-
 class FamilyMember(NamedTuple):
     """One plan; `constant` as compared with needs, or the number of its value."""
 
@@ -198,7 +195,7 @@ class FamilyMembers:
         self._members: dict[str, FamilyMember] = {}
         self.ordered: list[FamilyMember] = []
         """By constant."""
-        self.ranks: Rows = _NONE
+        self.ranks: Rows = NO_ROWS
         """The rank by name of each ordered member."""
         self._constants: Array = np.zeros(0)
 

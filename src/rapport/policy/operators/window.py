@@ -14,7 +14,7 @@ import pyarrow as pa
 from rapport.core.detection import Cause
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
-from rapport.policy.operators.columns import Columns, Table, with_blurs
+from rapport.policy.operators.columns import NO_ROWS, Columns, Table, with_blurs
 from rapport.policy.operators.correlations import Correlations
 from rapport.policy.operators.deferred_terms import DeferredStreams, DeferredTerms
 from rapport.policy.operators.events import NO_EVENT, CauseSets, EventLog, StreamRows
@@ -54,9 +54,8 @@ from rapport.policy.plan import (
     streams_of_term,
 )
 
-_NONE = np.zeros(0, np.int64)
 _OCCURRENCE: Columns = {
-    name: _NONE for name in ("first", "second", "end", "start", "event", "other")
+    name: NO_ROWS for name in ("first", "second", "end", "start", "event", "other")
 }
 
 
@@ -153,7 +152,7 @@ class Window:
             self.common.put(number, key, table, is_saved=is_saved)
 
     def _empty(self, number: int) -> Table:
-        columns: Columns = _OCCURRENCE | ({"blur": _NONE} if self.uncertainty_ms else {})
+        columns: Columns = _OCCURRENCE | ({"blur": NO_ROWS} if self.uncertainty_ms else {})
         if self.needs.of_term(number) is not None:
             columns[NEED] = np.zeros(0)
         return Table(columns)

@@ -31,6 +31,14 @@ from rapport.policy.runner.groups import (
     start_family,
 )
 
+Output = TypeVar("Output", Detection, Undecided)
+_log = get_logger(__name__)
+_time_and_policy = attrgetter("time", "policy")
+_FEW = 16
+"""Below this many rows Python is faster than a call into Arrow."""
+# Not pa.array, which would load pandas (half a second) at import.
+_NO_READINGS = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
+
 
 class PolicyCosts:
     """Time and steps by policy. The cost of a group is divided equally among its plans; each counts
@@ -60,8 +68,6 @@ class PolicyCosts:
             self.steps[name] = StepCounts(before.wanted + group.wanted, before.computed + share)
         group.wanted = group.computed = 0
 
-
-Output = TypeVar("Output", Detection, Undecided)
 
 RecentOutput = dict[str, dict[str, int]]
 """By policy the ids of emitted results, and the watermark until which they may be found again."""
@@ -117,16 +123,6 @@ class OutputDedupe:
             return False
         own[id] = until
         return True
-
-
-_log = get_logger(__name__)
-
-
-_time_and_policy = attrgetter("time", "policy")
-_FEW = 16
-"""Below this many rows Python is faster than a call into Arrow."""
-# Not pa.array, which would load pandas (half a second) at import.
-_NO_READINGS = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
 
 
 class DeployedPlans:

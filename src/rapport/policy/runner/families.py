@@ -56,6 +56,10 @@ from rapport.policy.plan import (
 __all__ = ["replace", "sides_of", "unnamed", "with_sides"]
 
 replace = msgspec.structs.replace
+_ORDERED = ("<", "<=", ">", ">=")
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_WITHIN = "within"
+_LARGER = (">", ">=")
 
 
 def with_sides(plan: Plan, change: Change) -> Plan:
@@ -65,11 +69,6 @@ def with_sides(plan: Plan, change: Change) -> Plan:
 def unnamed(plan: Plan) -> Plan:
     """The plan without name and actions, which operators do not use."""
     return replace(plan, policy="", actions=(), deliveries=())
-
-
-_ORDERED = ("<", "<=", ">", ">=")
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_WITHIN = "within"
 
 
 class IdenticalPlans(msgspec.Struct, frozen=True, tag="alike"):
@@ -284,9 +283,6 @@ def _with_value(side: Side, slot: PropertyConstant, value: str | float) -> Side:
     constraints = list(side.constraints)
     constraints[slot.place] = replace(constraints[slot.place], value=value)
     return replace(side, constraints=tuple(constraints))
-
-
-_LARGER = (">", ">=")
 
 
 class OperatorContext(NamedTuple):

@@ -37,6 +37,8 @@ from rapport.policy.runner.families import (
     slots_of,
 )
 
+BEGIN_OF_TIME = -END_OF_TIME
+
 
 class SavedGroup(msgspec.Struct):
     """The plans of one operator with their versions, and its state."""
@@ -53,9 +55,6 @@ class FailedPlan(msgspec.Struct, frozen=True):
 
     version: str
     problem: Problem
-
-
-BEGIN_OF_TIME = -END_OF_TIME
 
 
 class PlanGroup:

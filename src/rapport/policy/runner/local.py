@@ -26,6 +26,10 @@ from rapport.policy.runner.groups import FailedPlan, SavedGroup
 _MANY_TIES = 4
 _ORDERING = ["time", "id", "stream", "key"]
 _EVENT_ORDER = [(name, "ascending") for name in _ORDERING]
+SNAPSHOT = 4
+"""The version of snapshots; others are rejected."""
+__all__ = ["LateCount", "LocalRunner", "in_event_order"]
+_BEGIN_OF_TIME = -END_OF_TIME
 
 
 class ReorderBuffer:
@@ -130,10 +134,6 @@ def _without(readings: pa.RecordBatch, ids: Collection[str]) -> pa.RecordBatch:
     return readings.filter(pc.invert(known))
 
 
-SNAPSHOT = 4
-"""The version of snapshots; others are rejected."""
-
-
 class RunnerSnapshot(msgspec.Struct):
     """A snapshot of the runner, without pickle: reading it runs no code."""
 
@@ -182,11 +182,6 @@ def read_snapshot(snapshot: bytes) -> RunnerSnapshot:
             f"snapshots of version {saved.snapshot} cannot be read", code="policy.bad_snapshot"
         )
     return saved
-
-
-__all__ = ["LateCount", "LocalRunner", "in_event_order"]
-
-_BEGIN_OF_TIME = -END_OF_TIME
 
 
 class LateCount(NamedTuple):
