@@ -252,7 +252,7 @@ def test_a_plan_with_a_table_changed_since_asks_for_itself() -> None:
     tables = {name: WORLD.pull.instances(name) for name in ("person", "room")}
     person = tables["person"]
     changed = type(person)("person", list(person.ids), dict(person.columns))
-    runner._running._around = runner._running._around._replace(
+    runner._running._context = runner._running._context._replace(
         pull=Pull({**tables, "person": changed})
     )
     runner.deploy(second)

@@ -14,6 +14,7 @@ from rapport.tables.instances import Instances
 
 END_OF_TIME = 2**62
 """A watermark after every event: everything pending is decided."""
+BEGIN_OF_TIME = -END_OF_TIME
 
 
 class PullData(Protocol):
@@ -52,28 +53,3 @@ class Operator(Protocol):
 
     def restore(self, snapshot: bytes) -> None:
         """Restores a snapshot; raises Corrupt if it is of another plan."""
-
-
-class Runner(Protocol):
-    """Runs plans on readings in arrival order; sorts them by time within the lateness."""
-
-    late: int
-    """Readings dropped because they were too late."""
-
-    def feed(self, readings: pa.RecordBatch) -> list[Detection]:
-        """Takes readings in arrival order; returns new detections."""
-
-    def advance(self, time_ms: int) -> list[Detection]:
-        """Advances time without an event: nothing before `time_ms - lateness` will come."""
-
-    def finish(self) -> list[Detection]:
-        """Decides everything pending (the end of a recorded stream)."""
-
-    def take_undecided(self) -> list[Undecided]:
-        """Detections since the last call that a silent source id_filters uncertain."""
-
-    def snapshot(self) -> bytes:
-        """All state: reorder buffer, watermark, operators."""
-
-    def restore(self, snapshot: bytes) -> None:
-        """Restores a snapshot of the same plans; raises Corrupt otherwise."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME
 from rapport.policy.operators.columns import (
     NO_ROWS,
     Array,
@@ -57,7 +57,7 @@ class DeferredRows:
 
     def __init__(self) -> None:
         self.readers = Horizons()
-        self.floor = -END_OF_TIME
+        self.floor = BEGIN_OF_TIME
         """No reader needs rows before this time."""
         self._waiting: deque[tuple[StreamRows, int]] = deque()
         self._columns: Columns = {}

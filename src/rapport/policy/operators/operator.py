@@ -16,7 +16,7 @@ from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import Corrupt, Unsupported
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.absence import Activations
-from rapport.policy.operators.base import END_OF_TIME, Operator, PullData
+from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, Operator, PullData
 from rapport.policy.operators.columns import pack_state, unpack_state
 from rapport.policy.operators.detection_output import (
     DetectionReport,
@@ -107,13 +107,13 @@ class PlanOperator:
         )
         self._next_due: int | None = None
         self._watermark: int | None = None
-        self._trimmed = -END_OF_TIME
+        self._trimmed = BEGIN_OF_TIME
         self._memory_ms = memory_ms(
             plan, self._window.uncertainty_ms, mixed=bool(self._shape.mixed)
         )
         self._looks_ahead = looks_ahead_only(plan, mixed=bool(self._shape.mixed))
         if began is not None:  # silence counts from then on, even without a reading
-            self._next_due = self._earliest_due(-END_OF_TIME)
+            self._next_due = self._earliest_due(BEGIN_OF_TIME)
 
     def still_lasts(self, causes: Collection[Cause]) -> bool:
         return self._window.still_lasts(causes)
@@ -207,7 +207,7 @@ class PlanOperator:
         self._pending.restore(state)
         self._watermark = state["watermark"]
         self._report.restore(state["report"])
-        begin = -END_OF_TIME
+        begin = BEGIN_OF_TIME
         self._next_due = self._earliest_due(begin if self._watermark is None else self._watermark)
 
     def _trim(self, watermark: int) -> None:
@@ -222,7 +222,7 @@ class PlanOperator:
     def _absence_horizon(self) -> int:
         """The time before which no open or future match queries absence."""
         if self._watermark is None:
-            return -END_OF_TIME
+            return BEGIN_OF_TIME
         if not self._looks_ahead:
             return self._horizon(self._watermark)
         return min([self._watermark, *self._pending.opened()])

@@ -14,10 +14,10 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 from weakref import ReferenceType, WeakSet, WeakValueDictionary, ref
 
-import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
-from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.base import BEGIN_OF_TIME
 from rapport.policy.operators.columns import Array, Table, pack_state
 from rapport.policy.operators.events import StreamRows
 from rapport.policy.operators.identities import Identities, IdentityFilter
@@ -37,7 +37,6 @@ from rapport.tables.instances import Instances
 
 Made = TypeVar("Made")
 _NOT_YET: Any = object()
-_replace = msgspec.structs.replace
 
 
 class StepCounts(NamedTuple):
@@ -162,7 +161,7 @@ class Horizon:
     __slots__ = ("__weakref__", "before")
 
     def __init__(self) -> None:
-        self.before = -END_OF_TIME
+        self.before = BEGIN_OF_TIME
 
 
 class Horizons:
@@ -236,11 +235,11 @@ def sides_of(term: TermStep) -> Iterator[Side]:
 def with_changed_sides(term: TermStep, change: Change) -> TermStep:
     """The term with every side changed, including those of its state."""
     if isinstance(term, ReadingTerm | SilentTerm):
-        return _replace(term, first=change(term.first))
+        return replace(term, first=change(term.first))
     if isinstance(term, LastingTerm):
         state = _changed_state(term.state, change)
-        return _replace(term, first=change(term.first), second=change(term.second), state=state)
-    return _replace(term, first=change(term.first), second=change(term.second))
+        return replace(term, first=change(term.first), second=change(term.second), state=state)
+    return replace(term, first=change(term.first), second=change(term.second))
 
 
 def renamed(terms: Iterable[TermStep]) -> tuple[tuple[TermStep, ...], dict[str, str]]:
@@ -249,7 +248,7 @@ def renamed(terms: Iterable[TermStep]) -> tuple[tuple[TermStep, ...], dict[str, 
     names: dict[str, str] = {}
 
     def rename(side: Side) -> Side:
-        return _replace(side, alias=names.setdefault(side.alias, str(len(names))))
+        return replace(side, alias=names.setdefault(side.alias, str(len(names))))
 
     return tuple(with_changed_sides(term, rename) for term in terms), names
 
@@ -263,8 +262,8 @@ def is_shareable(term: TermStep) -> bool:
 
 def _changed_state(state: StateExpression, change: Change) -> StateExpression:
     if isinstance(state, StateAtom):
-        return _replace(state, term=with_changed_sides(state.term, change))
-    return _replace(state, parts=tuple(_changed_state(part, change) for part in state.parts))
+        return replace(state, term=with_changed_sides(state.term, change))
+    return replace(state, parts=tuple(_changed_state(part, change) for part in state.parts))
 
 
 class SharedTable:

@@ -43,7 +43,7 @@ class DueQueue:
             self._entries.append((times, numbers, marks))
             self._size += len(times)
             if self._size > 2 * self._counted + _TO_SPARE:
-                self._drop_called_off()
+                self._drop_cancelled()
 
     def pop_before(self, limit: int) -> Entries:
         """Removes and returns valid entries before a time."""
@@ -62,16 +62,16 @@ class DueQueue:
         """The earliest time of a valid entry."""
         while self._entries:
             times, numbers, marks = self._entries[0]
-            called_off = self._called_off(numbers, marks)
-            self._size -= called_off
-            if called_off < len(times):
-                rest = slice(called_off, None)
+            cancelled = self._cancelled(numbers, marks)
+            self._size -= cancelled
+            if cancelled < len(times):
+                rest = slice(cancelled, None)
                 self._entries[0] = (times[rest], numbers[rest], marks[rest])
-                return int(times[called_off])
+                return int(times[cancelled])
             self._entries.popleft()
         return None
 
-    def _called_off(self, numbers: Rows, marks: Rows) -> int:
+    def _cancelled(self, numbers: Rows, marks: Rows) -> int:
         """The number of cancelled entries at the front; checks few first."""
         first, some = 0, _LOOK_AT
         while first < len(numbers):
@@ -82,7 +82,7 @@ class DueQueue:
             first, some = first + some, 4 * some
         return len(numbers)
 
-    def _drop_called_off(self) -> None:
+    def _drop_cancelled(self) -> None:
         kept = self._counting(list(self._entries))
         self._entries = deque([kept] if len(kept[0]) else [])
         self._size = self._counted = len(kept[0])

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from rapport.core.detection import Detection
 from rapport.policy.ontology import PushSource
-from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.base import BEGIN_OF_TIME
 from rapport.policy.operators.columns import Columns
 from rapport.policy.operators.plan_shape import (
     ClauseShape,
@@ -116,7 +116,7 @@ class SourceSilence:
 
     def restore(self, states: Mapping[str, SilenceState], watermark: int) -> None:
         """Restores states; a source with a new or changed period counts from the watermark."""
-        began = watermark if watermark > -END_OF_TIME else None
+        began = watermark if watermark > BEGIN_OF_TIME else None
         self._seen_until = None
         for name, state in self._states.items():
             saved = states.get(name)

@@ -12,14 +12,13 @@ import pyarrow as pa
 from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import Corrupt, Problem, Unsupported
 from rapport.kernel.telemetry import get_logger
-from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME
 from rapport.policy.operators.plan_shape import check_supported
 from rapport.policy.operators.predicates import looked_up
 from rapport.policy.operators.sharing import SharedCache, StepCounts
 from rapport.policy.plan import Plan
 from rapport.policy.runner.families import OperatorContext, Slot
 from rapport.policy.runner.groups import (
-    BEGIN_OF_TIME,
     FailedPlan,
     PlanGroup,
     SavedGroup,
@@ -133,11 +132,11 @@ class DeployedPlans:
     """
 
     def __init__(
-        self, around: OperatorContext, since: int | None, clock: Callable[[], int]
+        self, context: OperatorContext, since: int | None, clock: Callable[[], int]
     ) -> None:
         """`since`: the start of silence for plans that begin before the first reading."""
         self._shared = SharedCache()
-        self._around = around._replace(shared=self._shared)
+        self._context = context._replace(shared=self._shared)
         self._since, self._clock = since, clock
         self.plans: dict[str, Plan] = {}
         """Running plans by policy; a plan either runs or has failed."""
@@ -160,7 +159,7 @@ class DeployedPlans:
         if reasons:
             raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
         for function in looked_up(plan):
-            self._around.pull.pairs(function)
+            self._context.pull.pairs(function)
         self.failed.pop(plan.policy, None)
         self.failed_plans.pop(plan.policy, None)
         self.plans[plan.policy], self.versions[plan.policy] = plan, plan.version()
@@ -221,7 +220,7 @@ class DeployedPlans:
         since = watermark if watermark > BEGIN_OF_TIME else self._since
         if slot is not None:
             try:
-                group = start_family(slot, plans, self._around, since, watermark)
+                group = start_family(slot, plans, self._context, since, watermark)
             except Exception as error:  # each plan alone may work with these tables
                 _log.warning("policies run one by one", reason=str(error), policies=len(plans))
             else:
@@ -229,7 +228,7 @@ class DeployedPlans:
                 return
         for plan in plans:
             try:
-                self._groups.append(start_alone(plan, self._around, since, watermark))
+                self._groups.append(start_alone(plan, self._context, since, watermark))
             except Exception as error:  # a function of the site may raise on its tables
                 self._fail(plan, error)
 
@@ -309,7 +308,7 @@ class DeployedPlans:
 
     def _settle(self, watermark: int) -> None:
         self._costs.settle(self._groups)
-        settled = settle_groups(self._groups, self._around, watermark)
+        settled = settle_groups(self._groups, self._context, watermark)
         self._groups, self._settle_at = settled.groups, settled.again
 
     def pending_until(self) -> int | None:
@@ -386,7 +385,7 @@ class DeployedPlans:
         return True
 
     def _restored(self, saved: SavedGroup, plans: list[Plan], watermark: int) -> PlanGroup:
-        return restored_group(saved, plans, self._around, self._since, watermark)
+        return restored_group(saved, plans, self._context, self._since, watermark)
 
     def adopt(self, other: DeployedPlans, watermark: int) -> None:
         """Continues from another instance at the same watermark; raises Corrupt if its plans

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from rapport.core.errors import Unsupported
 from rapport.core.ids import content_id
@@ -53,9 +54,6 @@ from rapport.policy.plan import (
     state_atoms,
 )
 
-__all__ = ["replace", "sides_of", "unnamed", "with_sides"]
-
-replace = msgspec.structs.replace
 _ORDERED = ("<", "<=", ">", ">=")
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WITHIN = "within"
@@ -176,12 +174,12 @@ def _fits_term(plan: Plan, number: int) -> bool:
     term = plan.terms[number]
     if isinstance(term, LastingTerm | SilentTerm) or not _has_number(term):
         return False
-    around = [one for one in plan.clauses if _mentions(one, number)]
-    if all(one.children == (Positive(number),) for one in around):
-        return bool(around) and not isinstance(term, CorrelationTerm)
-    return all(_is_absence(one) and Absent(number) in one.children for one in around) and not any(
+    clauses = [one for one in plan.clauses if _mentions(one, number)]
+    if all(one.children == (Positive(number),) for one in clauses):
+        return bool(clauses) and not isinstance(term, CorrelationTerm)
+    return all(_is_absence(one) and Absent(number) in one.children for one in clauses) and not any(
         number in (child.first, child.second)
-        for one in around
+        for one in clauses
         for child in one.children
         if isinstance(child, Sequence)
     )
@@ -267,8 +265,8 @@ def _is_hidden(plan: Plan, alias: str) -> bool:
     """Whether only NOT clauses mention the alias, always in a term of its own."""
     for number, term in enumerate(plan.terms):
         if any(alias == side.alias for side in sides_of(term)):
-            around = [one for one in plan.clauses if _mentions(one, number)]
-            if not all(_is_absence(one) for one in around):
+            clauses = [one for one in plan.clauses if _mentions(one, number)]
+            if not all(_is_absence(one) for one in clauses):
                 return False
     return True
 
@@ -304,7 +302,7 @@ class PlanFamily:
         self,
         slot: Slot,
         plans: abc.Sequence[Plan],
-        around: OperatorContext,
+        context: OperatorContext,
         began: int | None,
         bounds: abc.Sequence[str | float] = (),
         saved: SavedIdentities | None = None,
@@ -319,18 +317,18 @@ class PlanFamily:
         constants = [constant_of(plan, slot) for plan in plans]
         self.bounds = _loosest(self.sample, slot, [*constants, *bounds])
         self._choice: ValueChoice | None = None
-        widest = self._widest(around.pull)
+        widest = self._widest(context.pull)
         self._members = self._empty_members()
         self.operator = PlanOperator(
             widest,
-            around.pull,
-            around.silence,
-            around.sources,
+            context.pull,
+            context.silence,
+            context.sources,
             began,
             members=self._members,
             version=content_id(family_key(self.sample, slot).decode())[:12],
-            counts=around.counts,
-            shared=around.shared,
+            counts=context.counts,
+            shared=context.shared,
             saved=saved,
         )
         self.admit(plans)

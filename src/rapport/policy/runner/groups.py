@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.base import BEGIN_OF_TIME
 from rapport.policy.operators.columns import unpack_state
 from rapport.policy.operators.operator import (
     PlanOperator,
@@ -36,8 +36,6 @@ from rapport.policy.runner.families import (
     family_key,
     slots_of,
 )
-
-BEGIN_OF_TIME = -END_OF_TIME
 
 
 class SavedGroup(msgspec.Struct):
@@ -109,7 +107,7 @@ class PlanGroup:
 
 def start_alone(
     plan: Plan,
-    around: OperatorContext,
+    context: OperatorContext,
     since: int | None,
     began: int,
     saved: SavedIdentities | None = None,
@@ -118,12 +116,12 @@ def start_alone(
     identities of the state to restore."""
     operator = PlanOperator(
         plan,
-        around.pull,
-        around.silence,
-        around.sources,
+        context.pull,
+        context.silence,
+        context.sources,
         since,
-        counts=around.counts,
-        shared=around.shared,
+        counts=context.counts,
+        shared=context.shared,
         saved=saved,
     )
     return PlanGroup(operator, {plan.policy: plan}, None, began)
@@ -132,13 +130,13 @@ def start_alone(
 def start_family(
     slot: Slot,
     plans: Sequence[Plan],
-    around: OperatorContext,
+    context: OperatorContext,
     since: int | None,
     began: int,
     bounds: Sequence[str | float] = (),
     saved: SavedIdentities | None = None,
 ) -> PlanGroup:
-    family = PlanFamily(slot, plans, around, since, bounds, saved)
+    family = PlanFamily(slot, plans, context, since, bounds, saved)
     return PlanGroup(family.operator, {plan.policy: plan for plan in plans}, family, began)
 
 
@@ -172,9 +170,9 @@ def converges(plan: Plan) -> bool:
     )
 
 
-def settled_after_ms(plan: Plan, around: OperatorContext) -> int:
+def settled_after_ms(plan: Plan, context: OperatorContext) -> int:
     """How long an operator must run to have the memory of an earlier one."""
-    unsure = uncertainty_ms(plan, around.sources)
+    unsure = uncertainty_ms(plan, context.sources)
     return 2 * memory_ms(plan, unsure, mixed=True) + 4 * longest_window_ms(plan)
 
 
@@ -191,7 +189,7 @@ class SettledGroups:
 
 
 def settle_groups(
-    groups: Sequence[PlanGroup], around: OperatorContext, watermark: int
+    groups: Sequence[PlanGroup], context: OperatorContext, watermark: int
 ) -> SettledGroups:
     """Moves groups into families. All groups have processed everything before the watermark.
 
@@ -200,10 +198,10 @@ def settle_groups(
     settled, kept = SettledGroups(groups), set[int]()
     for slot, together in _alike(groups):
         sample = _sample(together)
-        length = settled_after_ms(sample, around)
+        length = settled_after_ms(sample, context)
         home = _home(together)
         if home is None or not _all_covered(home, together):
-            home = _prepare(settled, slot, together, home, around, watermark, length)
+            home = _prepare(settled, slot, together, home, context, watermark, length)
         if home is not None:
             _move_in(settled, home, together, watermark, length)
             kept.add(id(home))
@@ -255,7 +253,7 @@ def _prepare(
     slot: Slot,
     together: Sequence[PlanGroup],
     home: PlanGroup | None,
-    around: OperatorContext,
+    context: OperatorContext,
     watermark: int,
     length: int,
 ) -> PlanGroup | None:
@@ -268,7 +266,7 @@ def _prepare(
         return home
     plans = [plan for group in together for plan in group.plans.values()]
     bounds = [constant_of(plan, slot) for plan in plans]
-    started = start_family(slot, plans[:1], around, None, watermark, bounds)
+    started = start_family(slot, plans[:1], context, None, watermark, bounds)
     started.leave(plans[0].policy)
     settled.groups.append(started)
     return started
@@ -304,7 +302,11 @@ def saved_group(group: PlanGroup, versions: Mapping[str, str]) -> SavedGroup:
 
 
 def restored_group(
-    saved: SavedGroup, plans: list[Plan], around: OperatorContext, since: int | None, watermark: int
+    saved: SavedGroup,
+    plans: list[Plan],
+    context: OperatorContext,
+    since: int | None,
+    watermark: int,
 ) -> PlanGroup:
     """Restores some plans of a group. `since`: the start of silence if it began before the first
     reading."""
@@ -312,9 +314,9 @@ def restored_group(
     state = unpack_state(saved.state)
     ids = saved_identities(state)
     if saved.slot is None:
-        group = start_alone(plans[0], around, began, saved.began, ids)
+        group = start_alone(plans[0], context, began, saved.began, ids)
     else:
         bounds = saved.bounds
-        group = start_family(saved.slot, plans, around, began, saved.began, bounds, ids)
+        group = start_family(saved.slot, plans, context, began, saved.began, bounds, ids)
     group.operator.take_over(state, watermark)
     return group

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from rapport.core.detection import Cause, Detection, Undecided, each_once
 from rapport.core.errors import Corrupt, DuplicateName, Problem, UnknownName
 from rapport.policy.ontology import PushSource
-from rapport.policy.operators.base import END_OF_TIME, PullData
+from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME, PullData
 from rapport.policy.operators.sharing import StepCounts
 from rapport.policy.operators.uncertainty import SilenceState, SourceSilence
 from rapport.policy.plan import Plan
@@ -28,8 +28,6 @@ _ORDERING = ["time", "id", "stream", "key"]
 _EVENT_ORDER = [(name, "ascending") for name in _ORDERING]
 SNAPSHOT = 4
 """The version of snapshots; others are rejected."""
-__all__ = ["LateCount", "LocalRunner", "in_event_order"]
-_BEGIN_OF_TIME = -END_OF_TIME
 
 
 class ReorderBuffer:
@@ -222,10 +220,10 @@ class LocalRunner:
         self._pull, self._lateness = pull, lateness_ms
         self._sources = sources or {}
         self._silence = SourceSilence(self._sources, began=began)
-        around = OperatorContext(pull, self._silence, self._sources)
-        self._running = DeployedPlans(around, began, self._steady_ns)
+        context = OperatorContext(pull, self._silence, self._sources)
+        self._running = DeployedPlans(context, began, self._steady_ns)
         self._undecided: list[Undecided] = []
-        self._latest = self._watermark = _BEGIN_OF_TIME
+        self._latest = self._watermark = BEGIN_OF_TIME
         self._waiting = ReorderBuffer()
         self.late = 0
         self.late_readings: list[Cause] = []
@@ -350,8 +348,8 @@ class LocalRunner:
         readings stay, except those later than `newest_ms`, which are returned. Failed plans stay
         stopped."""
         dropped = self._waiting.take_after(newest_ms)
-        self._latest = self._watermark = _BEGIN_OF_TIME
-        self._silence.restore({}, _BEGIN_OF_TIME)
+        self._latest = self._watermark = BEGIN_OF_TIME
+        self._silence.restore({}, BEGIN_OF_TIME)
         self._running.reset()
         return dropped
 
