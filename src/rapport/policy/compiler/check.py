@@ -7,7 +7,7 @@ where the canonical unit is degC.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -28,7 +28,6 @@ from rapport.policy.language.tree import (
     ConceptDef,
     DurationCondition,
     Expression,
-    FollowedBy,
     Measured,
     Or,
     PolicyTree,
@@ -37,7 +36,7 @@ from rapport.policy.language.tree import (
     SilenceCondition,
     SourceSpan,
     Term,
-    Within,
+    map_children,
 )
 from rapport.policy.ontology import (
     Ontology,
@@ -232,29 +231,42 @@ def _comes_as_events(
     return ComparisonFault("policy.event_property", message, hint)
 
 
-def check_alias(alias: str, place: SourceSpan, known: Collection[str], faults: Diagnostics) -> bool:
-    """True if the policy defines the alias; else adds a fault with the nearest one."""
-    if alias not in known:
-        message = f"there is no alias {alias!r}"
-        faults.add("policy.unknown_alias", message, place, hint=did_you_mean(alias, known))
-    return alias in known
-
-
-class TermCheck:
-    """Checks the relationships of one policy."""
+class _NameCheck:
+    """The aliases of one policy."""
 
     def __init__(
         self, scope: Scope, definitions: Sequence[ConceptDef], faults: Diagnostics
     ) -> None:
         self.scope, self.faults = scope, faults
-        self.aliases = frozenset(definition.alias for definition in definitions)
+        self._aliases = frozenset(definition.alias for definition in definitions)
+
+    def is_defined(self, alias: str, place: SourceSpan) -> bool:
+        """True if the policy defines the alias; else adds a fault with the nearest one."""
+        if alias not in self._aliases:
+            hint = did_you_mean(alias, self._aliases)
+            self.faults.add(
+                "policy.unknown_alias", f"there is no alias {alias!r}", place, hint=hint
+            )
+        return alias in self._aliases
+
+    def _fitting(self, concepts: Iterable[str]) -> str:
+        """The aliases of each concept, for a hint."""
+        found = {
+            concept: [alias for alias, of in self.scope.concepts.items() if of == concept]
+            for concept in concepts
+        }
+        return "; ".join(f"{name}: {', '.join(own) or 'none'}" for name, own in found.items())
+
+
+class TermCheck(_NameCheck):
+    """Checks the relationships of one policy."""
 
     def checked(self, term: Term) -> Term:
         """The term with the declared name, order of aliases and base unit; unchanged if faults were
         added."""
         known = [
-            check_alias(term.first, term.first_place, self.aliases, self.faults),
-            check_alias(term.second, term.second_place, self.aliases, self.faults),
+            self.is_defined(term.first, term.first_place),
+            self.is_defined(term.second, term.second_place),
         ]
         declared = self._declared(term)
         if not declared or not all(known):
@@ -300,17 +312,12 @@ class TermCheck:
             return self._with_parameter(turned, other)
         between = ", or between ".join(_two(pair) for pair in fitting)
         message = f"{term.function!r} is between {between}, not between {_two(concepts)}"
-        hint = f"write: {print_term(turned)}" if other is not None else self._fitting(fitting)
+        names = (name for pair in fitting for name in pair)
+        hint = f"aliases of fitting concepts are {self._fitting(names)}"
+        if other is not None:
+            hint = f"write: {print_term(turned)}"
         self.faults.add("policy.wrong_concepts", message, term.place, hint=hint)
         return term
-
-    def _fitting(self, pairs: Iterable[tuple[str, str]]) -> str:
-        def aliases_of(concept: str) -> list[str]:
-            return [alias for alias, known in self.scope.concepts.items() if known == concept]
-
-        names = dict.fromkeys(name for pair in pairs for name in pair)
-        found = [f"{name}: {', '.join(aliases_of(name)) or 'none'}" for name in names]
-        return f"aliases of fitting concepts are {'; '.join(found)}"
 
     def _with_parameter(self, term: Term, relationship: Relationship) -> Term:
         kind = relations.get(relationship.function).parameter_kind
@@ -344,14 +351,8 @@ def _two(names: tuple[str, str]) -> str:
     return f"{names[0]!r} and {names[1]!r}"
 
 
-class ComparisonCheck:
+class ComparisonCheck(_NameCheck):
     """Checks the comparisons of one policy."""
-
-    def __init__(
-        self, scope: Scope, definitions: Sequence[ConceptDef], faults: Diagnostics
-    ) -> None:
-        self.scope, self.faults = scope, faults
-        self.aliases = frozenset(definition.alias for definition in definitions)
 
     def checked(self, comparison: Comparison) -> Comparison:
         """The comparison with canonical constants; unchanged if faults were added."""
@@ -375,8 +376,7 @@ class ComparisonCheck:
 
     def alias(self, alias: str, place: SourceSpan) -> bool:
         """True if the alias and its concept are defined."""
-        defined = check_alias(alias, place, self.aliases, self.faults)
-        return defined and alias in self.scope.concepts
+        return self.is_defined(alias, place) and alias in self.scope.concepts
 
     def _known(self, operand: Measured) -> bool:
         """True if every name of the operand is known; else adds faults."""
@@ -431,15 +431,6 @@ class ComparisonCheck:
             self.faults.add("policy.same_alias", message, call.alias_places[-1], hint=hint)
             return False
         return True
-
-    def _fitting(self, wanted: Sequence[str]) -> str:
-        """The aliases of each wanted concept, for a hint."""
-        known = self.scope.concepts
-        found = {
-            concept: [alias for alias, of in known.items() if of == concept]
-            for concept in dict.fromkeys(wanted)
-        }
-        return "; ".join(f"{name}: {', '.join(own) or 'none'}" for name, own in found.items())
 
     def _canonical(self, comparison: Comparison) -> Comparison:
         """The comparison with both sides in one type and unit; raises ComparisonFault."""
@@ -627,15 +618,8 @@ class _Checker:
                 return self.terms.checked(expression)
             case Comparison() | DurationCondition() | SilenceCondition():
                 return self._text_atom(expression)
-            case And(parts):
-                return And(tuple(self.expression(part) for part in parts))
-            case Or(parts):
-                return Or(tuple(self.expression(part) for part in parts))
-            case FollowedBy(first, second):
-                first, second = self.expression(first), self.expression(second)
-                return msgspec.structs.replace(expression, first=first, second=second)
-            case Within(inner):
-                return msgspec.structs.replace(expression, inner=self.expression(inner))
+            case _:
+                return map_children(expression, self.expression)
 
     def _text_atom(
         self, atomic: Comparison | DurationCondition | SilenceCondition
@@ -670,9 +654,7 @@ class _Checker:
         match expression:
             case Comparison():
                 return self.comparisons.checked(expression)
-            case And(parts):
-                return And(tuple(self._state(part) for part in parts))
-            case Or(parts):
-                return Or(tuple(self._state(part) for part in parts))
+            case And() | Or():
+                return map_children(expression, self._state)
             case _:
                 return self.expression(expression)

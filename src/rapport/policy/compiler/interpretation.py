@@ -43,23 +43,19 @@ from rapport.policy.compiler.scope import IDENTITY
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
 from rapport.policy.language.printer import print_expression, print_measured, print_term
 from rapport.policy.language.tree import (
-    And,
     AttributeOf,
     Call,
     Comparison,
     ConceptDef,
-    DurationCondition,
     Expression,
-    FollowedBy,
     Measured,
     Operator,
-    Or,
     PolicyTree,
     Property,
     Quantity,
     SilenceCondition,
     SourceSpan,
-    Within,
+    map_children,
 )
 from rapport.policy.language.tree import Term as Relation
 from rapport.policy.ontology import (
@@ -484,19 +480,12 @@ class _Rewriter:
 
     def expression(self, expression: Expression) -> Expression:
         match expression:
-            case And(parts):
-                return And(tuple(self.expression(part) for part in parts))
-            case Or(parts):
-                return Or(tuple(self.expression(part) for part in parts))
-            case FollowedBy(first, second):
-                first, second = self.expression(first), self.expression(second)
-                return msgspec.structs.replace(expression, first=first, second=second)
-            case Within(inner) | DurationCondition(inner):
-                return msgspec.structs.replace(expression, inner=self.expression(inner))
             case Comparison() | SilenceCondition():
                 return self._compared(expression)
             case Relation():
                 return self._relation(expression)
+            case _:
+                return map_children(expression, self.expression)
 
     def _compared(self, expression: Comparison | SilenceCondition) -> Comparison | SilenceCondition:
         """A comparison or silence of canonical attributes; unchanged if faults were added."""

@@ -25,6 +25,7 @@ from rapport.policy.language.tree import (
     Or,
     Term,
     Within,
+    children,
 )
 
 MAX_CLAUSES = 1_000
@@ -125,17 +126,11 @@ def single_atom(atomic: Atomic) -> Single:
 
 def atoms_of_expression(expression: Expression) -> Iterator[Atomic]:
     """The atomic conditions in the order written; a `for` is one."""
-    match expression:
-        case And(parts) | Or(parts):
-            for part in parts:
-                yield from atoms_of_expression(part)
-        case FollowedBy(first, second):
-            yield from atoms_of_expression(first)
-            yield from atoms_of_expression(second)
-        case Within(inner):
-            yield from atoms_of_expression(inner)
-        case _:
-            yield expression
+    if isinstance(expression, Atomic):
+        yield expression
+        return
+    for part in children(expression):
+        yield from atoms_of_expression(part)
 
 
 def terms_of(expression: Expression) -> Iterator[Term]:

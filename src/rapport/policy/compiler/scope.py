@@ -15,13 +15,12 @@ from rapport.policy.language.tree import (
     ConceptDef,
     DurationCondition,
     Expression,
-    FollowedBy,
     Measured,
     Quantity,
     SilenceCondition,
     SourceSpan,
     Term,
-    Within,
+    children,
 )
 from rapport.policy.ontology import Ontology, Relationship, relationship_between, resolve_kind
 from rapport.policy.plan import (
@@ -122,12 +121,8 @@ class Scope:
             case SilenceCondition(attribute, alias):
                 names = (attribute,) if attribute else self.event_attributes(alias)
                 return tuple(self.end(alias, name) for name in names)
-            case DurationCondition(inner) | Within(inner):
-                return self.ends(inner)
-            case FollowedBy(first, second):
-                return tuple(dict.fromkeys((*self.ends(first), *self.ends(second))))
             case _:
-                found = (end for part in expression.parts for end in self.ends(part))
+                found = (end for part in children(expression) for end in self.ends(part))
                 return tuple(dict.fromkeys(found))
 
 
@@ -151,12 +146,8 @@ def _aliases(expression: Expression) -> Iterable[str]:
             return (*_named_by(left), *_named_by(right))
         case SilenceCondition(_, alias):
             return (alias,)
-        case DurationCondition(inner) | Within(inner):
-            return _aliases(inner)
-        case FollowedBy(first_part, second_part):
-            return (*_aliases(first_part), *_aliases(second_part))
         case _:
-            return (alias for part in expression.parts for alias in _aliases(part))
+            return (alias for part in children(expression) for alias in _aliases(part))
 
 
 def _named_by(operand: Measured) -> tuple[str, ...]:

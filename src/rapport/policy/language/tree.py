@@ -5,9 +5,11 @@ The condition is kept as written, not normalized; the judge of the tests evaluat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 Consumption = Literal["chronicle", "recent"]
 WhenUnsure = Literal["hold", "fire"]
@@ -203,7 +205,7 @@ def negate(expression: Expression) -> Expression | None:
     """
     match expression:
         case Term() | Comparison():
-            return msgspec.structs.replace(expression, negated=not expression.negated)
+            return replace(expression, negated=not expression.negated)
         case And(parts):
             contraries = _all(parts)
             return Or(contraries) if contraries is not None else None
@@ -214,7 +216,7 @@ def negate(expression: Expression) -> Expression | None:
             contraries = _all((first, second))
             if contraries is None:
                 return None
-            followed = msgspec.structs.replace(expression, second=contraries[1])
+            followed = replace(expression, second=contraries[1])
             return Or((followed, contraries[0]))
         case DurationCondition() | SilenceCondition() | Within():
             return None
@@ -224,3 +226,29 @@ def _all(parts: tuple[Expression, ...]) -> tuple[Expression, ...] | None:
     """The negations of all parts, None if one has none."""
     contraries = tuple(contrary for part in parts if (contrary := negate(part)) is not None)
     return contraries if len(contraries) == len(parts) else None
+
+
+def children(expression: Expression) -> tuple[Expression, ...]:
+    """The direct parts of an expression, in the order written."""
+    match expression:
+        case And(parts) | Or(parts):
+            return parts
+        case FollowedBy(first, second):
+            return first, second
+        case Within(inner) | DurationCondition(inner):
+            return (inner,)
+        case _:
+            return ()
+
+
+def map_children(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """The expression with its direct parts changed."""
+    match expression:
+        case And() | Or():
+            return replace(expression, parts=tuple(map(change, expression.parts)))
+        case FollowedBy(first, second):
+            return replace(expression, first=change(first), second=change(second))
+        case Within(inner) | DurationCondition(inner):
+            return replace(expression, inner=change(inner))
+        case _:
+            return expression
