@@ -33,13 +33,13 @@ from rapport.testing.varied.worlds import readings_batch
 pytestmark = pytest.mark.slow
 
 CHOICES = (
-    (absence, "_MANY_UNSEEN", (0, 1, 64)),
+    (absence, "_MANY_UNEVALUATED", (0, 1, 64)),
     (absence, "_FEW_PAIRS", (-1, 4_096)),
     (correlations, "_MOST_BOXES", (0, 16)),
     (deferred_terms, "_MOST_WAITING", (0, 2, 16)),
     (deferred_terms, "_FEW_CODES", (0, 4)),
     (deferred_terms, "_FEW_READERS", (0, 8)),
-    (deferred_terms, "_LEAST_ROOM", (1, 1_024)),
+    (deferred_terms, "_LEAST_CAPACITY", (1, 1_024)),
 )
 
 

@@ -160,8 +160,8 @@ def is_read_by_several(group: PlanGroup) -> bool:
 
 
 def is_asked_by_several(group: PlanGroup) -> bool:
-    askers = [one for one in group.operator._activations._askers.values() if one is not None]
-    return any(len(one.known.askers) > 1 and one.known.searched > 0 for one in askers)
+    askers = [one for one in group.operator._activations._queries.values() if one is not None]
+    return any(len(one.known.queries) > 1 and one.known.searched > 0 for one in askers)
 
 
 def kinds_in_common(group: PlanGroup) -> set[str]:
@@ -484,7 +484,7 @@ EVERY_KIND = (
     "several in a group",
     "begun",
     "joined",
-    "Alike positive",
+    "IdenticalPlans positive",
     "TermConstant positive",
     "TermConstant absent",
     "PropertyConstant positive",
