@@ -16,7 +16,7 @@ from rapport.channel.backends.local import open_embedded
 from rapport.core.codec import encode_block
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.readings import split_blocks
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 
 _BLOCK = 1_000
 _ARRIVING_PER_MS = 10

@@ -34,7 +34,7 @@ from benchmarks.policy.parts import (
 from benchmarks.results import Result, limit, rate, share
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 
 _NEAREST, _FARTHEST = 1.0, 10.0
 

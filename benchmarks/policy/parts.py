@@ -16,11 +16,11 @@ import pyarrow as pa
 from benchmarks.policy.building import Building, Workload
 from rapport.core.detection import Detection
 from rapport.kernel.clock import SystemClock
+from rapport.policy.operators import make_operator
+from rapport.policy.operators.base import END_OF_TIME, PullData
+from rapport.policy.operators.sharing import StepCounts
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import END_OF_TIME, PullData
-from rapport.policy.runners.local import LocalRunner, in_event_order
-from rapport.policy.runners.operators import make_operator
-from rapport.policy.runners.operators.shared_steps import StepCounts
+from rapport.policy.runner.local import LocalRunner, in_event_order
 
 SEED = 20_260_302
 PEOPLE, ROOMS = 200, 100

@@ -16,7 +16,7 @@ from rapport.channel.backends.readonly import open_readonly
 from rapport.core.detection import DETECTED
 from rapport.core.event import Event, StoredEvent
 from rapport.policy.engine.events import TIME_TYPE, TimeMoved
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site
 
 _READ = 10_000

@@ -17,12 +17,12 @@ import pytest
 from rapport.core.detection import Cause, Detection, detection_lines
 from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
-from rapport.policy.compiler.compile import Compiled, compile_policy
+from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.recorded.files import read_recorded
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import load_site
 from rapport.testing.judge.evaluator import evaluate, judge
 from support.varied.policies import varied_policy
@@ -195,7 +195,7 @@ def test_random_worlds_mean_what_the_evaluator_says(run: Run) -> None:
 def test_every_kind_of_policy_means_what_the_evaluator_says(run: Run) -> None:
     """One site with comparisons, durations, silences, own windows, unsure clocks and doubts."""
     site = varied_site(Chance(3), events=80)
-    policies: dict[str, Compiled] = {}
+    policies: dict[str, CompiledPolicy] = {}
     for seed in range(40):
         text = varied_policy(Chance(seed), site.ontology)
         try:

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from rapport.core.errors import PolicyError, Problem
-from rapport.policy.compiler.atoms import ecnf_text
 from rapport.policy.compiler.compile import compile_draft, compile_policy
+from rapport.policy.compiler.normal_form import ecnf_text
 from rapport.policy.compiler.plan_text import plan_text
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.printer import print_policy

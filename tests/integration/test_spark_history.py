@@ -27,7 +27,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.recorded.files import read_recorded
 from rapport.policy.replaying.replay import Recording, replay
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site

@@ -26,7 +26,7 @@ from rapport.pipeline.live.run import LiveSettings, run_live
 from rapport.policy.engine.events import TIME_TYPE, TimeMoved, late_event, time_event
 from rapport.policy.recorded.files import read_recorded
 from rapport.policy.replaying.replay import recordings_of
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
 
 if TYPE_CHECKING:

@@ -35,11 +35,11 @@ from rapport.pipeline.history.native.whole import why_not_native
 from rapport.pipeline.history.run import run_history
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.plan import Plan
 from rapport.policy.recorded.files import read_recorded
 from rapport.policy.relations import INSIDE, WITHIN
-from rapport.policy.runners.base import END_OF_TIME, PullData
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.testing.judge.trials import Trial, varied_trial
 from support.varied.policies import varied_policy
 from support.varied.sites import Site as VariedSite

@@ -16,10 +16,10 @@ from rapport.pipeline.history.detect import replay_spark
 from rapport.pipeline.history.partitioning import used_up_terms
 from rapport.pipeline.history.replay import replay_recorded
 from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.operators import check_supported
 from rapport.policy.plan import Plan
 from rapport.policy.replaying.replay import ReplayResult, recordings_of, replay
-from rapport.policy.runners.local import LocalRunner
-from rapport.policy.runners.operators import check_supported
+from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
 from support.varied.worlds import (
     ONTOLOGY,

@@ -25,7 +25,7 @@ from rapport.policy.engine.events import TIME_TYPE
 from rapport.policy.engine.places import Place
 from rapport.policy.life.changes import CHANGED, CHANNEL, Changed
 from rapport.policy.readings import readings_from_events
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rapport.policy.delivery import LINES, read_delivery
 from rapport.policy.delivery_block import DeliveryBlock
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.printer import print_policy
@@ -16,9 +16,9 @@ from rapport.policy.language.printer import print_policy
 HEAD = "concepts\n  person A\n  room R\nconditions\n  A is inside R\nactions\n  raise alarm\n"
 
 
-def read(*lines: str) -> tuple[DeliveryBlock, Faults]:
+def read(*lines: str) -> tuple[DeliveryBlock, Diagnostics]:
     text = HEAD + "".join(f"    {line}\n" for line in lines)
-    faults = Faults("test", text)
+    faults = Diagnostics("test", text)
     (action,) = parse_policy(text, name="test").actions
     return read_delivery(action, faults), faults
 

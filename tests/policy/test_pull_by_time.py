@@ -16,7 +16,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, RunnerThen, Switch
 from rapport.policy.readings import split_events
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.tables.tables import BEGINNING_OF_TIME, Tables
 from support.varied.changing_tables import ALONE, INSIDE

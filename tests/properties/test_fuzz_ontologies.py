@@ -14,9 +14,7 @@ from rapport.kernel.toml import TomlFile
 from rapport.policy.declare import ontology_from_site
 from rapport.policy.ontology import relationships_named, resolve_kind
 from rapport.policy.ontology_view import concept_rows, draw_ontology, kind_rows, relationship_rows
-from rapport.policy.rdf.export import to_graph
-from rapport.policy.rdf.turtle_reader import read_turtle
-from rapport.policy.rdf.turtle_writer import write_turtle
+from rapport.policy.rdf import read_turtle, to_graph, write_graph
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +85,7 @@ def look_at_everything(values: dict[str, Any]) -> None:
     kind_rows(ontology)
     relationship_rows(ontology)
     draw_ontology(ontology, (), title="any")
-    read_turtle(write_turtle(to_graph(ontology)[0], base="urn:x:"))
+    read_turtle(write_graph(to_graph(ontology)[0], "turtle", base="urn:x:"))
 
 
 @given(SITES)

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput, PolicyError
-from rapport.policy.compiler.normalize import normalize
+from rapport.policy.compiler.normal_form import normalize
 from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.parser import MAX_BYTES, parse_policy
 from rapport.policy.language.printer import print_policy

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from rapport.core.detection import Detection, Undecided, detection_lines, unique_undecided
 from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
-from rapport.policy.compiler.compile import Compiled, compile_policy
+from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Absent, Plan, Sequence
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.testing.judge.evaluator import evaluate, judge
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.judge.trials import (
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.slow
 SIZES = (1, 2, 3, 7, 100)
 
 
-def compiled_policy(chance: Chance, window_ms: int = WINDOW_MS) -> Compiled:
+def compiled_policy(chance: Chance, window_ms: int = WINDOW_MS) -> CompiledPolicy:
     return compile_policy(random_policy(chance), name="p", ontology=ONTOLOGY, window_ms=window_ms)
 
 
@@ -61,18 +61,18 @@ def moved(world: World, by_ms: int) -> World:
     return World(world.pull, tuple(readings))
 
 
-def judged(policy: Compiled, world: World) -> bytes:
+def judged(policy: CompiledPolicy, world: World) -> bytes:
     window_ms = policy.plan.window_ms
     found = evaluate(policy.tree, ONTOLOGY, world.pull, world.readings, window_ms=window_ms)
     return detection_lines(found)
 
 
-def run(chance: Chance, policy: Compiled, world: World, lateness_ms: int) -> list[Detection]:
+def run(chance: Chance, policy: CompiledPolicy, world: World, lateness_ms: int) -> list[Detection]:
     return run_with(chance, policy, world, ONTOLOGY, lateness_ms)[0]
 
 
 def run_with(
-    chance: Chance, policy: Compiled, world: World, ontology: Ontology, lateness_ms: int
+    chance: Chance, policy: CompiledPolicy, world: World, ontology: Ontology, lateness_ms: int
 ) -> tuple[list[Detection], list[Undecided]]:
     """Shuffled within the lateness, cut anywhere, saved and restored now and then."""
 

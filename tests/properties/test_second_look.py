@@ -25,7 +25,7 @@ from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.replaying.second_look import SUPPORTED, UNSUPPORTED
 from rapport.policy.replaying.second_looker import SecondLooker
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.judge.trials import Trial, varied_trial
 from support.varied.worlds import (

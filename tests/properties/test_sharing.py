@@ -16,19 +16,20 @@ from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
-from rapport.policy.runners.local import LocalRunner
-from rapport.policy.runners.sharing.groups import Group
-from rapport.policy.runners.sharing.sides import sides_of, with_sides
-from rapport.policy.runners.sharing.slots import (
+from rapport.policy.runner.families import (
     PropertyConstant,
     Slot,
     TermConstant,
     constant_of,
     is_absent,
     side_of,
+    sides_of,
     slots_of,
     with_constant,
+    with_sides,
 )
+from rapport.policy.runner.groups import PlanGroup
+from rapport.policy.runner.local import LocalRunner
 from rapport.testing.judge.trials import Trial, judged, outcome_lines, varied_trial, verdict_of
 from support.varied.sites import Draws
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch
@@ -147,24 +148,24 @@ class Together:
                 self.kinds["joined"] += group.began > 0
 
 
-def is_read_by_several(group: Group) -> bool:
+def is_read_by_several(group: PlanGroup) -> bool:
     steps = group.operator._window._steps.values()
     return any(len(step._common.readers) > 1 for step in steps)
 
 
-def is_asked_by_several(group: Group) -> bool:
-    askers = [one for one in group.operator._activations._askers.values() if one is not None]
-    return any(len(one.known.askers) > 1 and one.known.searched > 0 for one in askers)
+def is_asked_by_several(group: PlanGroup) -> bool:
+    askers = [one for one in group.operator._activations._queries.values() if one is not None]
+    return any(len(one.known.queries) > 1 and one.known.searched > 0 for one in askers)
 
 
-def kinds_in_common(group: Group) -> set[str]:
+def kinds_in_common(group: PlanGroup) -> set[str]:
     """What of its positive conditions a group has in common with others."""
     window, plan = group.operator._window, group.operator.plan
     kinds = set()
     for pairs in window.correlations._pairs.values():
         if len(pairs.common.readers) > 1 and pairs.common.correlator.size():
             kinds.add(f"pairs used up once, {plan.consumption}")
-    for finder in group.operator._under_way._finders:
+    for finder in group.operator._pending._finders:
         parts = finder._combination.parts()
         joined = [step.key for path in finder._paths.values() for step in path.steps[1:]]
         if any(key is not None for key in joined):
@@ -477,7 +478,7 @@ EVERY_KIND = (
     "several in a group",
     "begun",
     "joined",
-    "Alike positive",
+    "IdenticalPlans positive",
     "TermConstant positive",
     "TermConstant absent",
     "PropertyConstant positive",

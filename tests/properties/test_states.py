@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from rapport.policy import plan
 from rapport.policy.ontology import PushSource
-from rapport.policy.runners.base import END_OF_TIME
-from rapport.policy.runners.operators.identities import Identities
-from rapport.policy.runners.operators.state import pack, unpack
-from rapport.policy.runners.operators.steps import make_step
+from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.columns import pack_state, unpack_state
+from rapport.policy.operators.identities import Identities
+from rapport.policy.operators.steps import make_step
 from rapport.tables.instances import Instances
 
 STREAMS = {
@@ -473,13 +473,13 @@ class Driver:
         self.step = make_step(self.term, self.identities, Tables(), SOURCES, self.began)
 
     def save_and_restore(self) -> None:
-        saved = pack(self.step.state())
+        saved = pack_state(self.step.state())
         ids = {name: list(one.ids) for name, one in self.identities.items()}
         self._make()
         for name, one in self.identities.items():
             one.restore(ids[name])
-        self.step.restore(unpack(saved))
-        assert pack(self.step.state()) == saved
+        self.step.restore(unpack_state(saved))
+        assert pack_state(self.step.state()) == saved
 
     def take(self, readings: list[Reading], watermark: int) -> None:
         pending = self.step.pending_until()

@@ -28,7 +28,7 @@ from rapport.core.times import format_time
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.policy.readings import readings_from_events
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.secure_building.people import answer_link_of
 from rapport.scenarios.secure_building.play import prepare_site

@@ -13,7 +13,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.ids import content_id
 from rapport.mediation.meaning import build_meaning
 from rapport.policy.readings import readings_from_events
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.site.bindings import source_bindings
 from rapport.site.interpreting import meanings_in_site
 from rapport.site.site import Site

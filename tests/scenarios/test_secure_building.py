@@ -11,7 +11,7 @@ import pytest
 
 from rapport.core.event import Event
 from rapport.core.times import format_time
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.scenarios.secure_building.scenes import (
     EXPECTED,

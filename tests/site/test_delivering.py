@@ -12,7 +12,7 @@ from rapport.communication.content_rules import ContentRules
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.parser import parse_policy
 from rapport.site.delivering import OwnActions, check_deliveries
 from rapport.site.site import check_site
@@ -75,7 +75,7 @@ def test_a_policy_that_says_all_needs_no_entry_of_the_site(people: Communication
     assert (action.send_to, action.text) == (Identifier("collective", "guards"), "{A}")
     assert action.escalate == (EscalationStep(Identifier("peer", "ana")),)
     assert (action.done_when, action.answer_within_ms) == ("answered", 5_000)
-    faults = Faults("watch", text)
+    faults = Diagnostics("watch", text)
     check_deliveries(parse_policy(text, name="watch"), people, ["A", "R"], faults)
     assert faults.problems() == ()
 
@@ -164,7 +164,7 @@ WRONG = [
 def test_what_cannot_be_delivered_is_told_at_its_place(
     people: Communication, text: str, code: str, line: int, hint: str
 ) -> None:
-    faults = Faults("watch", text)
+    faults = Diagnostics("watch", text)
     check_deliveries(parse_policy(text, name="watch"), people, ["A", "R"], faults)
     (problem,) = faults.problems()
     assert (problem.code, problem.line) == (code, line)
@@ -179,7 +179,7 @@ def test_what_cannot_come_true_is_a_warning_at_its_line(
     people: Communication, line: str, code: str
 ) -> None:
     text = policy("urgent", line)
-    faults = Faults("watch", text)
+    faults = Diagnostics("watch", text)
     check_deliveries(parse_policy(text, name="watch"), people, ["A", "R"], faults)
     (problem,) = faults.problems()
     assert (problem.code, problem.line, problem.severity) == (code, 9, "warning")
@@ -207,7 +207,7 @@ def test_a_text_that_never_fits_its_schema_is_found_before_it_is_said(people) ->
         ("urgent", []),
     ):
         text = policy("to ana", said)
-        faults = Faults("watch", text)
+        faults = Diagnostics("watch", text)
         check_deliveries(parse_policy(text, name="watch"), people, ["A", "R"], faults, rules)
         assert [problem.code for problem in faults.problems()] == codes
         assert [problem.line for problem in faults.problems()] == [9] * len(codes)

@@ -29,7 +29,7 @@ from rapport.core.message import Identifier
 from rapport.core.times import parse_time
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.toml import TomlFile
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.parser import parse_policy
 from rapport.site.delivering import OwnActions, check_deliveries
@@ -50,7 +50,7 @@ def people_of(text: str, directory: Path) -> Communication:
 
 def test_the_sentence_of_the_coordinator_is_one_policy_and_its_people(tmp_path: Path) -> None:
     people = people_of(SITE, tmp_path)
-    faults = Faults("water", POLICY)
+    faults = Diagnostics("water", POLICY)
     check_deliveries(parse_policy(POLICY, name="water"), people, ["G"], faults)
     assert faults.problems() == ()
     own = OwnActions(people, lambda _name, _version: POLICY)

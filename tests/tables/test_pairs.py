@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import SiteError, UnknownName
-from rapport.policy.runners.base import PullData
+from rapport.policy.operators.base import PullData
 from rapport.tables.declaration import PairDeclaration, TableDeclaration
 from rapport.tables.tables import Tables
 

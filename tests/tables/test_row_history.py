@@ -271,6 +271,6 @@ def test_a_table_beyond_its_limit_is_recorded_by_digest_and_number() -> None:
 
 
 def test_the_beginning_is_what_policies_call_it() -> None:
-    from rapport.policy.runners.base import END_OF_TIME
+    from rapport.policy.operators.base import END_OF_TIME
 
     assert FROM_THE_BEGINNING == -END_OF_TIME

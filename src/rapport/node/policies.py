@@ -18,11 +18,11 @@ from rapport.kernel.telemetry import get_logger
 from rapport.mediation.changing.standing import Standing
 from rapport.node.fresh_tables import FreshTables
 from rapport.node.meanings import Meanings, in_site, other_streams
-from rapport.policy.compiler.compile import Compiled, compile_policy
+from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
+from rapport.policy.compiler.interpretation import PolicyTerms
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.life.asking import Done
 from rapport.policy.life.life import PolicyLife
-from rapport.policy.own_terms.terms import PolicyTerms
 from rapport.site.checkers import check_actions, check_data
 from rapport.site.facts import SiteFacts
 from rapport.site.linting import check_instances
@@ -65,7 +65,7 @@ class SiteCompiler:
         self._site, self._people = site, people
         self.spoken = spoken
 
-    def compile(self, name: str, text: str) -> Compiled:
+    def compile(self, name: str, text: str) -> CompiledPolicy:
         """Raises PolicyError with every fault."""
         site = self._site
         compiled = compile_policy(
@@ -86,7 +86,7 @@ class SiteCompiler:
             raise PolicyError(problems)
         return found.terms.get(name)
 
-    def _checked(self, name: str, text: str, compiled: Compiled) -> list[Problem]:
+    def _checked(self, name: str, text: str, compiled: CompiledPolicy) -> list[Problem]:
         site = self._site
         parts = SiteParts(
             file=site.file,

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rapport.core.errors import Corrupt, UnknownName
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.predicates import looked_up
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.predicate import looked_up
 from rapport.tables.instances import Instances
 
 Pairs = Mapping[str, Mapping[tuple[str, ...], float]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rapport.core.errors import Unsupported
-from rapport.policy.compiler.reads import table_attributes
+from rapport.policy.compiler.scope import table_attributes
 from rapport.policy.plan import Plan
 from rapport.tables.row_history import RowsVersion
 from rapport.tables.tables import Tables

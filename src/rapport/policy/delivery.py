@@ -11,11 +11,10 @@ from typing import Literal
 
 from rapport.core.errors import nearest_names
 from rapport.policy.delivery_block import DeliveryBlock, Next, Receiver
-from rapport.policy.language.cursor import Cursor, SyntaxFault
-from rapport.policy.language.durations import Timing, read_duration
-from rapport.policy.language.faults import Faults
-from rapport.policy.language.tokens import tokenize_line
-from rapport.policy.language.tree import Action, Delivery, Place
+from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.language.lexer import SyntaxFault, TokenCursor, tokenize_line
+from rapport.policy.language.quantities import Timing, read_duration
+from rapport.policy.language.tree import Action, Delivery, SourceSpan
 
 _MOST_ANSWERS = 100_000
 _MOST_REPEATS = 1_000
@@ -47,9 +46,9 @@ LINES = (
 """An example of each line there is."""
 
 
-def read_delivery(action: Action, faults: Faults) -> DeliveryBlock:
+def read_delivery(action: Action, faults: Diagnostics) -> DeliveryBlock:
     """The lines below an action; faults are noted and reading goes on with the next line."""
-    block, said = DeliveryBlock(), dict[str, Place]()
+    block, said = DeliveryBlock(), dict[str, SourceSpan]()
     for line in action.delivery:
         try:
             _read_line(line, block, said, faults)
@@ -59,7 +58,7 @@ def read_delivery(action: Action, faults: Faults) -> DeliveryBlock:
 
 
 def _read_line(
-    line: Delivery, block: DeliveryBlock, said: dict[str, Place], faults: Faults
+    line: Delivery, block: DeliveryBlock, said: dict[str, SourceSpan], faults: Diagnostics
 ) -> None:
     # Blanks in front keep the columns of the tokens those of the policy.
     shifted = " " * (line.place.column - 1) + line.text
@@ -67,7 +66,7 @@ def _read_line(
     tokens = tokenize_line(shifted, line.place.line, faults)
     if faults.count != before or not tokens:
         return
-    cursor = Cursor(tokens)
+    cursor = TokenCursor(tokens)
     for words, read in _READERS.items():
         if cursor.reads(*words):
             for _word in words:
@@ -80,7 +79,7 @@ def _read_line(
     raise _unknown(line)
 
 
-def _note_once(key: str, place: Place, said: dict[str, Place]) -> None:
+def _note_once(key: str, place: SourceSpan, said: dict[str, SourceSpan]) -> None:
     if key in said and key != "then":
         raise SyntaxFault(
             "policy.delivery_twice",
@@ -101,7 +100,7 @@ def _unknown(line: Delivery) -> SyntaxFault:
     return SyntaxFault("policy.unknown_delivery", message, line.place, hint)
 
 
-def _check_end(cursor: Cursor, words: tuple[str, ...]) -> None:
+def _check_end(cursor: TokenCursor, words: tuple[str, ...]) -> None:
     more = cursor.peek()
     if more is None:
         return
@@ -114,12 +113,12 @@ def _check_end(cursor: Cursor, words: tuple[str, ...]) -> None:
 # --- one function per line; each gives the key under which it may stand once ---
 
 
-def _to(cursor: Cursor, block: DeliveryBlock) -> str:
+def _to(cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.to = _receiver(cursor, "to guards")
     return "to"
 
 
-def _then(cursor: Cursor, block: DeliveryBlock) -> str:
+def _then(cursor: TokenCursor, block: DeliveryBlock) -> str:
     receiver, within_ms = _receiver(cursor, "then security-leads"), 0
     if cursor.reads("within"):
         cursor.take()
@@ -128,7 +127,7 @@ def _then(cursor: Cursor, block: DeliveryBlock) -> str:
     return "then"
 
 
-def _receiver(cursor: Cursor, example: str) -> Receiver:
+def _receiver(cursor: TokenCursor, example: str) -> Receiver:
     kind: Literal["", "peer", "collective"] = ""
     if cursor.peek(1) is not None and (cursor.reads("peer") or cursor.reads("collective")):
         kind = "peer" if cursor.take().text.lower() == "peer" else "collective"
@@ -139,12 +138,12 @@ def _receiver(cursor: Cursor, example: str) -> Receiver:
     return Receiver(kind, token.text, token.place)
 
 
-def _first_answer(_cursor: Cursor, block: DeliveryBlock) -> str:
+def _first_answer(_cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.reach, block.awaits_answer = "anybody", True
     return "reach"
 
 
-def _at_least(cursor: Cursor, block: DeliveryBlock) -> str:
+def _at_least(cursor: TokenCursor, block: DeliveryBlock) -> str:
     """`at least 3 answer`; `any 3`, `at least 3` say the same: numbers count answers."""
     place = cursor.place()
     number = cursor.take_if("number")
@@ -159,32 +158,32 @@ def _at_least(cursor: Cursor, block: DeliveryBlock) -> str:
     return "reach"
 
 
-def _everybody(_cursor: Cursor, block: DeliveryBlock) -> str:
+def _everybody(_cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.reach = "everybody"
     return "reach"
 
 
-def _everybody_answers(_cursor: Cursor, block: DeliveryBlock) -> str:
+def _everybody_answers(_cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.reach, block.awaits_answer = "everybody", True
     return "reach"
 
 
-def _answer_within(cursor: Cursor, block: DeliveryBlock) -> str:
+def _answer_within(cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.answer_within_ms, block.awaits_answer = read_duration(cursor, _ANSWER), True
     return "answer within"
 
 
-def _urgent(_cursor: Cursor, block: DeliveryBlock) -> str:
+def _urgent(_cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.urgent = True
     return "urgent"
 
 
-def _not_urgent(_cursor: Cursor, block: DeliveryBlock) -> str:
+def _not_urgent(_cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.urgent = False
     return "urgent"
 
 
-def _say(cursor: Cursor, block: DeliveryBlock) -> str:
+def _say(cursor: TokenCursor, block: DeliveryBlock) -> str:
     token = cursor.take_if("text")
     if token is None or not token.text.strip():
         message = "nothing says what is said"
@@ -195,12 +194,12 @@ def _say(cursor: Cursor, block: DeliveryBlock) -> str:
     return "say"
 
 
-def _until(cursor: Cursor, block: DeliveryBlock) -> str:
+def _until(cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.until_ms = read_duration(cursor, _UNTIL)
     return "until"
 
 
-def _repeat(cursor: Cursor, block: DeliveryBlock) -> str:
+def _repeat(cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.repeat_place, block.awaits_answer = cursor.place(), True
     block.repeat_every_ms = read_duration(cursor, _REPEAT)
     if block.repeat_every_ms < _LEAST_REPEAT_MS:
@@ -215,7 +214,7 @@ def _repeat(cursor: Cursor, block: DeliveryBlock) -> str:
     return "repeat"
 
 
-def _times(cursor: Cursor) -> int:
+def _times(cursor: TokenCursor) -> int:
     place, number = cursor.place(), cursor.take_if("number")
     wanted = int(number.text) if number is not None and number.text.isdigit() else 0
     if not 0 < wanted <= _MOST_REPEATS or not (cursor.reads("times") or cursor.reads("time")):
@@ -226,28 +225,28 @@ def _times(cursor: Cursor) -> int:
     return wanted
 
 
-def _half_a_repeat(cursor: Cursor, _block: DeliveryBlock) -> str:
+def _half_a_repeat(cursor: TokenCursor, _block: DeliveryBlock) -> str:
     message = "nothing says how often it is repeated"
     hint = "write: repeat every 2 min"
     raise SyntaxFault("policy.bad_repeat", message, cursor.last_place(), hint)
 
 
-def _preferred(_cursor: Cursor, block: DeliveryBlock) -> str:
+def _preferred(_cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.ways = "preferred"
     return "ways"
 
 
-def _all_ways(_cursor: Cursor, block: DeliveryBlock) -> str:
+def _all_ways(_cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.ways = "all"
     return "ways"
 
 
-def _any_way(_cursor: Cursor, block: DeliveryBlock) -> str:
+def _any_way(_cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.ways = "any"
     return "ways"
 
 
-_READERS: dict[tuple[str, ...], Callable[[Cursor, DeliveryBlock], str]] = {
+_READERS: dict[tuple[str, ...], Callable[[TokenCursor, DeliveryBlock], str]] = {
     ("first", "answer", "wins"): _first_answer,
     ("everybody", "answers"): _everybody_answers,
     ("everybody",): _everybody,

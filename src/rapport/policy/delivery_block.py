@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from rapport.policy.language.tree import Place
+from rapport.policy.language.tree import SourceSpan
 
 Reach = Literal["anybody", "everybody"]
 Ways = Literal["preferred", "all", "any"]
@@ -18,7 +18,7 @@ class Receiver(msgspec.Struct, frozen=True):
 
     kind: Literal["", "peer", "collective"]
     name: str
-    place: Place
+    place: SourceSpan
 
 
 class Next(msgspec.Struct, frozen=True):
@@ -39,17 +39,17 @@ class DeliveryBlock(msgspec.Struct, kw_only=True):
     reach: Reach | None = None
     least: int = 0
     """How many it takes; 0 where `reach` says it, or the site."""
-    reach_place: Place | None = None
+    reach_place: SourceSpan | None = None
     awaits_answer: bool = False
     answer_within_ms: int | None = None
     urgent: bool | None = None
     say: str | None = None
-    say_place: Place | None = None
+    say_place: SourceSpan | None = None
     until_ms: int | None = None
     repeat_every_ms: int | None = None
     repeat_most: int = 0
     """How often it is said again; 0 = until the message is done or over."""
-    repeat_place: Place | None = None
+    repeat_place: SourceSpan | None = None
     ways: Ways | None = None
     """By which of their addresses people are told."""
 

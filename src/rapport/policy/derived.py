@@ -21,7 +21,7 @@ from rapport.policy.ontology import (
     Link,
     Ontology,
 )
-from rapport.policy.runners.operators.identities import satisfies
+from rapport.policy.operators.identities import satisfies
 from rapport.tables.instances import Instances
 
 InstancesOf = Callable[[str], Instances]

@@ -20,10 +20,10 @@ from rapport.core.detection import Detection, Undecided
 from rapport.core.times import format_time
 from rapport.policy.explaining.rows_then import unusable_text
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.plan import Plan
 from rapport.policy.rows_on_record import TablesOfRecord, version_at
-from rapport.policy.runners.base import END_OF_TIME, PullData
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.tables.row_history import FROM_THE_BEGINNING, RowsVersion
 from rapport.tables.tables import Tables
 

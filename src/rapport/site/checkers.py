@@ -12,10 +12,10 @@ from rapport.kernel.config_fields import Fields
 from rapport.kernel.files import is_file, is_inside
 from rapport.kernel.settings import check_settings
 from rapport.kernel.toml import Section, TomlFile
-from rapport.policy.compiler.compile import Compiled
-from rapport.policy.compiler.reads import named_at, table_attributes
-from rapport.policy.language.faults import Faults
-from rapport.policy.language.tree import Place
+from rapport.policy.compiler.compile import CompiledPolicy
+from rapport.policy.compiler.scope import first_mentions, table_attributes
+from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.language.tree import SourceSpan
 from rapport.policy.life.commands import lint_commands, stop_of
 from rapport.site.linting import check_chains, check_contrary, check_instances, check_similar
 from rapport.site.parts import Checker, SiteParts
@@ -93,7 +93,7 @@ def check_actions(parts: SiteParts) -> list[Problem]:
     known = list(parts.file.section("actions").values)
     problems: list[Problem] = []
     for name, compiled in parts.policies.items():
-        faults = Faults(name, parts.texts[name])
+        faults = Diagnostics(name, parts.texts[name])
         for action in compiled.tree.actions:
             if action.phrase in known or stop_of(action.phrase) is not None or action.delivery:
                 continue
@@ -112,7 +112,7 @@ def check_commands(parts: SiteParts) -> list[Problem]:
     problems: list[Problem] = []
     known, _window, _problems = policy_files(parts.file, parts.directory)
     for name, compiled in parts.policies.items():
-        faults = Faults(name, parts.texts[name])
+        faults = Diagnostics(name, parts.texts[name])
         lint_commands(compiled.tree, known, faults)
         problems.extend(faults.problems())
     return problems
@@ -124,7 +124,7 @@ def check_data(parts: SiteParts) -> list[Problem]:
         return []
     problems: list[Problem] = []
     for name, compiled in parts.policies.items():
-        faults = Faults(name, parts.texts[name])
+        faults = Diagnostics(name, parts.texts[name])
         for concept, attribute, place in _needed(compiled):
             if not parts.tables.gives(concept, attribute):
                 message = f"no table or source gives {concept}.{attribute}"
@@ -215,11 +215,11 @@ def _no_events(parts: SiteParts, name: str, events: str) -> Problem:
     return section.problem("events", "site.no_file", message, hint=hint, severity="warning")
 
 
-def _needed(compiled: Compiled) -> list[tuple[str, str, Place]]:
+def _needed(compiled: CompiledPolicy) -> list[tuple[str, str, SourceSpan]]:
     """What the plan reads from tables: (concept, attribute, place in the policy), each once."""
     definitions = {definition.alias: definition for definition in compiled.tree.concepts}
-    named = named_at(compiled.tree.condition)
-    needed: dict[tuple[str, str, Place], None] = {}
+    named = first_mentions(compiled.tree.condition)
+    needed: dict[tuple[str, str, SourceSpan], None] = {}
     for term in compiled.plan.terms:
         for side, attribute in table_attributes(term):
             place = named.get((side.alias, attribute), definitions[side.alias].place)

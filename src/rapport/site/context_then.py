@@ -15,7 +15,7 @@ from rapport.policy.explaining.then import AtTime, TablesThen, always
 from rapport.policy.explaining.verdict import Known, Note
 from rapport.policy.explaining.wording import Wording
 from rapport.policy.ontology import Ontology
-from rapport.policy.runners.base import PullData
+from rapport.policy.operators.base import PullData
 from rapport.tables.context_source import (
     FOUND_CHANNEL,
     ContextAnswer,

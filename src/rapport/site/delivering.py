@@ -21,7 +21,7 @@ from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
 from rapport.policy.delivery import read_delivery
 from rapport.policy.delivery_block import DeliveryBlock, Reach, Receiver, Ways
-from rapport.policy.language.faults import Faults, did_you_mean
+from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.tree import Action as PolicyAction
 from rapport.policy.language.tree import PolicyTree
@@ -69,7 +69,7 @@ def _actions_in(name: str, text: str, people: Communication) -> dict[str, Action
         tree = parse_policy(text, name=name)
     except PolicyError:
         return {}  # what runs was read before; a version nobody knows leaves all to the site
-    faults = Faults(name, text)
+    faults = Diagnostics(name, text)
     return {
         same_phrase(each.phrase): action_from(each.phrase, read_delivery(each, faults), people)
         for each in tree.actions
@@ -137,7 +137,7 @@ def check_deliveries(
     tree: PolicyTree,
     people: Communication,
     known: Collection[str],
-    faults: Faults,
+    faults: Diagnostics,
     rules: ContentRules = _ANY_CONTENT,
 ) -> None:
     """Notes receivers that nobody is, texts that ask for what the policy lacks or that `rules`
@@ -147,7 +147,9 @@ def check_deliveries(
     for action in tree.actions:
         if not action.delivery:
             continue
-        block = read_delivery(action, Faults(tree.name, ""))  # its faults were told by compiling
+        block = read_delivery(
+            action, Diagnostics(tree.name, "")
+        )  # its faults were told by compiling
         for receiver in block.receivers():
             _check_receiver(receiver, people, faults)
         _check_text(block, {*known, *ALWAYS_KNOWN}, faults)
@@ -155,7 +157,7 @@ def check_deliveries(
         _check_content(action, block, people, faults, rules)
 
 
-def _check_receiver(receiver: Receiver, people: Communication, faults: Faults) -> None:
+def _check_receiver(receiver: Receiver, people: Communication, faults: Diagnostics) -> None:
     names: dict[str, Collection[str]] = {
         "peer": people.peers,
         "collective": people.collectives,
@@ -179,7 +181,7 @@ def _check_receiver(receiver: Receiver, people: Communication, faults: Faults) -
         )
 
 
-def _check_text(block: DeliveryBlock, known: Collection[str], faults: Faults) -> None:
+def _check_text(block: DeliveryBlock, known: Collection[str], faults: Diagnostics) -> None:
     try:
         asked = template_fields(block.say or "", known)
     except InvalidInput as error:
@@ -196,7 +198,7 @@ def _check_content(
     action: PolicyAction,
     block: DeliveryBlock,
     people: Communication,
-    faults: Faults,
+    faults: Diagnostics,
     rules: ContentRules,
 ) -> None:
     """A text of the site's own is told of at the site."""
@@ -208,7 +210,7 @@ def _check_content(
 
 
 def _check_whole(
-    action: PolicyAction, block: DeliveryBlock, people: Communication, faults: Faults
+    action: PolicyAction, block: DeliveryBlock, people: Communication, faults: Diagnostics
 ) -> None:
     site = declared_action(action.phrase, people)
     acts = site is not None and site.effect is not None
@@ -234,7 +236,7 @@ def _check_whole(
 
 
 def _warn_of_numbers(
-    whole: Action, block: DeliveryBlock, people: Communication, faults: Faults
+    whole: Action, block: DeliveryBlock, people: Communication, faults: Diagnostics
 ) -> None:
     """Numbers that cannot come true; members may join at run time, so they are warnings."""
     most = people_behind(whole.send_to, people.collectives)

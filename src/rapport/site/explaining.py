@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.core.detection import Detection
     from rapport.mediation.in_force import InForce
-    from rapport.policy.compiler.compile import Compiled
+    from rapport.policy.compiler.compile import CompiledPolicy
     from rapport.policy.plan import Plan
     from rapport.site.site import Site
 
@@ -69,7 +69,7 @@ def plan_of_text(site: Site, name: str, text: str) -> Plan:
     return compiled_of_text(site, name, text).plan
 
 
-def compiled_of_text(site: Site, name: str, text: str) -> Compiled:
+def compiled_of_text(site: Site, name: str, text: str) -> CompiledPolicy:
     """What any version of a policy means now; raises PolicyError."""
     from rapport.policy.compiler.compile import compile_policy
 

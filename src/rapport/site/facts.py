@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rapport.policy.compiler.compile import Compiled
+from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.tables.tables import Tables
 
-FindPolicy = Callable[[str, str], Compiled | None]
+FindPolicy = Callable[[str, str], CompiledPolicy | None]
 """By policy and version."""
 
 
 class SiteFacts:
     """Columns of the tables about an alias's concept: `{A.badge}` in the text of an action."""
 
-    def __init__(self, tables: Tables, policies: FindPolicy | Mapping[str, Compiled]) -> None:
+    def __init__(self, tables: Tables, policies: FindPolicy | Mapping[str, CompiledPolicy]) -> None:
         """`policies`: those of a site, or who knows their versions while they come and go."""
         self._tables, self._policies = tables, policies
         self._columns = _tables_by_column(tables)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rapport.core.errors import Problem
 from rapport.kernel.config_fields import Fields
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import Action
 from rapport.policy.life.commands import stop_of
 from rapport.policy.linting.chains import Effect, effect_of, leads_to, way_round
@@ -43,7 +43,7 @@ def check_instances(parts: SiteParts) -> list[Problem]:
     problems: list[Problem] = []
     candidates = Candidates(parts.tables, parts.tables.context_attributes())
     for name, compiled in parts.policies.items():
-        faults = Faults(name, parts.texts[name])
+        faults = Diagnostics(name, parts.texts[name])
         lint_instances(compiled.tree, compiled.plan, candidates, faults)
         lint_lookups(compiled.tree, compiled.plan, parts.tables, faults)
         problems += faults.problems()
@@ -188,7 +188,7 @@ class _Findings:
     """Problems at actions of policies."""
 
     def __init__(self, parts: SiteParts) -> None:
-        self._faults = {name: Faults(name, text) for name, text in parts.texts.items()}
+        self._faults = {name: Diagnostics(name, text) for name, text in parts.texts.items()}
 
     def warn(
         self, said: Said, code: str, message: str, *, hint: str = "", severity: Any = "warning"

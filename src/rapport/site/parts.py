@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.kernel.toml import TomlFile
-from rapport.policy.compiler.compile import Compiled
+from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.ontology import Ontology
 from rapport.tables.tables import Tables
 
@@ -23,7 +23,7 @@ class SiteParts(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path
     ontology: Ontology
     tables: Tables | None
-    policies: dict[str, Compiled]
+    policies: dict[str, CompiledPolicy]
     texts: dict[str, str]
     """The text of each policy that was read, by name."""
 

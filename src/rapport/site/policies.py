@@ -12,10 +12,10 @@ from rapport.core.errors import PolicyError, Problem, UnknownName
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.files import files_matching, is_file
 from rapport.kernel.toml import TomlFile
-from rapport.policy.compiler.compile import Compiled, compile_policy
+from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
+from rapport.policy.compiler.interpretation import PolicyTerms
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.ontology import Ontology
-from rapport.policy.own_terms.terms import PolicyTerms
 
 DEFAULT_WINDOW_MS = 5_000
 _LONGEST_WINDOW_MS = 366 * 86_400_000
@@ -91,7 +91,7 @@ def compile_text(
     ontology: Ontology | None,
     window_ms: int,
     terms: PolicyTerms | None = None,
-) -> tuple[Compiled | None, list[Problem]]:
+) -> tuple[CompiledPolicy | None, list[Problem]]:
     """Compiles; without an ontology only the syntax is looked at."""
     try:
         if ontology is None:

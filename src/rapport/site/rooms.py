@@ -32,9 +32,9 @@ from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.meaning import build_meaning
 from rapport.mediation.resolve import check_bindings
 from rapport.mediation.sources import sources_into_channels
-from rapport.policy.compiler.atoms import atoms_of_expression
-from rapport.policy.language.faults import Faults
-from rapport.policy.runners.operators.support import check_supported
+from rapport.policy.compiler.normal_form import atoms_of_expression
+from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.operators.plan_shape import check_supported
 from rapport.site.bindings import source_bindings
 from rapport.site.context import check_context
 from rapport.site.delivering import check_deliveries
@@ -142,7 +142,7 @@ def check_runnable(parts: SiteParts) -> list[Problem]:
     problems: list[Problem] = []
     for name, compiled in parts.policies.items():
         place = next(atoms_of_expression(compiled.tree.condition)).place
-        faults = Faults(name, parts.texts[name])
+        faults = Diagnostics(name, parts.texts[name])
         for reason in check_supported(compiled.plan):
             faults.add("policy.unsupported", reason, place)
         problems.extend(faults.problems())
@@ -227,7 +227,7 @@ def check_own_actions(
     problems: list[Problem] = []
     rules = _content_rules(parts)
     for name, compiled in parts.policies.items():
-        faults = Faults(name, parts.texts[name])
+        faults = Diagnostics(name, parts.texts[name])
         check_deliveries(compiled.tree, people, known[name], faults, rules)
         problems.extend(faults.problems())
     return problems

@@ -15,7 +15,7 @@ import msgspec
 from rapport.core.errors import Problem, RapportError, SiteError
 from rapport.kernel.config_fields import Fields, read_zone
 from rapport.kernel.toml import TomlFile
-from rapport.policy.compiler.compile import Compiled
+from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.declare import ontology_from_site
 from rapport.policy.derived import DerivedColumns
 from rapport.policy.ontology import Ontology
@@ -52,7 +52,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     window_ms: int
     ontology: Ontology
     tables: Tables
-    policies: dict[str, Compiled]
+    policies: dict[str, CompiledPolicy]
     file: TomlFile
     actions: dict[str, dict[str, Any]]
     """Of each phrase what the site says is done about it."""
@@ -204,9 +204,9 @@ def _tables(
 
 def _policies(
     file: TomlFile, directory: Path, chosen: Sequence[str] | None, ontology: Ontology | None
-) -> tuple[dict[str, Compiled], dict[str, str], int, list[Problem]]:
+) -> tuple[dict[str, CompiledPolicy], dict[str, str], int, list[Problem]]:
     files, window_ms, problems = policy_files(file, directory)
-    policies: dict[str, Compiled] = {}
+    policies: dict[str, CompiledPolicy] = {}
     texts: dict[str, str] = {}
     spoken = TermsOfPolicies()
     if ontology is not None:

@@ -18,8 +18,8 @@ from rapport.kernel.toml import TomlFile
 from rapport.mediation.model.interpretation import ROOT
 from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.outgoing.terms import terms_of
+from rapport.policy.compiler.interpretation import ConceptTerms, PolicyTerms
 from rapport.policy.ontology import Ontology
-from rapport.policy.own_terms.terms import ConceptTerms, PolicyTerms
 from rapport.site.interpreting import meanings_in_site
 
 _TABLE, _ALL = "interpretations", "interpretation"

@@ -11,7 +11,7 @@ from rapport.mediation.guessing.guess import guess
 from rapport.mediation.guessing.matching import Becoming, become
 from rapport.mediation.guessing.sample import sample_of
 from rapport.mediation.guessing.words import meanings_of, short_name
-from rapport.policy.language.tokens import is_name
+from rapport.policy.language.lexer import is_name
 
 NUMBER = "number"
 STATION: Any = {

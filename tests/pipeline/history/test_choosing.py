@@ -16,7 +16,7 @@ from rapport.pipeline.history.detection_columns import detections_from, encode_d
 from rapport.pipeline.history.explaining import explain_run
 from rapport.pipeline.history.files import ReadingsFiles, readings_files, recorded_files
 from rapport.pipeline.history.native.scanning import why_not_scanned
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 
 PULL = building.Building(200, 100, 1)
 SOURCE = building.ONTOLOGY.sources["positions"]

@@ -17,8 +17,8 @@ from rapport.pipeline.history.layout import (
     with_owners,
 )
 from rapport.pipeline.history.task_run import Job
+from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import END_OF_TIME
 from rapport.site.site import Site
 
 

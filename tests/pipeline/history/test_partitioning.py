@@ -33,6 +33,7 @@ from rapport.pipeline.history.partitioning import (
 from rapport.pipeline.history.task_run import Job
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import (
     Clause,
     LastingTerm,
@@ -43,8 +44,7 @@ from rapport.policy.plan import (
     StateAtom,
     encode_plan,
 )
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.sharing.sides import with_sides
+from rapport.policy.runner.families import with_sides
 from rapport.site.site import Site
 from rapport.testing.judge.trials import varied_trial
 from support.varied.worlds import ONTOLOGY, WINDOW_MS, random_policy, random_world, readings_batch

@@ -26,9 +26,9 @@ from rapport.pipeline.history.result import SparkReplay
 from rapport.pipeline.history.switching import Pull, tables_for_workers
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, RunnerThen, Switch
-from rapport.policy.runners.base import PullData
 from rapport.tables.instances import Instances
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site

@@ -20,11 +20,11 @@ from rapport.pipeline.worker_tables import WorkerTables, tables_asked
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.events import TimeMoved
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators import check_supported
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.predicates import looked_up
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.local import LocalRunner
-from rapport.policy.runners.operators import check_supported
-from rapport.policy.runners.operators.predicate import looked_up
+from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.holding import Reading
 from support.varied.policies import varied_policy

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import PolicyError
-from rapport.policy.compiler.compile import Compiled, compile_draft, compile_policy
+from rapport.policy.compiler.compile import CompiledPolicy, compile_draft, compile_policy
 from rapport.policy.compiler.plan_text import plan_text, predicate_text
-from rapport.policy.compiler.reads import table_attributes
+from rapport.policy.compiler.scope import table_attributes
 from rapport.policy.language.printer import print_policy
 from rapport.policy.ontology import Kind, Ontology
 from rapport.policy.plan import (
@@ -49,7 +49,7 @@ conditions
 TAIL = "\nactions\n  raise alarm\n"
 
 
-def compiled(conditions: str, ontology: Ontology) -> Compiled:
+def compiled(conditions: str, ontology: Ontology) -> CompiledPolicy:
     text = HEAD + "\n".join(f"  {line}" for line in conditions.splitlines()) + TAIL
     return compile_policy(text, name="test", ontology=ontology, window_ms=5000)
 

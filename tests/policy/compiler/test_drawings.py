@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.policy.compiler.compile import compile_draft
-from rapport.policy.compiler.drawing import Join, box, place_columns, stack_columns, svg
-from rapport.policy.compiler.plan_drawing import draw_plan
-from rapport.policy.compiler.tree_drawing import draw_logic_tree
+from rapport.policy.compiler.drawing import (
+    Join,
+    box,
+    draw_logic_tree,
+    draw_plan,
+    place_columns,
+    stack_columns,
+    svg,
+)
 from rapport.policy.ontology import Ontology
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"

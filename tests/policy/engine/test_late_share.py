@@ -14,7 +14,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.kernel.telemetry import DegradedConditions
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.late_share import UNDECLARED, LateShare, LateShares
-from rapport.policy.runners.local import LateCount
+from rapport.policy.runner.local import LateCount
 from rapport.site.site import load_site
 
 CHECK = Path(__file__).parents[2] / "data" / "checks" / "small-policies"

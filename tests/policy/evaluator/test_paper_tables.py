@@ -6,7 +6,7 @@ import numpy as np
 
 from rapport.core.detection import Detection
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.evaluator import evaluate
 from rapport.testing.judge.occurrences import Reading

@@ -11,7 +11,7 @@ from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.language.parser import parse_policy
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.evaluator import evaluate
 from rapport.testing.judge.occurrences import Reading

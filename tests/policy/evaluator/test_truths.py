@@ -11,7 +11,7 @@ import pytest
 from rapport.core.detection import Detection
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology, PushSource
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.judge.trials import Trial, judged, outcome_lines, run_locally

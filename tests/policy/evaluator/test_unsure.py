@@ -8,7 +8,7 @@ import pytest
 
 from rapport.core.detection import Undecided
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.evaluator import judge
 from rapport.testing.judge.occurrences import Reading

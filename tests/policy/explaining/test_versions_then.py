@@ -17,7 +17,7 @@ from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
-from rapport.policy.compiler.compile import Compiled, compile_policy
+from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.explaining.asking import Asking
 from rapport.policy.explaining.verdict import Answer
@@ -69,7 +69,7 @@ IN, OUT = [1.0, 1.0], [9.0, 1.0]
 NAME = "watch"
 
 
-def compiled(name: str, text: str) -> Compiled:
+def compiled(name: str, text: str) -> CompiledPolicy:
     return compile_policy(text, name=name, ontology=ONTOLOGY, window_ms=WINDOW_MS)
 
 

@@ -16,21 +16,21 @@ from rapport.policy.language.tree import (
     Comparison,
     ConceptDef,
     Delivery,
+    DurationCondition,
     Expression,
     FollowedBy,
-    Lasting,
     Measured,
     Or,
-    Place,
     PolicyTree,
     Property,
     Quantity,
-    Silent,
+    SilenceCondition,
+    SourceSpan,
     Term,
     Within,
 )
 
-NOWHERE = Place(0, 0, 0)
+NOWHERE = SourceSpan(0, 0, 0)
 ALIASES = ("A", "B", "R")
 
 
@@ -106,8 +106,8 @@ def atoms() -> st.SearchStrategy[Expression]:
     attributes = st.sampled_from(("", "temperature", "x-y"))
     aliases = st.sampled_from(ALIASES)
     place = st.just(NOWHERE)
-    silent = st.builds(Silent, attributes, aliases, WINDOWS, place, place)
-    return single | st.builds(Lasting, states, WINDOWS, place) | silent
+    silent = st.builds(SilenceCondition, attributes, aliases, WINDOWS, place, place)
+    return single | st.builds(DurationCondition, states, WINDOWS, place) | silent
 
 
 def expressions() -> st.SearchStrategy[Expression]:

@@ -14,11 +14,11 @@ from rapport.policy.language.tree import (
     AttributeOf,
     Call,
     Comparison,
+    DurationCondition,
     FollowedBy,
-    Lasting,
     Or,
     Quantity,
-    Silent,
+    SilenceCondition,
     Term,
     Within,
 )
@@ -327,25 +327,25 @@ def test_constants_have_any_unit(written: str, value: str | float, unit: str) ->
 def test_for_belongs_to_what_stands_right_before_it() -> None:
     found = parse_expression("A is inside R FOLLOWED-BY B is inside R for 2 hours")
     assert isinstance(found, FollowedBy)
-    assert isinstance(found.second, Lasting)
+    assert isinstance(found.second, DurationCondition)
     assert found.second.duration_ms == 7_200_000
     group = parse_expression("(A is inside R AND t of A above 3 m) for 90 minutes")
-    assert isinstance(group, Lasting)
+    assert isinstance(group, DurationCondition)
     assert isinstance(group.inner, And)
 
 
 def test_the_contrary_may_last() -> None:
     for text in ("A is not inside R for 5 s", "(NOT A is inside R) for 5 s"):
         found = parse_expression(text)
-        assert isinstance(found, Lasting)
+        assert isinstance(found, DurationCondition)
         assert isinstance(found.inner, Term)
         assert found.inner.negated
 
 
 def test_silence_is_that_of_an_attribute_or_of_all() -> None:
     one, all_of_it = (parse_expression(f"no {what} of S for 3 h") for what in ("position", "event"))
-    assert isinstance(one, Silent)
-    assert isinstance(all_of_it, Silent)
+    assert isinstance(one, SilenceCondition)
+    assert isinstance(all_of_it, SilenceCondition)
     assert (one.attribute, one.alias, one.duration_ms) == ("position", "S", 10_800_000)
     assert all_of_it.attribute == ""
 

@@ -13,7 +13,7 @@ ROOMS = (
     "policy/language",
     "policy/compiler",
     "policy/linting",
-    "policy/own_terms/terms.py",
+    "policy/compiler/interpretation.py",
     "policy/delivery.py",
     "site",
 )

@@ -16,7 +16,7 @@ from rapport.channel.channel import Channels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
-from rapport.policy.compiler.compile import Compiled, compile_policy
+from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.life.life import PolicyLife
 from rapport.site.site import load_site
@@ -36,7 +36,7 @@ class World:
         self.ontology, self.pull = SITE.ontology, SITE.tables
         self.texts = {name: (CHECK / f"{name}.dpl").read_text() for name in SITE.policies}
 
-    def compile(self, name: str, text: str) -> Compiled:
+    def compile(self, name: str, text: str) -> CompiledPolicy:
         return compile_policy(text, name=name, ontology=self.ontology, window_ms=SITE.window_ms)
 
     async def start(self, *files: str, texts: dict[str, str] | None = None, **options: Any) -> None:

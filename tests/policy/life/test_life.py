@@ -18,7 +18,7 @@ from rapport.core.errors import (
     StaleVersion,
     UnknownName,
 )
-from rapport.policy.compiler.compile import Compiled, compile_policy
+from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.life.changes import CHANGED, CHANNEL, Changed
 
 World = Any
@@ -302,7 +302,7 @@ def test_a_policy_asked_for_while_words_change_runs_with_what_they_mean_then(pla
     async def story(world: World) -> None:
         await world.start("within")
 
-        def other_window(name: str, text: str) -> Compiled:
+        def other_window(name: str, text: str) -> CompiledPolicy:
             return compile_policy(text, name=name, ontology=world.ontology, window_ms=777)
 
         async with world.engine.turn:

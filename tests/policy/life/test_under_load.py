@@ -14,7 +14,7 @@ from rapport.kernel.chance import Chance
 from rapport.policy.engine.places import Place
 from rapport.policy.life.changes import CHANGED, CHANNEL, Changed
 from rapport.policy.readings import readings_from_events
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 
 World = Any
 Play = Callable[[Callable[[World], Any]], None]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rapport.core.errors import Problem
-from rapport.policy.compiler.compile import Compiled, compile_policy
-from rapport.policy.language.faults import Faults
+from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.linting.instances import Candidates, lint_instances
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
@@ -111,7 +111,7 @@ class Stations:
         sources = self.ontology.sources | {f"{attribute}s": source(attribute, **options)}
         self.ontology = msgspec.structs.replace(self.ontology, sources=sources)
 
-    def compile(self, text: str, name: str = "p") -> Compiled:
+    def compile(self, text: str, name: str = "p") -> CompiledPolicy:
         return compile_policy(text, name=name, ontology=self.ontology, window_ms=5_000)
 
     def says(self, *lines: str, header: str = HEADER) -> list[Problem]:
@@ -122,7 +122,7 @@ class Stations:
     def says_with_tables(self, *lines: str, header: str = HEADER) -> list[Problem]:
         """What the tables add to that."""
         text = header.format(conditions="\n".join(f"  {line}" for line in lines))
-        compiled, faults = self.compile(text), Faults("p", text)
+        compiled, faults = self.compile(text), Diagnostics("p", text)
         candidates = Candidates(Tables(self.instances))
         lint_instances(compiled.tree, compiled.plan, candidates, faults)
         return list(faults.problems())

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.policy.linting.requirements import Required, can_coincide, compatible, contrary_of
+from rapport.policy.operators.columns import OPERATIONS
 from rapport.policy.plan import Constraint
-from rapport.policy.runners.operators.compare import OPERATIONS
 
 
 def constraint(text: str) -> Constraint:

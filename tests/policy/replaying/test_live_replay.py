@@ -16,7 +16,7 @@ from rapport.core.detection import DETECTED, UNDECIDED, Detection, detection_lin
 from rapport.core.errors import Conflict, DuplicateName, InvalidInput, UnknownName
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
-from rapport.policy.compiler.compile import Compiled, compile_policy
+from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS, PolicyEngine
 from rapport.policy.engine.events import LATE_TYPE, RESET_TYPE
 from rapport.policy.life.life import PolicyLife
@@ -30,7 +30,7 @@ TEXTS = {name: (CHECK / f"{name}.dpl").read_text() for name in SITE.policies}
 NOW = 1_800_000_000_000
 
 
-def compile(name: str, text: str) -> Compiled:
+def compile(name: str, text: str) -> CompiledPolicy:
     return compile_policy(text, name=name, ontology=SITE.ontology, window_ms=SITE.window_ms)
 
 

@@ -14,12 +14,12 @@ import pytest
 from rapport.core.detection import detection_lines
 from rapport.core.errors import Conflict, Corrupt, InvalidInput, Problem, UnknownName, Unsupported
 from rapport.kernel.chance import Chance
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.replaying.faults import Faults
 from rapport.policy.replaying.replay import EngineResult, ReplayResult, recordings_of, replay
 from rapport.policy.replaying.state import ReplayState, save_state
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
 
 CHECKS = Path(__file__).parents[2] / "data" / "checks"

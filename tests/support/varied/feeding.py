@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rapport.core.detection import Detection
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.testing.judge.occurrences import Reading
 from support.varied.worlds import readings_batch
 

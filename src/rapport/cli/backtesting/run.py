@@ -23,7 +23,7 @@ from rapport.pipeline.backtest.making import Made, Wish, make
 from rapport.pipeline.backtest.policies import Contender, choose, opponents
 from rapport.pipeline.backtest.run import Found, Work, run_here, run_on_spark, total_rows
 from rapport.pipeline.drawing.calendar import Calendar
-from rapport.policy.runners.base import END_OF_TIME
+from rapport.policy.operators.base import END_OF_TIME
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels

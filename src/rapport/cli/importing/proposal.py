@@ -31,7 +31,7 @@ def propose_file(
     from rapport.mediation.guessing.matching import become
     from rapport.mediation.guessing.proposal import propose
     from rapport.mediation.guessing.sample import sample_of
-    from rapport.policy.language.tokens import is_name
+    from rapport.policy.language.lexer import is_name
 
     found = guess(sample_of(beginning(file), name=format, options=options))
     becoming = become(found, _concepts(site), name=name, is_name=is_name)

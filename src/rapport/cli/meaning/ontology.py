@@ -77,9 +77,7 @@ def export(
     out: OutOption = None,
 ) -> int:
     """Write the ontology as OWL; what does not fit is named on stderr."""
-    from rapport.policy.rdf.export import DEFAULT_BASE, to_graph
-    from rapport.policy.rdf.rdfxml import write_rdfxml
-    from rapport.policy.rdf.turtle_writer import write_turtle
+    from rapport.policy.rdf import DEFAULT_BASE, to_graph, write_graph
 
     base = base or DEFAULT_BASE
     if not base.endswith(("#", "/", ":")) or any(c in base for c in '<>"{}|^`\\ \t\r\n'):
@@ -87,8 +85,7 @@ def export(
         raise InvalidInput(f"{base!r} cannot begin a name", code="rdf.bad_base", hint=hint)
     ontology, _given, problems = _loaded(site)
     graph, left_out = to_graph(ontology, base)
-    text = write_turtle(graph, base=base) if format == "turtle" else write_rdfxml(graph)
-    _write(text.encode(), out)
+    _write(write_graph(graph, format, base=base).encode(), out)
     _said("not in the file", left_out)
     return _told(problems)
 
@@ -97,10 +94,7 @@ def export(
 def import_ontology(file: Path, *, out: OutOption = None) -> None:
     """Turn an OWL ontology (.ttl, .nt, .rdf, .owl, .xml) into tables for site.toml, to be edited;
     what does not fit is named on stderr."""
-    from rapport.policy.rdf.imported import from_graph
-    from rapport.policy.rdf.rdfxml import read_rdfxml
-    from rapport.policy.rdf.site_text import site_text
-    from rapport.policy.rdf.turtle_reader import read_turtle
+    from rapport.policy.rdf import from_graph, read_rdfxml, read_turtle, site_text
 
     try:
         raw = file.read_bytes()

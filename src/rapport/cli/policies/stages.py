@@ -6,12 +6,11 @@ from typing import Literal, get_args
 
 from rapport.cli.policies.policy import Stage
 from rapport.core.errors import InvalidInput
-from rapport.policy.compiler.atoms import ecnf_text
 from rapport.policy.compiler.compile import compile_draft
-from rapport.policy.compiler.draft import Draft
-from rapport.policy.compiler.plan_drawing import draw_plan
+from rapport.policy.compiler.drawing import draw_logic_tree, draw_plan
+from rapport.policy.compiler.normal_form import ecnf_text
 from rapport.policy.compiler.plan_text import plan_text
-from rapport.policy.compiler.tree_drawing import draw_logic_tree
+from rapport.policy.compiler.planner import CompilerDraft
 from rapport.policy.language.printer import print_policy
 from rapport.policy.plan import encode_plan
 from rapport.site.site import Site
@@ -57,7 +56,7 @@ def stage_drawing(site: Site, name: str, stage: Stage) -> str:
     )
 
 
-def _draft(site: Site, name: str) -> Draft:
+def _draft(site: Site, name: str) -> CompilerDraft:
     """What every stage made of the policy, written in root."""
     written = print_policy(site.policies[name].tree)
     draft, _ = compile_draft(written, name=name, ontology=site.ontology, window_ms=site.window_ms)

@@ -25,6 +25,7 @@ _PARTS = (
     ("channels in PostgreSQL (psycopg)", "psycopg", "pip install 'rapport[postgres]'"),
     ("channels in NATS (nats-py)", "nats", "pip install 'rapport[nats]'"),
     ("MQTT bridges (paho)", "paho", "pip install 'rapport[mqtt]'"),
+    ("ontologies as OWL (rdflib)", "rdflib", "pip install 'rapport[rdf]'"),
     ("signatures (cryptography)", "cryptography", "pip install --force-reinstall rapport"),
     ("sockets (websockets)", "websockets", "pip install --force-reinstall rapport"),
 )

@@ -15,11 +15,11 @@ from rapport.pipeline.backtest.series import files_of
 from rapport.pipeline.history.partitioning import look_ahead_ms, look_back_ms, why_in_one_piece
 from rapport.policy.explaining.reach import longest_duration_ms
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import END_OF_TIME, PullData
+from rapport.policy.operators.plan_shape import longest_window_ms
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, RowsThen, RunnerThen
 from rapport.policy.replaying.faults import Faults, FaultyRows
-from rapport.policy.runners.base import END_OF_TIME, PullData
-from rapport.policy.runners.operators.reaches import longest_window_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ from rapport.pipeline.history.native.scanning import why_not_scanned
 from rapport.pipeline.history.reading import Reader
 from rapport.pipeline.history.rows import Codes, as_readings, rows_schema
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
 
 NATIVE_STARTS_US = 10_000_000
 NATIVE_ROW_US = 0.1

@@ -11,7 +11,7 @@ import numpy as np
 from rapport.pipeline.history.lateness import GroupAt
 from rapport.pipeline.history.layout import BEGIN_OF_TIME
 from rapport.pipeline.history.task_run import Job
-from rapport.policy.runners.base import END_OF_TIME
+from rapport.policy.operators.base import END_OF_TIME
 
 
 def times_read(job: Job) -> float:

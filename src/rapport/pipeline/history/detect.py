@@ -19,8 +19,8 @@ from rapport.pipeline.history.result import SparkReplay
 from rapport.pipeline.history.run import check_plans, find_in_history, parts_of
 from rapport.pipeline.history.switching import Pull
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import END_OF_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

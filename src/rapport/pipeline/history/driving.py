@@ -29,9 +29,9 @@ from rapport.pipeline.history.shown_facts import corrected, matters
 from rapport.pipeline.history.switching import Pull, first_of, is_changing
 from rapport.pipeline.history.task_run import Job
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.uncertainty import watched_sources
 from rapport.policy.plan import Plan, SilentTerm, encode_plan
-from rapport.policy.runners.base import END_OF_TIME
-from rapport.policy.runners.silence import watched_sources
 
 _MOST_RUNS = 3
 _MOST_TIMES_READ = 4.0

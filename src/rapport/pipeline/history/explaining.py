@@ -9,8 +9,8 @@ from rapport.pipeline.history.keys import choose_key
 from rapport.pipeline.history.native.choose import Choice, choose, why_not_native
 from rapport.pipeline.history.partitioning import explain_partitioning, why_in_one_piece
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
 
 
 def explain_run(

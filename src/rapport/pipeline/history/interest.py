@@ -18,8 +18,8 @@ from rapport.pipeline.history.rows import KEY, SOURCE, STREAM, Codes
 from rapport.pipeline.history.switching import Pull, first_of, is_changing
 from rapport.pipeline.history.texts import Texts
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.uncertainty import watched_sources
 from rapport.policy.plan import Plan
-from rapport.policy.runners.silence import watched_sources
 
 Mask = npt.NDArray[np.bool_]
 

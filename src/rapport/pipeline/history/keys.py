@@ -20,6 +20,10 @@ import pyarrow.compute as pc
 
 from rapport.core.detection import Detection, Undecided
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.identities import Identities, IdentityFilter
+from rapport.policy.operators.plan_shape import plan_shape
+from rapport.policy.operators.uncertainty import watched_sources
 from rapport.policy.plan import (
     Constraint,
     LastingTerm,
@@ -29,10 +33,6 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import Identities, Leaf
-from rapport.policy.runners.operators.shapes import shape_of
-from rapport.policy.runners.silence import watched_sources
 
 EVERY, NOBODY = -1, -2
 """Instead of a bucket: all of them need the reading, or none does."""
@@ -215,7 +215,7 @@ def _suits(
     codes = identities.encode_list(names)
     for role in roles:
         side = Side("", role.concept, "", role.constraints, role.stream)
-        found |= Leaf(side, identities).allowed()[codes]
+        found |= IdentityFilter(side, identities).allowed()[codes]
     return found
 
 
@@ -233,7 +233,7 @@ def _always_bound(plan: Plan) -> set[str]:
     """The aliases that every match binds."""
     ways = [
         {side.alias for term in way.terms for side in _sides(plan.terms[term])}
-        for way in shape_of(plan).combinations
+        for way in plan_shape(plan).combinations
     ]
     return set.intersection(*ways) if ways else set()
 

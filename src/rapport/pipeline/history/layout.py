@@ -15,9 +15,9 @@ from rapport.pipeline.history.keys import Key, choose_key, joint_share
 from rapport.pipeline.history.lateness import GroupAt
 from rapport.pipeline.history.partitioning import look_ahead_ms, look_back_ms, why_in_one_piece
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import END_OF_TIME, PullData
-from rapport.policy.runners.sharing.groups import gather
+from rapport.policy.runner.groups import gather_families
 
 BEGIN_OF_TIME = -END_OF_TIME
 _SAMPLES = 65_536
@@ -184,7 +184,7 @@ def _together(
             home[1].append(number)
     numbers = {plan.policy: number for number, plan in enumerate(plans)}
     pieces: list[list[int]] = [[] for _ in range(most)]
-    for _, family in gather(alone):
+    for _, family in gather_families(alone):
         min(pieces, key=len).extend(numbers[plan.policy] for plan in family)
     whole: list[Shared] = [((), tuple(piece)) for piece in pieces if piece]
     return [*whole, *((tuple(keys), tuple(own)) for keys, own in keyed)]

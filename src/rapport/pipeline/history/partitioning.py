@@ -17,6 +17,9 @@ from collections.abc import Iterator, Mapping
 from rapport.core.times import format_duration
 from rapport.pipeline.history.keys import Key, choose_key
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.plan_shape import longest_window_ms, uncertainty_ms
+from rapport.policy.operators.uncertainty import watched_sources
 from rapport.policy.plan import (
     Absent,
     Clause,
@@ -27,9 +30,6 @@ from rapport.policy.plan import (
     SilentTerm,
 )
 from rapport.policy.plan import Sequence as FollowedBy
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.reaches import longest_window_ms, uncertainty_ms
-from rapport.policy.runners.silence import watched_sources
 
 BEGIN_OF_TIME = -(2**63)
 _CLOCKS = 4

@@ -20,6 +20,7 @@ from rapport.pipeline.history.files import recorded_files, why_not_files
 from rapport.pipeline.history.result import SparkReplay
 from rapport.pipeline.history.run import run_history
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.replaying.replay import (
     DEFAULT_BATCH,
@@ -29,7 +30,6 @@ from rapport.policy.replaying.replay import (
     replay,
 )
 from rapport.policy.replaying.state import ReplayState, digest_of, load_state, save_state
-from rapport.policy.runners.base import PullData
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

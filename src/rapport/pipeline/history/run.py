@@ -24,9 +24,9 @@ from rapport.pipeline.history.result import SparkReplay
 from rapport.pipeline.history.spark_engine import SparkEngine
 from rapport.pipeline.history.switching import Pull, first_of, is_changing
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators import make_operator
+from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import END_OF_TIME
-from rapport.policy.runners.operators import make_operator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,14 +18,14 @@ from rapport.core.errors import Unsupported
 from rapport.pipeline.history.layout import BEGIN_OF_TIME
 from rapport.pipeline.worker_tables import WorkerTables, tables_asked
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.detection_output import SuppressionFilter
+from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, Switch, always
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.throttle import Counts
-from rapport.policy.runners.sharing.family import Surroundings
-from rapport.policy.runners.sharing.running import RunningPlans
-from rapport.policy.runners.sharing.saved import Failed
-from rapport.policy.runners.silence import Silence
+from rapport.policy.runner.deployed_plans import DeployedPlans
+from rapport.policy.runner.families import OperatorContext
+from rapport.policy.runner.groups import FailedPlan
 from rapport.tables.instances import Instances
 
 Found = Detection | Undecided
@@ -85,9 +85,9 @@ class SwitchingPlans:
         self,
         plans: Sequence[Plan],
         pull: Pull,
-        silence: Silence,
+        silence: SourceSilence,
         sources: Mapping[str, PushSource],
-        counts: Counts,
+        counts: SuppressionFilter,
         *,
         began: int | None,
         read_from: int,
@@ -115,7 +115,7 @@ class SwitchingPlans:
     def switch(self) -> None:
         """Goes over to the next rows. Everything before them was taken."""
         before, pull = self._running, self._left.popleft().pull()
-        plans = [*before.plans(), *before.failed_plans.values()]
+        plans = [*before.plans.values(), *before.failed_plans.values()]
         self._running = self._made(plans, pull)
         if self._watermark > BEGIN_OF_TIME:  # else nobody knows anything yet
             state = before.state(self._watermark)
@@ -128,7 +128,7 @@ class SwitchingPlans:
         return self._watermark <= BEGIN_OF_TIME
 
     @property
-    def failed(self) -> Mapping[str, Failed]:
+    def failed(self) -> Mapping[str, FailedPlan]:
         """Plans that were set aside."""
         return self._running.failed
 
@@ -136,9 +136,9 @@ class SwitchingPlans:
         """By policy what `at most once per` left out."""
         return self._running.suppressed()
 
-    def _made(self, plans: Sequence[Plan], pull: PullData) -> RunningPlans:
-        around = Surroundings(pull, self._silence, self._sources, self._counts)
-        running = RunningPlans(around, self._began, _no_clock)
+    def _made(self, plans: Sequence[Plan], pull: PullData) -> DeployedPlans:
+        around = OperatorContext(pull, self._silence, self._sources, self._counts)
+        running = DeployedPlans(around, self._began, _no_clock)
         for plan in plans:
             running.deploy(plan, BEGIN_OF_TIME)
         return running

@@ -32,9 +32,9 @@ from rapport.pipeline.history.reading import BATCH_ROWS, Reader
 from rapport.pipeline.history.rows import TIME, Codes, as_readings, rows_schema
 from rapport.pipeline.history.switching import Found, Pull, SwitchingPlans
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.plan import Plan, SilentTerm, decode_plan
 from rapport.policy.replaying.faults import Faults
-from rapport.policy.runners.silence import Silence
 
 PORTION = 20_000
 """Readings given to operators at once: enough for columns to pay, few enough for the caches."""
@@ -160,7 +160,7 @@ class PlanRun:
         self._task, self._plans = task, plans
         needs = Needs.of(plans, sources)
         heard = {name: sources[name] for name in sorted(needs.sources)}
-        self._silence = Silence(heard, began=began)
+        self._silence = SourceSilence(heard, began=began)
         self._running = SwitchingPlans(
             plans,
             pull,

@@ -22,9 +22,9 @@ from rapport.pipeline.live.parcel import HIGH, POSITION, Parcel, Times, unpack_r
 from rapport.pipeline.worker_tables import WorkerTables, decode_tables
 from rapport.policy.engine.events import TimeMoved
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.plan import Plan, decode_plan, encode_plan
-from rapport.policy.runners.base import END_OF_TIME
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 
 FORM = 1
 """The version of what is saved; another one is refused."""

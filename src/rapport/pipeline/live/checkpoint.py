@@ -12,7 +12,7 @@ import msgspec
 from rapport.core.errors import Conflict, Corrupt, InvalidInput
 from rapport.kernel.files import make_private_directory
 from rapport.pipeline.live.bucket import FORM
-from rapport.policy.runners.local_state import SNAPSHOT
+from rapport.policy.runner.local import SNAPSHOT
 
 FILE = "rapport-live.json"
 _NEW = "use a new checkpoint directory; it begins where you say with start"

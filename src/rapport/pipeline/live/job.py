@@ -13,9 +13,9 @@ from rapport.pipeline.live.sharing import Shares, share_out
 from rapport.pipeline.sources.place import Place
 from rapport.pipeline.worker_tables import WorkerTables, tables_asked
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators import make_operator
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan, decode_plan, encode_plan
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators import make_operator
 
 
 class LiveJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,9 +18,9 @@ from rapport.pipeline.live.bucket import BucketPlan
 from rapport.pipeline.live.decoding import Decoded
 from rapport.pipeline.live.parcel import HIGH, POSITION, Parcel, pack_rows, running_high
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.uncertainty import watched_sources
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.silence import watched_sources
 
 Mask = npt.NDArray[np.bool_]
 

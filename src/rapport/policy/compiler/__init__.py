@@ -1,1 +1,1 @@
-"""From tree to plan, one stage per file. No I/O."""
+"""Compiles a policy tree to a plan: check, normal form, logic tree, plan, lint. No I/O."""

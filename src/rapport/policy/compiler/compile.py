@@ -1,4 +1,4 @@
-"""From policy text to plan, stage by stage. Pure: no files, no clock, no network. [PO-3, PO-4,
+"""Compiles policy text to a plan in stages. Pure: no files, no clock, no network. [PO-3, PO-4,
 PO-5]"""
 
 from __future__ import annotations
@@ -8,36 +8,33 @@ from collections.abc import Callable
 import msgspec
 
 from rapport.core.errors import InvalidInput, PolicyError, Problem
-from rapport.policy.compiler.atoms import atoms_of_expression
-from rapport.policy.compiler.check import check
-from rapport.policy.compiler.draft import Draft, Rewritten
+from rapport.policy.compiler.check import check_policy
+from rapport.policy.compiler.interpretation import PolicyTerms, TermRewrite, rewrite_policy
 from rapport.policy.compiler.logic_tree import build_logic_tree
-from rapport.policy.compiler.normalize import normalize
-from rapport.policy.compiler.planner import make_plan
+from rapport.policy.compiler.normal_form import atoms_of_expression, normalize
+from rapport.policy.compiler.planner import CompilerDraft, make_plan
 from rapport.policy.compiler.scope import aliases_of
 from rapport.policy.delivery import read_delivery
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.linting.aliases import lint_policy
 from rapport.policy.linting.possible import lint_possible
 from rapport.policy.linting.times import lint_times
 from rapport.policy.ontology import Ontology
-from rapport.policy.own_terms.terms import PolicyTerms, rewrite
 from rapport.policy.plan import Plan
 
-Stage = Callable[[Draft, Faults], Draft]
+Stage = Callable[[CompilerDraft, Diagnostics], CompilerDraft]
 
 
-class Compiled(msgspec.Struct, frozen=True):
-    """A policy that can run: its tree in root, its plan, and the warnings and hints found on the
-    way."""
+class CompiledPolicy(msgspec.Struct, frozen=True):
+    """A policy that can run: canonical tree, plan, and the warnings and hints found."""
 
     tree: PolicyTree
     plan: Plan
     problems: tuple[Problem, ...]
-    rewritten: tuple[Rewritten, ...] = ()
-    """What was said in other words than root's."""
+    rewritten: tuple[TermRewrite, ...] = ()
+    """The terms that were not canonical."""
 
 
 def compile_policy(
@@ -47,7 +44,7 @@ def compile_policy(
     ontology: Ontology,
     window_ms: int,
     terms: PolicyTerms | None = None,
-) -> Compiled:
+) -> CompiledPolicy:
     """Compiles a policy; raises PolicyError with every fault of the first stage that finds any.
 
     Args:
@@ -59,7 +56,7 @@ def compile_policy(
         text, name=name, ontology=ontology, window_ms=window_ms, terms=terms
     )
     assert draft.plan is not None
-    return Compiled(draft.tree, draft.plan, faults.problems(), draft.rewritten)
+    return CompiledPolicy(draft.tree, draft.plan, faults.problems(), draft.rewritten)
 
 
 def compile_draft(
@@ -69,13 +66,15 @@ def compile_draft(
     ontology: Ontology,
     window_ms: int,
     terms: PolicyTerms | None = None,
-) -> tuple[Draft, Faults]:
-    """The same with what every stage made of it, for people who want to look."""
+) -> tuple[CompilerDraft, Diagnostics]:
+    """Compiles a policy and returns the results of all stages."""
     tree = parse_policy(text, name=name)
-    faults = Faults(name, text)
-    draft = Draft(tree=tree, ontology=ontology, window_ms=window_ms, condition=tree.condition)
+    faults = Diagnostics(name, text)
+    draft = CompilerDraft(
+        tree=tree, ontology=ontology, window_ms=window_ms, condition=tree.condition
+    )
     if terms is not None:
-        draft = _in_root(draft, terms, faults)
+        draft = _in_canonical_terms(draft, terms, faults)
     for stage in STAGES:
         draft = stage(draft, faults)
         if faults.has_errors():
@@ -83,9 +82,11 @@ def compile_draft(
     return draft, faults
 
 
-def _in_root(draft: Draft, terms: PolicyTerms, faults: Faults) -> Draft:
-    """The draft in root's words; each that was another is told by a hint."""
-    tree, rewritten = rewrite(draft.tree, terms, draft.ontology, faults)
+def _in_canonical_terms(
+    draft: CompilerDraft, terms: PolicyTerms, faults: Diagnostics
+) -> CompilerDraft:
+    """Translates the draft into canonical terms; adds a hint for each translated term."""
+    tree, rewritten = rewrite_policy(draft.tree, terms, draft.ontology, faults)
     if faults.has_errors():
         raise PolicyError(faults.problems())
     for each in rewritten:
@@ -94,13 +95,14 @@ def _in_root(draft: Draft, terms: PolicyTerms, faults: Faults) -> Draft:
     return msgspec.structs.replace(draft, tree=tree, condition=tree.condition, rewritten=rewritten)
 
 
-def _check(draft: Draft, faults: Faults) -> Draft:
+def _check(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
     for action in draft.tree.actions:
         read_delivery(action, faults)
-    return check(draft, faults)
+    checked = check_policy(draft.tree, draft.ontology, faults)
+    return msgspec.structs.replace(draft, **checked._asdict())
 
 
-def _normalize(draft: Draft, faults: Faults) -> Draft:
+def _normalize(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
     try:
         return msgspec.structs.replace(draft, ecnf=normalize(draft.condition))
     except InvalidInput as error:
@@ -109,12 +111,12 @@ def _normalize(draft: Draft, faults: Faults) -> Draft:
         return draft
 
 
-def _logic_tree(draft: Draft, faults: Faults) -> Draft:
-    tree = build_logic_tree(draft.ecnf, draft.stated, draft.constraints, draft.scope)
+def _logic_tree(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
+    tree = build_logic_tree(draft.ecnf, draft.text_atoms, draft.constraints, draft.scope)
     return msgspec.structs.replace(draft, logic_tree=tree)
 
 
-def _lint(draft: Draft, faults: Faults) -> Draft:
+def _lint(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
     used = frozenset(aliases_of(draft.condition))
     lint_policy(_by_concepts(draft), draft.constraints, used, faults)
     assert draft.plan is not None
@@ -123,8 +125,8 @@ def _lint(draft: Draft, faults: Faults) -> Draft:
     return draft
 
 
-def _by_concepts(draft: Draft) -> PolicyTree:
-    """The tree with concepts in place of kinds, which may name the same instances."""
+def _by_concepts(draft: CompilerDraft) -> PolicyTree:
+    """The tree with concepts instead of kinds, which may name the same instances."""
     concepts = draft.scope.concepts
     resolved = tuple(
         msgspec.structs.replace(each, concept=concepts[each.alias]) for each in draft.tree.concepts

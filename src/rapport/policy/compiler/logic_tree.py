@@ -1,5 +1,5 @@
-"""The policy logic tree of definition 10: root, or, followed-by, relationship, leaf; never higher
-than five. [PO-5]"""
+"""The policy logic tree of definition 10: root, or, followed-by, relationship, leaf; at most five
+levels. [PO-5]"""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ from typing import Literal as Choice
 import msgspec
 
 from rapport.core.times import format_duration
-from rapport.policy.compiler.atoms import Atom, Ecnf, Literal, NormalClause, Pair, Stated
-from rapport.policy.compiler.scope import IDENTITY, End, Scope
+from rapport.policy.compiler.normal_form import (
+    Atom,
+    Ecnf,
+    NormalClause,
+    SequenceAtom,
+    TermAtom,
+    TextAtom,
+)
+from rapport.policy.compiler.scope import IDENTITY, AttributeRef, Scope
 from rapport.policy.language.printer import print_value
 from rapport.policy.language.tree import Atomic
 from rapport.policy.plan import Constraint
@@ -18,7 +25,7 @@ from rapport.policy.plan import Constraint
 Provision = Choice["event-based", "query"]
 
 
-class Leaf(msgspec.Struct, frozen=True):
+class AliasLeaf(msgspec.Struct, frozen=True):
     """An alias with its constraints; one per alias."""
 
     alias: str
@@ -33,12 +40,11 @@ class Leaf(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """From a relationship to a leaf: the attribute it reads, and whether events or tables give
-    it."""
+    """The attribute that a relationship reads of a leaf, and whether events or tables give it."""
 
     attribute: str
     provision: Provision
-    leaf: Leaf
+    leaf: AliasLeaf
 
     def text(self) -> str:
         """`position (event-based) of person A`."""
@@ -46,38 +52,35 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class RelationshipBranch(msgspec.Struct, frozen=True):
-    """A relationship between two leaves, perhaps negated."""
+    """A relationship between two leaves, possibly negated."""
 
-    atom: Literal
+    atom: TermAtom
     function: str
     edges: tuple[Edge, ...]
 
     def text(self) -> str:
-        """`not within 5m`, and by which function where the name does not say it."""
+        """`not within 5m`, with the function if the name differs."""
         words = ["not"] * self.atom.negated + [self.atom.function]
         words += [self.atom.parameter] if self.atom.parameter else []
         words += [f"[{self.function}]"] if self.function != self.atom.function else []
         return " ".join(words)
 
 
-class StatedBranch(msgspec.Struct, frozen=True):
-    """A comparison, a duration or a silence, with the leaves it reads; stands where relationships
-    do.
-    """
+class TextBranch(msgspec.Struct, frozen=True):
+    """A comparison, duration or silence with its leaves, at the level of relationships."""
 
-    atom: Stated
+    atom: TextAtom
     edges: tuple[Edge, ...]
 
     def text(self) -> str:
-        """As a policy would say it."""
         return f"{'not ' * self.atom.negated}{self.atom.text}"
 
 
-TermBranch = RelationshipBranch | StatedBranch
+TermBranch = RelationshipBranch | TextBranch
 
 
 class FollowedByBranch(msgspec.Struct, frozen=True):
-    """Two relationships in this order, perhaps within a window of their own."""
+    """Two relationships in order, optionally with a window."""
 
     first: TermBranch
     second: TermBranch
@@ -97,52 +100,51 @@ Branch = OrBranch | AtomBranch
 
 
 class LogicTree(msgspec.Struct, frozen=True):
-    """The root: an AND of all children; `windows` are their own ones, None for the policy's."""
+    """The root: an AND of all children, each with its window (None: the policy's)."""
 
     children: tuple[Branch, ...]
     windows: tuple[int | None, ...]
 
     def height(self) -> int:
-        """Levels from the root to the leaves; three to five."""
+        """Levels from the root to the leaves, three to five."""
         return 1 + max(_height(child) for child in self.children)
 
     def text(self) -> str:
-        """The tree as indented lines."""
         lines = ["and"]
         for child, window_ms in zip(self.children, self.windows, strict=True):
             first, *more = _lines(child, 1)
-            lines += [first + within(window_ms), *more]
+            lines += [first + within_text(window_ms), *more]
         return "\n".join(lines)
 
 
 def build_logic_tree(
     ecnf: Ecnf,
-    stated: Mapping[str, Atomic],
+    text_atoms: Mapping[str, Atomic],
     constraints: Mapping[str, tuple[Constraint, ...]],
     scope: Scope,
 ) -> LogicTree:
-    """Leaves first, then relationships, then what joins them, as the paper does."""
+    """Builds leaves, then relationships, then connectives, as the paper does."""
     leaves = {
-        alias: Leaf(alias, concept, constraints.get(alias, ()))
+        alias: AliasLeaf(alias, concept, constraints.get(alias, ()))
         for alias, concept in scope.concepts.items()
     }
 
-    def edges(ends: tuple[End, ...]) -> tuple[Edge, ...]:
+    def edges(ends: tuple[AttributeRef, ...]) -> tuple[Edge, ...]:
         return tuple(
             Edge(end.attribute, "event-based" if end.from_events else "query", leaves[end.alias])
             for end in ends
-            # Which instance it is, its leaf says already.
+            # The leaf identifies the instance already.
             if end.attribute != IDENTITY or not _reads_more(end, ends)
         )
 
-    def term(found: Literal | Stated) -> TermBranch:
-        if isinstance(found, Stated):
-            return StatedBranch(found, edges(scope.ends(stated[found.text])))
+    def term(found: TermAtom | TextAtom) -> TermBranch:
+        if isinstance(found, TextAtom):
+            return TextBranch(found, edges(scope.ends(text_atoms[found.text])))
         function = scope.relationship(found).function
         return RelationshipBranch(found, function, edges(scope.ends_of_term(found)))
 
     def atom(found: Atom) -> AtomBranch:
-        if isinstance(found, Pair):
+        if isinstance(found, SequenceAtom):
             return FollowedByBranch(term(found.first), term(found.second), found.window_ms)
         return term(found)
 
@@ -154,12 +156,12 @@ def build_logic_tree(
     return LogicTree(tuple(clause(each) for each in ecnf), windows)
 
 
-def within(window_ms: int | None) -> str:
-    """` within 10s`, or nothing."""
+def within_text(window_ms: int | None) -> str:
+    """` within 10s`, or empty."""
     return "" if window_ms is None else f" within {format_duration(window_ms)}"
 
 
-def _reads_more(end: End, ends: tuple[End, ...]) -> bool:
+def _reads_more(end: AttributeRef, ends: tuple[AttributeRef, ...]) -> bool:
     return any(other.alias == end.alias and other != end for other in ends)
 
 
@@ -181,7 +183,7 @@ def _lines(branch: Branch, depth: int) -> Iterator[str]:
             for child in children:
                 yield from _lines(child, depth + 1)
         case FollowedByBranch(first, second, window_ms):
-            yield f"{indent}followed-by{within(window_ms)}"
+            yield f"{indent}followed-by{within_text(window_ms)}"
             yield from _lines(first, depth + 1)
             yield from _lines(second, depth + 1)
         case _:

@@ -1,9 +1,9 @@
-"""A plan as people read and compare it. [PO-5]"""
+"""Prints a plan for people, in a stable form. [PO-5]"""
 
 from __future__ import annotations
 
 from rapport.core.times import format_duration
-from rapport.policy.compiler.logic_tree import within
+from rapport.policy.compiler.logic_tree import within_text
 from rapport.policy.language.printer import print_value
 from rapport.policy.plan import (
     Absent,
@@ -34,7 +34,7 @@ from rapport.policy.plan import (
 
 
 def plan_text(plan: Plan) -> str:
-    """The plan as lines: window, terms with their numbers, one clause per line, actions."""
+    """The plan as lines: options, numbered terms, clauses, actions."""
     lines = [f"policy {plan.policy}", *option_lines(plan)]
     lines += ["terms", *(f"  {number} {_term(term)}" for number, term in enumerate(plan.terms))]
     lines += ["clauses", *(f"  {clause_text(clause)}" for clause in plan.clauses)]
@@ -50,7 +50,7 @@ def _actions(plan: Plan) -> list[str]:
 
 
 def option_lines(plan: Plan) -> list[str]:
-    """What holds for the whole policy: window, consumption, and what else it says."""
+    """The options of the whole policy: window, consumption and others."""
     lines = [f"window {format_duration(plan.window_ms)}", f"consume {plan.consumption}"]
     lines += [f"distinct {first}, {second}" for first, second in plan.distinct]
     lines += [f"when unsure {plan.when_unsure}"] if plan.when_unsure != "hold" else []
@@ -60,7 +60,7 @@ def option_lines(plan: Plan) -> list[str]:
 
 
 def kind_of(term: TermStep) -> str:
-    """How the occurrences of a term are found, in a word."""
+    """The kind of a term in one word."""
     match term:
         case QueryTerm():
             return "query"
@@ -77,7 +77,7 @@ def kind_of(term: TermStep) -> str:
 
 
 def predicate_text(term: TermStep) -> str:
-    """What a term says of its sides: `inside(position of A, area of R)`, `wind of S > 30`."""
+    """The predicate of a term: `inside(position of A, area of R)`, `wind of S > 30`."""
     match term:
         case LastingTerm():
             return _state(term.state)
@@ -88,7 +88,7 @@ def predicate_text(term: TermStep) -> str:
 
 
 def sides_of(term: TermStep) -> tuple[Side, ...]:
-    """The sides of a term, a side that stands on both once."""
+    """The sides of a term; equal ones once."""
     return tuple(dict.fromkeys((term.first, term.second)))
 
 
@@ -102,8 +102,8 @@ def side_text(side: Side) -> str:
 
 
 def clause_text(clause: Clause) -> str:
-    """`0 or not 1 within 10s`, by the numbers of the terms."""
-    return " or ".join(map(_child, clause.children)) + within(clause.window_ms)
+    """`0 or not 1 within 10s`, with numbers of terms."""
+    return " or ".join(map(_child, clause.children)) + within_text(clause.window_ms)
 
 
 def _term(term: TermStep) -> str:
@@ -115,7 +115,7 @@ def _term(term: TermStep) -> str:
 
 
 def _window(term: TermStep) -> str:
-    return within(term.window_ms) if isinstance(term, CorrelationTerm) else ""
+    return within_text(term.window_ms) if isinstance(term, CorrelationTerm) else ""
 
 
 def _holds(term: StateTerm) -> str:
@@ -162,4 +162,4 @@ def _child(child: Child) -> str:
         case Sequence():
             first = f"{'not ' * child.first_negated}{child.first}"
             second = f"{'not ' * child.second_negated}{child.second}"
-            return f"({first} then {second}{within(child.window_ms)})"
+            return f"({first} then {second}{within_text(child.window_ms)})"

@@ -1,18 +1,16 @@
-"""From logic tree to plan: each term once, clauses over them, and what nothing could ever open.
-[PO-5, PO-6]"""
+"""Turns a logic tree into a plan: numbered terms, clauses over them, and faults for conditions that
+can never hold. [PO-4, PO-5, PO-6]"""
 
 from __future__ import annotations
 
+from collections import abc
+from collections.abc import Mapping
+
 import msgspec
 
-from rapport.policy.compiler.atoms import (
-    Literal,
-    Stated,
-    atoms_of_expression,
-    literal_of,
-)
-from rapport.policy.compiler.check import positive_text
-from rapport.policy.compiler.draft import Draft
+from rapport.policy import relations
+from rapport.policy.compiler.check import operand_type, plan_value, positive_text
+from rapport.policy.compiler.interpretation import TermRewrite
 from rapport.policy.compiler.logic_tree import (
     AtomBranch,
     FollowedByBranch,
@@ -20,25 +18,216 @@ from rapport.policy.compiler.logic_tree import (
     OrBranch,
     TermBranch,
 )
-from rapport.policy.compiler.plan_terms import TermMaker
-from rapport.policy.compiler.scope import event_names
-from rapport.policy.language.faults import Faults
-from rapport.policy.language.tree import Atomic, Place, Term
+from rapport.policy.compiler.normal_form import (
+    Ecnf,
+    TermAtom,
+    TextAtom,
+    atoms_of_expression,
+    term_atom,
+)
+from rapport.policy.compiler.scope import AttributeRef, Scope, event_names
+from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.language.tree import (
+    And,
+    Atomic,
+    AttributeOf,
+    Call,
+    Comparison,
+    DurationCondition,
+    Expression,
+    Measured,
+    Or,
+    PolicyTree,
+    Quantity,
+    SilenceCondition,
+    SourceSpan,
+    Term,
+)
+from rapport.policy.ontology import Ontology
 from rapport.policy.plan import (
     Absent,
     Child,
     Clause,
+    Compared,
+    Constant,
+    Constraint,
     ConstraintTerm,
     CorrelationTerm,
+    LastingTerm,
+    LookedUp,
+    Measure,
+    Operand,
     Plan,
     Positive,
+    QueryTerm,
+    ReadingTerm,
     Sequence,
+    Side,
+    SideValue,
+    SilentTerm,
+    StateAll,
+    StateAny,
+    StateAtom,
+    StateExpression,
+    StateTerm,
     TermStep,
 )
 
+_KINDS = (ConstraintTerm, QueryTerm, CorrelationTerm)
+"""By the number of sides that events give."""
 
-def make_plan(draft: Draft, faults: Faults) -> Draft:
-    """The draft with its plan; notes conditions that can never come true."""
+
+class CompilerDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy between compiler stages; each stage fills in one part."""
+
+    tree: PolicyTree
+    ontology: Ontology
+    window_ms: int
+    condition: Expression
+    """As written; after the check with declared names and canonical numbers."""
+    constraints: dict[str, tuple[Constraint, ...]] = {}
+    """By alias, after the check; including those of its kind."""
+    text_atoms: dict[str, Atomic] = {}
+    """Comparisons, durations and silences by their text, after the check."""
+    ecnf: Ecnf = ()
+    logic_tree: LogicTree | None = None
+    plan: Plan | None = None
+    rewritten: tuple[TermRewrite, ...] = ()
+    """The terms translated from an interpretation."""
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.tree.concepts, self.ontology)
+
+    @property
+    def own_window_ms(self) -> int:
+        """The policy's window, or else the site's."""
+        return self.tree.window_ms or self.window_ms
+
+
+class TermPlanner:
+    """Makes the terms of one checked policy."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        constraints: Mapping[str, tuple[Constraint, ...]],
+        text_atoms: Mapping[str, Atomic],
+    ) -> None:
+        self.scope, self.constraints, self.text_atoms = scope, constraints, text_atoms
+
+    def make(self, atom: TermAtom | TextAtom) -> TermStep:
+        """The positive term of an atom."""
+        if isinstance(atom, TermAtom):
+            return self._relationship(atom)
+        match self.text_atoms[atom.text]:
+            case DurationCondition() as duration:
+                return self._duration(duration)
+            case SilenceCondition() as silent:
+                return self._silent(silent)
+            case Comparison() as comparison:
+                return self._comparison(comparison)
+            case Term() as term:
+                return self._relationship(term_atom(term))
+
+    def _relationship(self, literal: TermAtom) -> StateTerm:
+        declared = self.scope.relationship(literal)
+        kind = relations.get(declared.function).parameter_kind
+        text = literal.parameter
+        parameter = relations.parse_parameter(text, kind) if text else None
+        first, second = (self._side(end) for end in self.scope.ends_of_term(literal))
+        given = (first.stream is not None) + (second.stream is not None)
+        return _KINDS[given](first, second, declared.function, parameter)
+
+    def _comparison(self, comparison: Comparison) -> StateTerm:
+        """A term by the attributes it reads; a comparison of one alias has it on both sides."""
+        ends = self.scope.ends_of_comparison(comparison)
+        chosen = _chosen(ends)
+        compared = self._compared(comparison, chosen)
+        sides = [self._side(end) for end in chosen]
+        first, second = sides[0], sides[-1]
+        given = sum(end.from_events for end in chosen)
+        if given == 1 and len(sides) == 1:
+            return ReadingTerm(first, compared)
+        return _KINDS[given](first, second, "", compared=compared)
+
+    def _compared(self, comparison: Comparison, sides: abc.Sequence[AttributeRef]) -> Compared:
+        operands = (comparison.left, comparison.right)
+        sorts = [operand_type(each, self.scope) for each in operands]
+        kind = next(sort.type for sort in sorts if sort is not None)
+
+        def operand(measured: Measured) -> Operand:
+            match measured:
+                case Quantity():
+                    return Constant(plan_value(measured, kind))
+                case AttributeOf():
+                    (end,) = self.scope.ends_of_operand(measured)
+                    return _value(end, sides)
+                case Call(function):
+                    declared = self.scope.ontology.functions[function]
+                    of = tuple(_value(end, sides) for end in self.scope.ends_of_operand(measured))
+                    measure = declared.measure
+                    return Measure(measure, of) if measure else LookedUp(function, of)
+
+        left, right = map(operand, operands)
+        return Compared(left, comparison.operator, right)
+
+    def _duration(self, duration: DurationCondition) -> LastingTerm:
+        chosen = _one_per_alias(self.scope.ends(duration.inner))
+        sides = [self._side(end) for end in chosen]
+        return LastingTerm(sides[0], sides[-1], self._state(duration.inner), duration.duration_ms)
+
+    def _state(self, expression: Expression) -> StateExpression:
+        match expression:
+            case And(parts):
+                return StateAll(tuple(self._state(part) for part in parts))
+            case Or(parts):
+                return StateAny(tuple(self._state(part) for part in parts))
+            case Comparison():
+                return StateAtom(self._comparison(expression), expression.negated)
+            case Term():
+                return StateAtom(self._relationship(term_atom(expression)), expression.negated)
+            case _:
+                raise AssertionError("the parser lets nothing else stand inside a 'for'")
+
+    def _silent(self, silent: SilenceCondition) -> SilentTerm:
+        ends = self.scope.ends(silent)
+        streams = tuple(end.stream for end in ends if end.stream is not None)
+        return SilentTerm(self._side(ends[0]), streams, silent.duration_ms)
+
+    def _side(self, end: AttributeRef) -> Side:
+        constraints = self.constraints.get(end.alias, ())
+        return Side(end.alias, end.concept, end.attribute, constraints, end.stream)
+
+
+def _chosen(ends: abc.Sequence[AttributeRef]) -> tuple[AttributeRef, ...]:
+    """The one or two ends of a comparison: both event-based ones of an alias, or one per alias."""
+    events = tuple(end for end in ends if end.from_events)
+    if len(events) > 1 and len({end.alias for end in events}) == 1:
+        return events
+    return _one_per_alias(ends)
+
+
+def _one_per_alias(ends: abc.Sequence[AttributeRef]) -> tuple[AttributeRef, ...]:
+    """For each alias, in the order written, its first event-based end, or else its first one."""
+    chosen: dict[str, AttributeRef] = {}
+    for end in ends:
+        known = chosen.setdefault(end.alias, end)
+        if end.from_events and not known.from_events:
+            chosen[end.alias] = end
+    return tuple(chosen.values())
+
+
+def _value(end: AttributeRef, sides: abc.Sequence[AttributeRef]) -> SideValue:
+    """The side that gives the value of an end: its own, or the one with the same alias."""
+    if end in sides:
+        return SideValue(sides.index(end), end.attribute)
+    aliases = [side.alias for side in sides]
+    return SideValue(aliases.index(end.alias), end.attribute)
+
+
+def make_plan(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
+    """The draft with its plan; reports conditions that can never hold."""
     assert draft.logic_tree is not None
     steps = _Steps(draft)
     clauses = steps.clauses(draft.logic_tree)
@@ -58,25 +247,24 @@ def make_plan(draft: Draft, faults: Faults) -> Draft:
     return msgspec.structs.replace(draft, plan=_without_unused(plan))
 
 
-def _deliveries(draft: Draft) -> tuple[tuple[str, ...], ...]:
+def _deliveries(draft: CompilerDraft) -> tuple[tuple[str, ...], ...]:
     lines = tuple(tuple(line.text for line in action.delivery) for action in draft.tree.actions)
     return lines if any(lines) else ()
 
 
 class _Steps:
-    """Gives each term, in its positive form, one number; a correlation one per window."""
+    """Numbers the terms in positive form; a correlation gets one number per window."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: CompilerDraft) -> None:
         self.terms: list[TermStep] = []
-        self.atoms: list[Literal | Stated] = []
-        """Of each term, without its NOT."""
-        self._maker = TermMaker(draft.scope, draft.constraints, draft.stated)
+        self.atoms: list[TermAtom | TextAtom] = []
+        """The atom of each term, without NOT."""
+        self._maker = TermPlanner(draft.scope, draft.constraints, draft.text_atoms)
         self._policy_window_ms = draft.own_window_ms
-        self._made: dict[Literal | Stated, TermStep] = {}
-        self._numbers: dict[tuple[Literal | Stated, int | None], int] = {}
+        self._made: dict[TermAtom | TextAtom, TermStep] = {}
+        self._numbers: dict[tuple[TermAtom | TextAtom, int | None], int] = {}
 
     def clauses(self, tree: LogicTree) -> list[Clause]:
-        """The clauses of the tree, in its order."""
         found = []
         for branch, window_ms in zip(tree.children, tree.windows, strict=True):
             children = branch.children if isinstance(branch, OrBranch) else (branch,)
@@ -107,7 +295,7 @@ class _Steps:
         if atom not in self._made:
             self._made[atom] = self._maker.make(atom)
         term = self._made[atom]
-        # Only pairs of events depend on the window around them.
+        # Only pairs of events depend on the surrounding window.
         pairs = isinstance(term, CorrelationTerm) and window_ms != self._policy_window_ms
         own = window_ms if pairs else None
         if (atom, own) not in self._numbers:
@@ -120,8 +308,8 @@ class _Steps:
 
 
 def is_positive(child: Child) -> bool:
-    """True for what occurs; a followed-by counts as such unless both its sides are negated (rule
-    5)."""
+    """True for an occurrence; a followed-by counts as one unless both sides are negated
+    (rule 5)."""
     match child:
         case Positive():
             return True
@@ -132,12 +320,11 @@ def is_positive(child: Child) -> bool:
 
 
 def _openable(
-    draft: Draft, clauses: list[Clause], steps: _Steps, faults: Faults
+    draft: CompilerDraft, clauses: list[Clause], steps: _Steps, faults: Diagnostics
 ) -> tuple[Clause, ...]:
-    """The clauses without NOT children that no match ever opens (rule 4).
+    """Drops NOT children that no match can open (rule 4).
 
-    Such children alone make the policy invalid; beside positive ones they are left out with a
-    warning.
+    Alone they make the policy invalid; next to positive ones they are dropped with a warning.
     """
 
     def occurs(child: Child) -> bool:
@@ -168,7 +355,7 @@ def _openable(
 
 
 def _report_unopenable(
-    draft: Draft, child: Child, steps: _Steps, faults: Faults, *, alone: bool
+    draft: CompilerDraft, child: Child, steps: _Steps, faults: Diagnostics, *, alone: bool
 ) -> None:
     number = child.first if isinstance(child, Sequence) else child.term
     place = _place(draft, steps.atoms[number], negated=True)
@@ -186,7 +373,7 @@ def _report_unopenable(
         )
 
 
-def _check_sequences(draft: Draft, plan: Plan, steps: _Steps, faults: Faults) -> None:
+def _check_sequences(draft: CompilerDraft, plan: Plan, steps: _Steps, faults: Diagnostics) -> None:
     for clause in plan.clauses:
         for child in clause.children:
             if not isinstance(child, Sequence):
@@ -202,21 +389,21 @@ def _check_sequences(draft: Draft, plan: Plan, steps: _Steps, faults: Faults) ->
                     )
 
 
-def _place(draft: Draft, atom: Literal | Stated, *, negated: bool) -> Place | None:
+def _place(draft: CompilerDraft, atom: TermAtom | TextAtom, *, negated: bool) -> SourceSpan | None:
     for atomic in atoms_of_expression(draft.condition):
         if _atom_of(atomic) == atom._replace(negated=negated):
             return atomic.place
     return None
 
 
-def _atom_of(atomic: Atomic) -> Literal | Stated:
+def _atom_of(atomic: Atomic) -> TermAtom | TextAtom:
     if isinstance(atomic, Term):
-        return literal_of(atomic)
-    return Stated(positive_text(atomic), getattr(atomic, "negated", False))
+        return term_atom(atomic)
+    return TextAtom(positive_text(atomic), getattr(atomic, "negated", False))
 
 
 def _without_unused(plan: Plan) -> Plan:
-    """The plan without terms that no clause names any more, numbers closed up."""
+    """Drops terms without a clause and renumbers the rest."""
     used: dict[int, int] = {}
     for clause in plan.clauses:
         for child in clause.children:

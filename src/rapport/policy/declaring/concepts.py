@@ -14,7 +14,7 @@ from rapport.core.schema import TYPE_NAMES
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import Section
 from rapport.policy.declaring.reading import IDENTITY, Attributes, Reading
-from rapport.policy.language.faults import did_you_mean
+from rapport.policy.language.diagnostics import did_you_mean
 from rapport.policy.ontology import Kind
 from rapport.policy.plan import Constraint
 from rapport.units.quantities import unit_named

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rapport.kernel.config_fields import Fields
 from rapport.policy.declaring.reading import Reading
-from rapport.policy.language.faults import did_you_mean
+from rapport.policy.language.diagnostics import did_you_mean
 from rapport.policy.ontology import Derivation, Enclosed, Enclosing, Link, Relationship
 
 _EXAMPLE = 'of = ["room in floor", "floor in building"]'

@@ -11,7 +11,7 @@ from rapport.kernel.config_fields import Fields
 from rapport.policy import measures
 from rapport.policy.declaring.reading import End, Reading
 from rapport.policy.declaring.relationships import may_import
-from rapport.policy.language.faults import did_you_mean
+from rapport.policy.language.diagnostics import did_you_mean
 from rapport.policy.ontology import PairTable, SiteFunction
 from rapport.units.quantities import unit_named
 

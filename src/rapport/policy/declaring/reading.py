@@ -8,8 +8,8 @@ from rapport.core.errors import Problem
 from rapport.core.schema import AttributeType
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import Section, TomlFile
-from rapport.policy.language.faults import did_you_mean
-from rapport.policy.language.tokens import is_name
+from rapport.policy.language.diagnostics import did_you_mean
+from rapport.policy.language.lexer import is_name
 from rapport.policy.ontology import Kind, Link
 
 Attributes = dict[str, AttributeType]

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rapport.core.detection import Detection, Undecided
+from rapport.policy.operators.sharing import StepCounts
 from rapport.policy.plan import Plan
-from rapport.policy.runners.local import LocalRunner
-from rapport.policy.runners.operators.shared_steps import StepCounts
+from rapport.policy.runner.local import LocalRunner
 
 
 class PolicyCounts(msgspec.Struct, frozen=True):

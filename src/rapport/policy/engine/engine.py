@@ -30,9 +30,9 @@ from rapport.policy.engine.running import Running
 from rapport.policy.engine.state import EngineCounts, Standing, decode_state, encode_state
 from rapport.policy.life.shadow import Tally
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 
 __all__ = ["EngineCounts", "PolicyEngine", "Standing"]
 

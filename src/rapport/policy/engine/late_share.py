@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rapport.core.times import rough_duration
-from rapport.policy.runners.local import LateCount
+from rapport.policy.runner.local import LateCount
 
 WINDOW_MINUTES = 10
 MOST_LATE = 0.01

@@ -16,8 +16,8 @@ import msgspec
 from rapport.core.detection import Detection, SkippedAction
 from rapport.policy.engine.events import TimeMoved, TimeReset
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import END_OF_TIME, PullData
 
 Act = Literal["deploy", "withdraw", "shadow", "promote", "drop", "note"]
 

@@ -35,8 +35,8 @@ from rapport.policy.engine.running import Running
 from rapport.policy.engine.state import EngineState
 from rapport.policy.engine.told import Told
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.readings import bare_readings, received_readings, split_events
-from rapport.policy.runners.base import END_OF_TIME
 
 Batch = Sequence[StoredEvent | BareStoredEvent]
 BEAT_MS = 900

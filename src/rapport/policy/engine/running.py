@@ -20,9 +20,9 @@ from rapport.policy.engine.shadows import Shadows
 from rapport.policy.engine.state import EngineState
 from rapport.policy.life.shadow import Difference
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import END_OF_TIME, PullData
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 
 _log = get_logger(__name__)
 

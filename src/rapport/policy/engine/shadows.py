@@ -12,7 +12,7 @@ from rapport.core.detection import Detection
 from rapport.core.errors import Problem
 from rapport.policy.life.shadow import Comparison, Difference, ShadowSaved, Tally
 from rapport.policy.plan import Plan
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 
 
 class Shadow:

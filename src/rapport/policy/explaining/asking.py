@@ -39,8 +39,8 @@ from rapport.policy.explaining.versions_then import (
 from rapport.policy.explaining.why_not import Question, check_aliases, why, why_not
 from rapport.policy.explaining.world import Reading
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
 
 Compile = Callable[[str, str], Plan]
 """Name and text of a policy to its plan; raises PolicyError."""

@@ -16,15 +16,15 @@ from rapport.policy.explaining.partials import Partial
 from rapport.policy.explaining.stretch import Occurrence
 from rapport.policy.explaining.verdict import Candidate, Node, Truth
 from rapport.policy.explaining.wording import at, duration, who
-from rapport.policy.plan import Clause, LastingTerm, SilentTerm
-from rapport.policy.runners.operators.shapes import (
-    Alternatives,
+from rapport.policy.operators.plan_shape import (
+    ClauseShape,
     NotFollowed,
     NotPreceded,
     Occurs,
     Ordered,
     Part,
 )
+from rapport.policy.plan import Clause, LastingTerm, SilentTerm
 
 _MOST_NEAREST = 5
 
@@ -106,7 +106,7 @@ class Candidates:
     # Clauses.
 
     def _taken(
-        self, clause: Clause, alternatives: Alternatives, assignment: Mapping[int, Occurrence]
+        self, clause: Clause, alternatives: ClauseShape, assignment: Mapping[int, Occurrence]
     ) -> Node:
         bindings = bindings_of(assignment.values())
         for part in alternatives.parts:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rapport.policy.explaining.wording import Wording, duration
+from rapport.policy.operators.plan_shape import NotFollowed, NotPreceded, Occurs, Ordered, Part
 from rapport.policy.plan import Child, Clause, Plan, Positive, Sequence
-from rapport.policy.runners.operators.shapes import NotFollowed, NotPreceded, Occurs, Ordered, Part
 
 
 class ClauseWords:

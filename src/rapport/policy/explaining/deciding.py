@@ -21,12 +21,12 @@ from rapport.policy.explaining.matching import (
 from rapport.policy.explaining.occurring import Occurring
 from rapport.policy.explaining.stretch import Occurrence
 from rapport.policy.explaining.world import World
-from rapport.policy.runners.operators.reaches import longest_window_ms
-from rapport.policy.runners.operators.shapes import (
-    Alternatives,
+from rapport.policy.operators.plan_shape import (
+    ClauseShape,
     NotFollowed,
     NotPreceded,
-    shape_of,
+    longest_window_ms,
+    plan_shape,
 )
 
 Became = Literal["detected", "undecided", "left out", "refuted"]
@@ -67,7 +67,7 @@ class Decisions:
 
     def __init__(self, world: World) -> None:
         self.world, self.plan = world, world.plan
-        self.shape = shape_of(world.plan)
+        self.shape = plan_shape(world.plan)
         self.matching = Matching(Occurring(world), self.shape)
         self._doubt_ms = longest_window_ms(world.plan)
         self._bindable = self._positive_aliases()
@@ -181,7 +181,7 @@ class Decisions:
 
     # Silent sources.
 
-    def _silent(self, time: int, bare: Iterable[Alternatives]) -> tuple[str, ...]:
+    def _silent(self, time: int, bare: Iterable[ClauseShape]) -> tuple[str, ...]:
         """The sources with a period that were silent although the absence rests on them."""
         if self.plan.when_unsure == "fire":
             return ()
@@ -196,7 +196,7 @@ class Decisions:
             )
         )
 
-    def _absent_terms(self, bare: Iterable[Alternatives]) -> Collection[int]:
+    def _absent_terms(self, bare: Iterable[ClauseShape]) -> Collection[int]:
         clauses = [*self.shape.absent, *bare]
         terms = {term for one in clauses for each in one.counterexamples for term in each}
         for clause in (*self.shape.positive, *self.shape.mixed):

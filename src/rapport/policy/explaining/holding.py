@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from rapport.policy import measures, relations
 from rapport.policy.explaining.world import Reading, Value, World, complete
+from rapport.policy.operators.columns import OPERATIONS
 from rapport.policy.plan import (
     Constant,
     ConstraintTerm,
@@ -23,7 +24,6 @@ from rapport.policy.plan import (
     SideValue,
     StateTerm,
 )
-from rapport.policy.runners.operators.compare import OPERATIONS
 
 Events = Mapping[int, Reading]
 """The reading at each side (0 first, 1 second) that comes as events."""

@@ -11,17 +11,17 @@ import msgspec
 from rapport.core.detection import identity_order
 from rapport.policy.explaining.occurring import Occurring
 from rapport.policy.explaining.stretch import Occurrence
-from rapport.policy.plan import ConstraintTerm, Plan
-from rapport.policy.runners.operators.reaches import longest_window_ms
-from rapport.policy.runners.operators.shapes import (
-    Alternatives,
+from rapport.policy.operators.plan_shape import (
+    ClauseShape,
     NotFollowed,
     NotPreceded,
     Occurs,
     Ordered,
     Part,
-    Shape,
+    PlanShape,
+    longest_window_ms,
 )
+from rapport.policy.plan import ConstraintTerm, Plan
 
 Assignment = Mapping[int, Occurrence]
 Counts = Callable[[Occurrence], bool]
@@ -51,7 +51,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 class Matching:
     """The matches of one plan, for identities that may be given."""
 
-    def __init__(self, occurring: Occurring, shape: Shape) -> None:
+    def __init__(self, occurring: Occurring, shape: PlanShape) -> None:
         self.occurring, self.shape = occurring, shape
         self.plan: Plan = occurring.world.plan
         self._far = 2 * longest_window_ms(self.plan)
@@ -185,7 +185,7 @@ class Matching:
         return min(times, default=None)
 
     def _options(
-        self, clause: Alternatives, assignment: Assignment, bindings: Mapping[str, str]
+        self, clause: ClauseShape, assignment: Assignment, bindings: Mapping[str, str]
     ) -> list[tuple[Part, int]]:
         times = [
             (part, self.part_at(part, assignment, bindings))
@@ -205,7 +205,7 @@ class Matching:
 
     # Absence and mixed clauses.
 
-    def absence(self, clause: Alternatives, bindings: Mapping[str, str], t0: int) -> Decided:
+    def absence(self, clause: ClauseShape, bindings: Mapping[str, str], t0: int) -> Decided:
         """Whether the NOT children of a clause hold."""
 
         def counts(other: Occurrence) -> bool:
@@ -220,7 +220,7 @@ class Matching:
         return Decided(satisfied_at=t0 + clause.window_ms if waits else t0)
 
     def earliest(
-        self, clause: Alternatives, taken: dict[int, Occurrence], t0: int
+        self, clause: ClauseShape, taken: dict[int, Occurrence], t0: int
     ) -> tuple[Decided, dict[int, Occurrence]] | None:
         """The earliest positive part of a mixed clause near `t0`, and what it takes."""
         best: tuple[tuple[object, ...], Decided, dict[int, Occurrence]] | None = None

@@ -26,6 +26,14 @@ from rapport.policy.explaining.silences import silences
 from rapport.policy.explaining.stretch import Occurrence, Stretch
 from rapport.policy.explaining.wording import Wording
 from rapport.policy.explaining.world import Reading, World
+from rapport.policy.operators.plan_shape import (
+    NotFollowed,
+    NotPreceded,
+    Occurs,
+    Ordered,
+    Part,
+    pair_window_ms,
+)
 from rapport.policy.plan import (
     CorrelationTerm,
     LastingTerm,
@@ -34,8 +42,6 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
-from rapport.policy.runners.operators.reaches import pair_window_ms
-from rapport.policy.runners.operators.shapes import NotFollowed, NotPreceded, Occurs, Ordered, Part
 
 _MOST_TRIED = 80
 

@@ -26,6 +26,7 @@ from rapport.policy.explaining.stretch import Occurrence, Stretch
 from rapport.policy.explaining.verdict import Node, Truth
 from rapport.policy.explaining.wording import Wording, at, duration, who
 from rapport.policy.explaining.world import LateReading, World
+from rapport.policy.operators.plan_shape import pair_window_ms
 from rapport.policy.plan import (
     LastingTerm,
     Side,
@@ -34,7 +35,6 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
-from rapport.policy.runners.operators.reaches import pair_window_ms
 
 _TRUTHS: dict[bool | None, Truth] = {True: "true", False: "false", None: "unknown"}
 

@@ -17,6 +17,7 @@ from rapport.policy.explaining.lasting import stretches
 from rapport.policy.explaining.silences import silences
 from rapport.policy.explaining.stretch import Occurrence, occurrence
 from rapport.policy.explaining.world import Reading, World
+from rapport.policy.operators.plan_shape import pair_window_ms
 from rapport.policy.plan import (
     ConstraintTerm,
     CorrelationTerm,
@@ -26,7 +27,6 @@ from rapport.policy.plan import (
     Side,
     SilentTerm,
 )
-from rapport.policy.runners.operators.reaches import pair_window_ms
 
 _MOST_TESTS = 3_000_000
 """Pairs of readings that one question may look at."""

@@ -10,7 +10,7 @@ from rapport.policy.explaining.attempts import Span
 from rapport.policy.explaining.deciding import Decisions
 from rapport.policy.explaining.matching import bindings_of, latest_end
 from rapport.policy.explaining.stretch import Occurrence
-from rapport.policy.runners.operators.shapes import Part
+from rapport.policy.operators.plan_shape import Part
 
 _KEPT = 60
 _MOST_WAYS = 1_500

@@ -17,7 +17,7 @@ import msgspec
 from rapport.policy.engine.places import Place
 from rapport.policy.life.changes import KeptChange
 from rapport.policy.life.registry import Entry, State, entry_after
-from rapport.policy.runners.base import END_OF_TIME
+from rapport.policy.operators.base import END_OF_TIME
 
 BEGIN_OF_TIME = -END_OF_TIME
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from rapport.policy.explaining.attempts import Span
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.plan_shape import longest_window_ms, uncertainty_ms
 from rapport.policy.plan import LastingTerm, Plan, SilentTerm
-from rapport.policy.runners.operators.reaches import longest_window_ms, uncertainty_ms
 
 _WINDOWS = 8
 """Pairs use up events, chains reach back and absence waits: each of these one window or two."""

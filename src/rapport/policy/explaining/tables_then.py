@@ -11,7 +11,7 @@ import numpy as np
 
 from rapport.core.times import format_time
 from rapport.policy.explaining.verdict import Known, Note
-from rapport.policy.runners.base import PullData
+from rapport.policy.operators.base import PullData
 from rapport.tables.instances import Instances
 
 

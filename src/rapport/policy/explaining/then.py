@@ -11,8 +11,8 @@ import msgspec
 
 from rapport.policy.explaining.tables_then import KeptVersions, TablesOfVersions
 from rapport.policy.explaining.verdict import Answer, Candidate, Known, Note
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
 
 _NOBODY: Mapping[str, str] = {}
 

@@ -23,9 +23,9 @@ from rapport.policy.explaining.verdict import Answer, Candidate, Explained, Miss
 from rapport.policy.explaining.wording import Wording, told
 from rapport.policy.explaining.world import LateReading, Reading, World
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.plan_shape import longest_window_ms
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.reaches import longest_window_ms
 
 _MOST_CANDIDATES = 5
 _MOST_FIRED = 20

@@ -18,9 +18,9 @@ from rapport.core.detection import Cause
 from rapport.core.errors import nearest_names
 from rapport.core.schema import PARTS
 from rapport.policy.ontology import Ontology, PushSource
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.identities import satisfies
 from rapport.policy.plan import Constraint, Plan, Side
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import satisfies
 
 Value = tuple[Any, ...]
 _MOST_NAMES = 3

@@ -1,1 +1,1 @@
-"""The policy language: text to tree and back. No I/O."""
+"""The policy language: parses text to a tree and prints a tree as text. No I/O."""

@@ -1,8 +1,6 @@
-"""A policy text in canonical form with its comments: each line as the printer would write it, in
-the order written. [PO-3]
+"""Formats a policy text canonically and keeps its comments and the order of its lines. [PO-3]
 
-Comment lines stay above the line they stood before, trailing comments stay behind theirs, and one
-blank line stays where there were any.
+Comment lines stay above their line, trailing comments behind it; several blank lines become one.
 """
 
 from __future__ import annotations
@@ -12,19 +10,17 @@ from typing import NamedTuple
 
 from rapport.policy.language.conditions import parse_condition
 from rapport.policy.language.definitions import parse_definitions
-from rapport.policy.language.faults import Faults
-from rapport.policy.language.options import Options
-from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.language.lexer import HEADERS, Token, comment_at, phrase_comment_at
+from rapport.policy.language.parser import Options, Sections, parse_policy, split_sections
 from rapport.policy.language.printer import print_definition, print_expression
-from rapport.policy.language.sections import Sections, split_sections
-from rapport.policy.language.tokens import HEADERS, Token, comment_at, phrase_comment_at
-from rapport.policy.language.tree import Place
+from rapport.policy.language.tree import SourceSpan
 
 _INDENT = "  "
 
 
-class _Line(NamedTuple):
-    """One line to write, and the lines of the text that it comes from."""
+class _OutputLine(NamedTuple):
+    """A line to write, with the lines of the text it comes from."""
 
     text: str
     first: int
@@ -37,7 +33,7 @@ class _Line(NamedTuple):
 
 
 class _Comment(NamedTuple):
-    """What stands in a line beside the policy itself; an empty text is a blank line."""
+    """A comment or, with an empty text, a blank line."""
 
     text: str
     line: int
@@ -46,30 +42,29 @@ class _Comment(NamedTuple):
 
 
 def format_policy(text: str, *, name: str) -> str:
-    """The canonical text; says the same as `text` and is its own canonical text.
+    """The canonical text: it has the same meaning, and formatting it again changes nothing.
 
-    Raises PolicyError with every fault of a text that does not parse. Takes time linear in it.
+    Raises PolicyError with every fault of a text that does not parse. Takes linear time.
     """
     parse_policy(text, name=name)
-    sections = split_sections(text, Faults(name, text))
+    sections = split_sections(text, Diagnostics(name, text))
     lines = list(_lines(sections))
     comments = list(_comments(text, sections.headers["actions"].line))
     return "\n".join(_written(lines, comments)) + "\n"
 
 
-def _lines(sections: Sections) -> Iterator[_Line]:
-    """Headers and content in the order of the text."""
+def _lines(sections: Sections) -> Iterator[_OutputLine]:
     yield _header("concepts", sections)
     for tokens in sections.concepts:
-        for concept in parse_definitions([tokens], Faults("", "")):
+        for concept in parse_definitions([tokens], Diagnostics("", "")):
             yield _line(print_definition(concept), concept.place)
     yield _header("conditions", sections)
     aliases = frozenset(
-        concept.alias for concept in parse_definitions(sections.concepts, Faults("", ""))
+        concept.alias for concept in parse_definitions(sections.concepts, Diagnostics("", ""))
     )
     for tokens in sections.conditions:
         first, last = tokens[0].place.line, tokens[-1].place.line
-        yield _Line(_condition(tokens, aliases), first, last, 1)
+        yield _OutputLine(_condition(tokens, aliases), first, last, 1)
     yield _header("actions", sections)
     for action in sections.actions:
         yield _line(action.phrase, action.place)
@@ -77,22 +72,22 @@ def _lines(sections: Sections) -> Iterator[_Line]:
             yield _line(delivery.text, delivery.place, depth=2)
 
 
-def _header(name: str, sections: Sections) -> _Line:
+def _header(name: str, sections: Sections) -> _OutputLine:
     return _line(name, sections.headers[name], depth=0)
 
 
-def _line(text: str, place: Place, *, depth: int = 1) -> _Line:
-    return _Line(text, place.line, place.line, depth)
+def _line(text: str, place: SourceSpan, *, depth: int = 1) -> _OutputLine:
+    return _OutputLine(text, place.line, place.line, depth)
 
 
 def _condition(tokens: list[Token], aliases: frozenset[str]) -> str:
-    """A line of the conditions, be it a condition or an option."""
+    """Formats a condition or an option."""
     option = Options().read(tokens, aliases)
     return option or print_expression(parse_condition(tokens, aliases))
 
 
 def _comments(text: str, actions_line: int) -> Iterator[_Comment]:
-    """Comments and blank lines; in the actions a comment sign counts only after a space."""
+    """Comments and blank lines; within actions a comment sign counts only after a space."""
     for number, line in enumerate(text.splitlines(), start=1):
         start = comment_at(line) if number <= actions_line else phrase_comment_at(line)
         trailing = bool(line[:start].strip())
@@ -101,7 +96,7 @@ def _comments(text: str, actions_line: int) -> Iterator[_Comment]:
             yield _Comment(comment, number, trailing, line[:1].isspace())
 
 
-def _written(lines: list[_Line], comments: list[_Comment]) -> list[str]:
+def _written(lines: list[_OutputLine], comments: list[_Comment]) -> list[str]:
     above, behind, below = _placed(lines, comments)
     written: list[str] = []
     for number, line in enumerate(lines):
@@ -116,8 +111,9 @@ def _written(lines: list[_Line], comments: list[_Comment]) -> list[str]:
     return written
 
 
-def _indent(comment: _Comment, line: _Line) -> str:
-    """That of the line below; before a header as it was, as it may belong to the section above."""
+def _indent(comment: _Comment, line: _OutputLine) -> str:
+    """The indent of the line below. Before a header the comment may belong to the section above, so
+    its indent stays."""
     if line.text in HEADERS and line.depth == 0:
         return _INDENT if comment.indented and line.text != "concepts" else ""
     return line.indent
@@ -131,9 +127,9 @@ def _add(written: list[str], comment: _Comment, indent: str) -> None:
 
 
 def _placed(
-    lines: list[_Line], comments: list[_Comment]
+    lines: list[_OutputLine], comments: list[_Comment]
 ) -> tuple[list[list[_Comment]], dict[int, str], list[_Comment]]:
-    """What goes above each line, behind it, and below all."""
+    """Assigns comments to lines: above each line, behind it, and below all."""
     above: list[list[_Comment]] = [[] for _line in lines]
     behind: dict[int, str] = {}
     below: list[_Comment] = []
@@ -152,8 +148,8 @@ def _placed(
     return above, behind, below
 
 
-def _last_ending(lines: list[_Line], number: int, at: int) -> int | None:
-    """The last of the lines from `number` on that end in line `at` of the text."""
+def _last_ending(lines: list[_OutputLine], number: int, at: int) -> int | None:
+    """The last line from `number` on that ends in line `at` of the text."""
     found = None
     while number < len(lines) and lines[number].last == at:
         found = number

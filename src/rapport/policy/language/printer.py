@@ -1,4 +1,5 @@
-"""The canonical text of a policy: parsing it gives the same tree, places aside. [PO-3]"""
+"""Prints a tree as canonical text; parsing the text gives the same tree except for
+places. [PO-3]"""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from rapport.policy.language.tree import (
     Call,
     Comparison,
     ConceptDef,
+    DurationCondition,
     Expression,
     FollowedBy,
-    Lasting,
     Measured,
     Or,
     PolicyTree,
     Property,
     Quantity,
-    Silent,
+    SilenceCondition,
     Term,
     Within,
 )
@@ -31,7 +32,7 @@ _WORDS = {
     "=": "is",
     "!=": "is not",
 }
-"""How a comparison with a constant is said; two measured operands have the operator."""
+"""Words for a comparison with a constant; two measured operands keep the operator."""
 
 
 def print_policy(tree: PolicyTree) -> str:
@@ -45,15 +46,15 @@ def print_policy(tree: PolicyTree) -> str:
 
 
 def print_expression(expression: Expression) -> str:
-    """One line; parentheses where the language needs them."""
+    """One line, with parentheses where the language needs them."""
     match expression:
         case Term():
             return print_term(expression)
         case Comparison():
             return _comparison(expression)
-        case Lasting(inner, duration_ms):
+        case DurationCondition(inner, duration_ms):
             return f"{_state(inner)} for {format_duration(duration_ms)}"
-        case Silent(attribute, alias, duration_ms):
+        case SilenceCondition(attribute, alias, duration_ms):
             return f"no {attribute or 'event'} of {alias} for {format_duration(duration_ms)}"
         case And(parts):
             return " AND ".join(_inner(part) for part in parts)
@@ -76,8 +77,8 @@ def print_term(term: Term) -> str:
 def print_measured(operand: Measured) -> str:
     """An operand of a comparison.
 
-    >>> from rapport.policy.language.tree import Place
-    >>> print_measured(Quantity(30.0, "degC", Place(1, 1)))
+    >>> from rapport.policy.language.tree import SourceSpan
+    >>> print_measured(Quantity(30.0, "degC", SourceSpan(1, 1)))
     '30 degC'
     """
     match operand:
@@ -96,7 +97,7 @@ def print_definition(concept: ConceptDef) -> str:
 
 
 def print_value(value: str | float) -> str:
-    """A constant as it stands in a property.
+    """A constant as written in a property.
 
     >>> print_value("o'clock"), print_value(3.0), print_value(0.5)
     ("'o''clock'", '3', '0.5')
@@ -120,7 +121,7 @@ def _comparison(comparison: Comparison) -> str:
 
 
 def _state(expression: Expression) -> str:
-    """What lasts; NOT before a `for` would be read as negating all of it."""
+    """The state of a `for`; a leading NOT needs parentheses, or it would negate the whole."""
     text = print_expression(expression)
     alone = isinstance(expression, Term | Comparison) and not text.startswith("NOT ")
     return text if alone else f"({text})"
@@ -129,8 +130,8 @@ def _state(expression: Expression) -> str:
 def _followed(chain: FollowedBy) -> str:
     """A chain without the window of its last link.
 
-    Chains lean to the left, so only a followed-by on the right needs parentheses. A window is that
-    of all links before it that have none, so a link that shall have none stands in parentheses.
+    Chains nest to the left, so only a followed-by on the right needs parentheses. A window also
+    applies to earlier links without one, so a link that shall have none gets parentheses.
     """
     first, window_ms = chain.first, chain.window_ms
     if not isinstance(first, FollowedBy):

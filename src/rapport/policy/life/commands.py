@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 from rapport.core.errors import nearest_names
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import PolicyTree
 
 _COMMAND = re.compile(r"(delete|pause)\s+policy\s+(\S.*)", re.IGNORECASE)
@@ -36,7 +36,7 @@ def stop_of(phrase: str) -> Stop | None:
     return Stop("delete" if found[1].lower() == "delete" else "pause", name)
 
 
-def lint_commands(tree: PolicyTree, known: Collection[str], faults: Faults) -> None:
+def lint_commands(tree: PolicyTree, known: Collection[str], faults: Diagnostics) -> None:
     """Warns of commands about policies that are not there. Stopping itself is allowed."""
     for action in tree.actions:
         stop = stop_of(action.phrase)

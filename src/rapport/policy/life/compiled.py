@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from rapport.core.errors import PolicyError, Problem
-from rapport.policy.compiler.compile import Compiled
+from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.plan import Plan
 
-Compile = Callable[[str, str], Compiled]
+Compile = Callable[[str, str], CompiledPolicy]
 """From name and text; raises PolicyError with every fault."""
 _MOST = 20_000
 """Texts that are remembered; beyond, all are forgotten and compiled again."""
@@ -20,9 +20,9 @@ class CompiledTexts:
 
     def __init__(self, compile: Compile) -> None:
         self._compile = compile
-        self._known: dict[tuple[str, str], Compiled | PolicyError] = {}
+        self._known: dict[tuple[str, str], CompiledPolicy | PolicyError] = {}
 
-    def know(self, name: str, text: str, compiled: Compiled) -> None:
+    def know(self, name: str, text: str, compiled: CompiledPolicy) -> None:
         """What somebody compiled before."""
         self._known[name, text] = compiled
 
@@ -32,7 +32,7 @@ class CompiledTexts:
         if new:
             await asyncio.to_thread(self._compile_all, new)
 
-    def get(self, name: str, text: str) -> Compiled:
+    def get(self, name: str, text: str) -> CompiledPolicy:
         """Compiles now unless it is known; raises PolicyError."""
         if (name, text) not in self._known:
             self._compile_all([(name, text)])

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.policy.compiler.compile import Compiled
+from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.engine.places import PlanChange
 from rapport.policy.life.changes import BY_FILES, KeptChange, What
 from rapport.policy.life.compiled import CompiledTexts
@@ -31,7 +31,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
 
     @staticmethod
-    def of(what: What, name: str, text: str, compiled: Compiled, *, by: str) -> Draft:
+    def of(what: What, name: str, text: str, compiled: CompiledPolicy, *, by: str) -> Draft:
         """One that brings a version."""
         plan = compiled.plan
         return Draft(

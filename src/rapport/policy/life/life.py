@@ -16,10 +16,10 @@ from rapport.channel.channel import Channels
 from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import PolicyError, Problem, Unsupported
 from rapport.kernel.clock import Clock
-from rapport.policy.compiler.compile import Compiled
+from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.places import Place
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.life.asking import Checked, Done, check_name, is_needed, known_entry
 from rapport.policy.life.carrying import Carrying, Renew, changed_of
 from rapport.policy.life.changes import CHANNEL, KeptChange, What
@@ -275,9 +275,9 @@ class PolicyLife:
         entry = known_entry(self._registry, draft.name)
         return Done(changed=False, name=draft.name, what=draft.what, version=entry.version)
 
-    def _told(self, text: str, compiled: Compiled) -> tuple[Problem, ...]:
+    def _told(self, text: str, compiled: CompiledPolicy) -> tuple[Problem, ...]:
         """Warnings and hints, with those about other policies."""
-        faults = Faults(compiled.tree.name, text)
+        faults = Diagnostics(compiled.tree.name, text)
         lint_commands(compiled.tree, [entry.name for entry in self._registry.alive()], faults)
         return (*compiled.problems, *faults.problems())
 
@@ -315,7 +315,7 @@ class PolicyLife:
             for entry in entries
         ]
 
-    def compiled(self, name: str, version: str) -> Compiled | None:
+    def compiled(self, name: str, version: str) -> CompiledPolicy | None:
         """What a version means now, also one that was replaced or deleted; None when it is not
         known or broken.
         """

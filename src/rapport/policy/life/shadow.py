@@ -16,9 +16,9 @@ import msgspec
 from rapport.core.detection import Cause, Detection
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
+from rapport.policy.operators.base import END_OF_TIME
+from rapport.policy.operators.plan_shape import longest_window_ms
 from rapport.policy.plan import LastingTerm, Plan, SilentTerm
-from rapport.policy.runners.base import END_OF_TIME
-from rapport.policy.runners.operators.reaches import longest_window_ms
 
 SHADOW_TYPE = "rapport.policy.shadow"
 

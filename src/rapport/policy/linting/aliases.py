@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import combinations
 
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.linting.requirements import can_coincide
 from rapport.policy.plan import Constraint
@@ -16,7 +16,7 @@ Constraints = Mapping[str, tuple[Constraint, ...]]
 
 
 def lint_policy(
-    tree: PolicyTree, constraints: Constraints, used: frozenset[str], faults: Faults
+    tree: PolicyTree, constraints: Constraints, used: frozenset[str], faults: Diagnostics
 ) -> None:
     """Notes unused aliases, aliases that can coincide, properties that exclude each other, and
     actions said twice.
@@ -30,7 +30,7 @@ def lint_policy(
     _repeated_actions(tree, faults)
 
 
-def _unused(tree: PolicyTree, used: frozenset[str], faults: Faults) -> None:
+def _unused(tree: PolicyTree, used: frozenset[str], faults: Diagnostics) -> None:
     for concept in tree.concepts:
         if concept.alias not in used:
             faults.add(
@@ -42,7 +42,7 @@ def _unused(tree: PolicyTree, used: frozenset[str], faults: Faults) -> None:
             )
 
 
-def _contradictions(tree: PolicyTree, constraints: Constraints, faults: Faults) -> None:
+def _contradictions(tree: PolicyTree, constraints: Constraints, faults: Diagnostics) -> None:
     for concept in tree.concepts:
         if not can_coincide(constraints.get(concept.alias, ()), ()):
             faults.add(
@@ -55,7 +55,7 @@ def _contradictions(tree: PolicyTree, constraints: Constraints, faults: Faults) 
 
 
 def _coincidences(
-    tree: PolicyTree, constraints: Constraints, used: frozenset[str], faults: Faults
+    tree: PolicyTree, constraints: Constraints, used: frozenset[str], faults: Diagnostics
 ) -> None:
     named = [concept for concept in tree.concepts if concept.alias in used]
     apart = {frozenset(pair) for pair in tree.distinct}
@@ -72,7 +72,7 @@ def _coincidences(
             )
 
 
-def _pointless_distinct(tree: PolicyTree, faults: Faults) -> None:
+def _pointless_distinct(tree: PolicyTree, faults: Diagnostics) -> None:
     concepts = {concept.alias: concept for concept in tree.concepts}
     for first, second in tree.distinct:
         if concepts[first].concept != concepts[second].concept:
@@ -85,7 +85,7 @@ def _pointless_distinct(tree: PolicyTree, faults: Faults) -> None:
             )
 
 
-def _repeated_actions(tree: PolicyTree, faults: Faults) -> None:
+def _repeated_actions(tree: PolicyTree, faults: Diagnostics) -> None:
     seen: set[str] = set()
     for action in tree.actions:
         if action.phrase in seen:

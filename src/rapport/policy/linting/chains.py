@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rapport.policy.compiler.reads import table_attributes
+from rapport.policy.compiler.scope import table_attributes
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 

@@ -12,12 +12,16 @@ import numpy as np
 
 from rapport.core.errors import nearest_names
 from rapport.policy.compiler.plan_text import predicate_text
-from rapport.policy.compiler.reads import table_attributes
-from rapport.policy.language.faults import Faults
+from rapport.policy.compiler.scope import table_attributes
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.printer import print_value
-from rapport.policy.language.tree import Place, PolicyTree
+from rapport.policy.language.tree import PolicyTree, SourceSpan
 from rapport.policy.linting.impossible import never_fires
 from rapport.policy.linting.possible import place_of_alias
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.columns import Mask
+from rapport.policy.operators.identities import Identities, satisfies
+from rapport.policy.operators.predicates import Predicate
 from rapport.policy.plan import (
     Constraint,
     ConstraintTerm,
@@ -28,10 +32,6 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import Identities, satisfies
-from rapport.policy.runners.operators.predicate import Predicate
-from rapport.policy.runners.operators.table import Mask
 from rapport.tables.instances import Instances
 
 _MOST_PAIRS = 250_000
@@ -40,7 +40,9 @@ _SHOWN = 6
 _SOME_VALUES = 10_000
 
 
-def lint_instances(tree: PolicyTree, plan: Plan, candidates: Candidates, faults: Faults) -> None:
+def lint_instances(
+    tree: PolicyTree, plan: Plan, candidates: Candidates, faults: Diagnostics
+) -> None:
     """Warns of properties that no instance has, with the values that there are, and of a policy
     that for want of instances never fires. Costs at most `_MOST_PAIRS` per fact.
     """
@@ -171,7 +173,7 @@ class KnownInstances:
         return np.flatnonzero(self.candidates.mask(side.concept, side.constraints))
 
 
-def _tell_empty(tree: PolicyTree, side: Side, known: KnownInstances, faults: Faults) -> bool:
+def _tell_empty(tree: PolicyTree, side: Side, known: KnownInstances, faults: Diagnostics) -> bool:
     """Says which property nobody has, and which values there are."""
     instances = known.instances(side.concept)
     masks = known.candidates.mask
@@ -191,7 +193,7 @@ def _shown(constraint: Constraint) -> str:
     return f"{constraint.attribute} {constraint.operator} {print_value(constraint.value)}"
 
 
-def _place(tree: PolicyTree, alias: str, constraint: Constraint) -> Place | None:
+def _place(tree: PolicyTree, alias: str, constraint: Constraint) -> SourceSpan | None:
     """Of the property; of the definition when its kind asks for it."""
     for definition in tree.concepts:
         if definition.alias == alias:

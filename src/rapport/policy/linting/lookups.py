@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.linting.possible import place_of_alias
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.identities import satisfies
 from rapport.policy.plan import (
     LastingTerm,
     LookedUp,
@@ -22,13 +24,11 @@ from rapport.policy.plan import (
     StateTerm,
     state_atoms,
 )
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import satisfies
 
 _SHOWN = 5
 
 
-def lint_lookups(tree: PolicyTree, plan: Plan, pull: PullData, faults: Faults) -> None:
+def lint_lookups(tree: PolicyTree, plan: Plan, pull: PullData, faults: Diagnostics) -> None:
     """Points out instances that no row of a looked-up function names. A table that names fewer than
     half of them is taken to be meant so. Costs one pass over table and instances per function.
     """

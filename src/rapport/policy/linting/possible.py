@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rapport.policy.language.faults import Faults
-from rapport.policy.language.tree import Place, PolicyTree
+from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.language.tree import PolicyTree, SourceSpan
 from rapport.policy.linting.impossible import Meant, excluding_readings, never_fires
 from rapport.policy.linting.requirements import can_coincide
 from rapport.policy.plan import Plan
 
 
-def lint_possible(tree: PolicyTree, plan: Plan, faults: Faults) -> None:
+def lint_possible(tree: PolicyTree, plan: Plan, faults: Diagnostics) -> None:
     """Warns of a policy that no readings and no tables can make fire, and of lines that exclude
     each other in one reading.
     """
@@ -32,7 +32,7 @@ def lint_possible(tree: PolicyTree, plan: Plan, faults: Faults) -> None:
         )
 
 
-def place_of_alias(tree: PolicyTree, alias: str) -> Place | None:
+def place_of_alias(tree: PolicyTree, alias: str) -> SourceSpan | None:
     """Where an alias is defined."""
     return next((one.place for one in tree.concepts if one.alias == alias), None)
 

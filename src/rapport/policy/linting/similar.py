@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from rapport.policy.compiler.plan_text import predicate_text
-from rapport.policy.compiler.reads import table_attributes
+from rapport.policy.compiler.scope import table_attributes
 from rapport.policy.plan import (
     Absent,
     Child,

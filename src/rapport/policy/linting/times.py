@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rapport.core.times import format_duration
-from rapport.policy.compiler.atoms import atoms_of_expression
+from rapport.policy.compiler.normal_form import atoms_of_expression
 from rapport.policy.compiler.scope import aliases_of
-from rapport.policy.language.faults import Faults
-from rapport.policy.language.tree import Atomic, Expression, Lasting, Place, Silent
+from rapport.policy.language.diagnostics import Diagnostics
+from rapport.policy.language.tree import (
+    Atomic,
+    DurationCondition,
+    Expression,
+    SilenceCondition,
+    SourceSpan,
+)
 from rapport.policy.linting.impossible import needs
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import (
@@ -28,7 +34,7 @@ Atoms = list[Atomic]
 """The terms, comparisons, durations and silences of a condition, as they stand there."""
 
 
-def lint_times(plan: Plan, ontology: Ontology, condition: Expression, faults: Faults) -> None:
+def lint_times(plan: Plan, ontology: Ontology, condition: Expression, faults: Diagnostics) -> None:
     """Every warning about times, at the silence or duration that it is about, or at the first
     absence of the condition.
     """
@@ -41,7 +47,9 @@ def lint_times(plan: Plan, ontology: Ontology, condition: Expression, faults: Fa
     lint_lasting(plan, ontology, atoms, faults)
 
 
-def lint_periods(plan: Plan, ontology: Ontology, place: Place | None, faults: Faults) -> None:
+def lint_periods(
+    plan: Plan, ontology: Ontology, place: SourceSpan | None, faults: Diagnostics
+) -> None:
     """Warns, at the absence, when it is decided sooner than a source it depends on promises to be
     heard.
     """
@@ -60,7 +68,7 @@ def lint_periods(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
         )
 
 
-def lint_silence(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Faults) -> None:
+def lint_silence(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Diagnostics) -> None:
     """Warns when a silence is shorter than the period in which a source promises to be heard."""
     for term in (term for term in plan.terms if isinstance(term, SilentTerm)):
         place = _place_of(term, atoms)
@@ -77,7 +85,7 @@ def lint_silence(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Faults) -
             )
 
 
-def lint_following_silence(plan: Plan, atoms: Atoms, faults: Faults) -> None:
+def lint_following_silence(plan: Plan, atoms: Atoms, faults: Diagnostics) -> None:
     """Warns of `X FOLLOWED-BY no event of S for D` that never holds: X is an event of S itself, so
     its silence takes at least D, and the window is over by then.
     """
@@ -101,7 +109,9 @@ def lint_following_silence(plan: Plan, atoms: Atoms, faults: Faults) -> None:
                 )
 
 
-def lint_meeting(plan: Plan, ontology: Ontology, place: Place | None, faults: Faults) -> None:
+def lint_meeting(
+    plan: Plan, ontology: Ontology, place: SourceSpan | None, faults: Diagnostics
+) -> None:
     """Warns when two readings must meet in a window shorter than the time in which their sources
     promise one at all: most of the time they will not.
     """
@@ -122,7 +132,7 @@ def lint_meeting(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
             )
 
 
-def lint_lasting(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Faults) -> None:
+def lint_lasting(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Diagnostics) -> None:
     """Warns of a duration that one reading decides, since the next is not due before it is over,
     and of one that outlives what is known: a value that turns stale ends it.
     """
@@ -153,10 +163,10 @@ def lint_lasting(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Faults) -
                 )
 
 
-def _place_of(term: LastingTerm | SilentTerm, atoms: Atoms) -> Place | None:
+def _place_of(term: LastingTerm | SilentTerm, atoms: Atoms) -> SourceSpan | None:
     """Where the condition says it, or something that is hardly told from it."""
     if isinstance(term, SilentTerm):
-        silences = [atom for atom in atoms if isinstance(atom, Silent)]
+        silences = [atom for atom in atoms if isinstance(atom, SilenceCondition)]
         own = [
             atom
             for atom in silences
@@ -164,7 +174,7 @@ def _place_of(term: LastingTerm | SilentTerm, atoms: Atoms) -> Place | None:
             and (not atom.attribute or f"{term.first.concept}.{atom.attribute}" in term.streams)
         ]
         return next((atom.place for atom in (*own, *silences)), None)
-    lasting = [atom for atom in atoms if isinstance(atom, Lasting)]
+    lasting = [atom for atom in atoms if isinstance(atom, DurationCondition)]
     aliases = {term.first.alias, term.second.alias}
     same = [
         atom

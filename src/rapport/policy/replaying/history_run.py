@@ -18,12 +18,12 @@ from rapport.core.detection import Detection, Undecided
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS, HISTORY, Corrections
 from rapport.policy.ontology import Ontology, PushSource
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, RunnerThen
 from rapport.policy.readings import split_events
 from rapport.policy.replaying.ordered_readings import OrderedReadings
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 
 _ENDLESS_MS = 2**61
 """As lateness: nothing is late, and time moves only when told."""

@@ -38,12 +38,12 @@ from rapport.policy.life.compiled import Compile, CompiledTexts
 from rapport.policy.life.record import PolicyRecord
 from rapport.policy.life.shadow import Difference
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.pull_by_time import RowsThen
 from rapport.policy.readings import split_events
 from rapport.policy.replaying.causes import Behind
 from rapport.policy.replaying.replay import ReplayResult, Span
 from rapport.policy.rows_on_record import versions_on_record
-from rapport.policy.runners.base import END_OF_TIME
 from rapport.tables.row_history import RowsPosition
 from rapport.tables.tables import Tables
 

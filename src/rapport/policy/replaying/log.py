@@ -20,6 +20,7 @@ from rapport.policy.explaining.attempts import Span as Asked
 from rapport.policy.explaining.reach import Reach, reach_of
 from rapport.policy.explaining.world import Reading
 from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, RowsThen
 from rapport.policy.readings import split_events
@@ -27,7 +28,6 @@ from rapport.policy.replaying.causes import Behind
 from rapport.policy.replaying.history_run import History, PlanSpan
 from rapport.policy.replaying.replay import ReplayResult
 from rapport.policy.rows_on_record import versions_on_record
-from rapport.policy.runners.base import PullData
 from rapport.tables.tables import Tables
 
 EVENTS = "events"

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 
-from rapport.policy.runners.event_order import in_event_order
+from rapport.policy.runner.local import in_event_order
 
 _RUN_ROWS = 100_000
 """So many readings are sorted at once; a run of them takes some 15 MB."""

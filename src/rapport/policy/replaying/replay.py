@@ -14,14 +14,14 @@ import pyarrow as pa
 from rapport.core.detection import Cause, Detection, Undecided, detection_order, unique_undecided
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
 from rapport.policy.ontology import Ontology, PushSource
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.recorded.files import read_recorded, refuse
 from rapport.policy.recorded.merge import merge
 from rapport.policy.recorded.rows import Report
 from rapport.policy.replaying.faults import Faults, FaultyRows
 from rapport.policy.replaying.state import ReplayState, digest_of, load_state, save_state
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 
 DEFAULT_BATCH = 10_000
 

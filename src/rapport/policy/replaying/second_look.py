@@ -21,10 +21,10 @@ from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
 from rapport.core.release import HISTORY, LATE, NOTIFY, REEVALUATION, ReleaseDone
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.plan_shape import longest_window_ms, uncertainty_ms
+from rapport.policy.operators.uncertainty import watched_sources
 from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, SilentTerm
 from rapport.policy.replaying.history_run import PlanSpan
-from rapport.policy.runners.operators.reaches import longest_window_ms, uncertainty_ms
-from rapport.policy.runners.silence import watched_sources
 
 UNSUPPORTED = "rapport.policy.unsupported"
 SUPPORTED = "rapport.policy.supported"

@@ -32,6 +32,7 @@ from rapport.core.release import (
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.engine import PolicyEngine, Standing
+from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.replaying.history_run import History, PlanSpan
 from rapport.policy.replaying.second_look import (
     Findings,
@@ -45,7 +46,6 @@ from rapport.policy.replaying.second_look import (
     streams_concerned,
     until_imported,
 )
-from rapport.policy.runners.base import END_OF_TIME
 
 READER = "policy"
 _PAGE = 5_000

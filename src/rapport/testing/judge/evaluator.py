@@ -16,7 +16,7 @@ from rapport.core.detection import Detection, Undecided, detection_order, unique
 from rapport.core.errors import InvalidInput
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.ontology import Ontology
-from rapport.policy.runners.base import PullData
+from rapport.policy.operators.base import PullData
 from rapport.testing.judge.children import (
     Assignment,
     Bindings,

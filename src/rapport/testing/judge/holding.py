@@ -16,8 +16,8 @@ from rapport.core.errors import InvalidInput
 from rapport.policy import measures, relations
 from rapport.policy.language.tree import ConceptDef, PolicyTree, Property
 from rapport.policy.ontology import Ontology, Relationship
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Constraint
-from rapport.policy.runners.base import PullData
 from rapport.testing.judge.keys import (
     CallOf,
     ComparisonKey,

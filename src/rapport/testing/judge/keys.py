@@ -115,9 +115,9 @@ class Keys:
                 return TermKey(part.first, part.function.lower(), part.second, parameter)
             case written.Comparison():
                 return self._comparison(part)
-            case written.Lasting():
+            case written.DurationCondition():
                 return LastingKey(self._state(part.inner), part.duration_ms)
-            case written.Silent():
+            case written.SilenceCondition():
                 return SilentKey(part.attribute, part.alias, part.duration_ms)
 
     def _comparison(self, part: written.Comparison) -> ComparisonKey:

@@ -12,11 +12,11 @@ from rapport.core.errors import InvalidInput
 from rapport.policy.language.tree import (
     And,
     Comparison,
+    DurationCondition,
     Expression,
     FollowedBy,
-    Lasting,
     Or,
-    Silent,
+    SilenceCondition,
     Term,
     Within,
 )
@@ -143,7 +143,7 @@ class _Reading:
         match part:
             case Term() | Comparison():
                 return Literal(self._keys.of(part), part.negated)
-            case Lasting() | Silent():
+            case DurationCondition() | SilenceCondition():
                 return Literal(self._keys.of(part))
             case _:
                 raise InvalidInput("a window stands within a line", code="policy.bad_window")

@@ -15,8 +15,8 @@ from rapport.core.schema import AttributeType
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.ontology import Ontology
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.operators.base import PullData
+from rapport.policy.runner.local import LocalRunner
 from rapport.testing.judge.evaluator import Verdict, judge
 from rapport.testing.judge.holding import Reading
 from support.varied.policies import varied_policy

@@ -10,8 +10,8 @@ from rapport.core.errors import InvalidInput
 from rapport.pipeline.history.native.choose import choose, interest_filter
 from rapport.pipeline.history.native.whole import why_not_native
 from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.operators.plan_shape import plan_shape
 from rapport.policy.plan import Plan
-from rapport.policy.runners.operators.shapes import shape_of
 from support.varied.worlds import Pull
 
 BUILDING = building.Building(200, 100, 1)
@@ -42,7 +42,7 @@ def test_a_plan_that_nothing_opens_is_not_native() -> None:
     plan = building.policy("  A is inside R\n")
     empty = Plan(policy="p", terms=plan.terms, clauses=(), actions=(), window_ms=5)
     with pytest.raises(InvalidInput):
-        shape_of(empty)
+        plan_shape(empty)
     assert "nothing can open" in why_not_native(empty)
 
 

@@ -24,9 +24,9 @@ from rapport.pipeline.history.native.row_filter import RowFilter
 from rapport.pipeline.history.native.values import Interval, Numbers
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology, PushSource, Relationship
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runner.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.testing.judge.evaluator import Verdict
 from rapport.testing.judge.trials import Trial, varied_trial, verdict_of

@@ -26,8 +26,8 @@ from rapport.pipeline.history.native.values import (
     texts_of,
     union,
 )
+from rapport.policy.operators.columns import OPERATIONS
 from rapport.policy.relations import INSIDE, WITHIN
-from rapport.policy.runners.operators.compare import OPERATIONS
 
 ENDS = (-math.inf, -1.5, -0.0, 0.0, 1.0, 1.0000000000000002, 2.0, 1e300, math.inf)
 HUGE = 1e308

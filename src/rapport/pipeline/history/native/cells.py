@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rapport.pipeline.history.native.values import Floats
-from rapport.policy.runners.operators.table import Rows, spread
+from rapport.policy.operators.columns import Rows, spread
 
 _FINEST = 4_096
 _MOST_SQUARES = 64

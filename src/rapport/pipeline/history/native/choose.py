@@ -19,8 +19,8 @@ from rapport.pipeline.history.native.row_filter import RowFilter
 from rapport.pipeline.history.native.spark_filter import spark_filtered
 from rapport.pipeline.history.native.whole import detected, why_not_native
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
 
 __all__ = [
     "Choice",

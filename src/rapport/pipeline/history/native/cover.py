@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rapport.pipeline.history.native.values import Floats
-from rapport.policy.runners.operators.table import spread
+from rapport.policy.operators.columns import spread
 
 FEW_BOXES = 8
 _FINEST = 256

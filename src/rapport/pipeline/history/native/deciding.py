@@ -21,6 +21,7 @@ from rapport.pipeline.history.native.values import (
 )
 from rapport.policy import measures, relations
 from rapport.policy.language.tree import Operator
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import (
     Compared,
     Constant,
@@ -32,7 +33,6 @@ from rapport.policy.plan import (
     Side,
     SideValue,
 )
-from rapport.policy.runners.base import PullData
 
 FLIPPED: dict[Operator, Operator] = {
     "<": ">",

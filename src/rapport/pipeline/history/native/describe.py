@@ -6,7 +6,7 @@ import math
 
 from rapport.pipeline.history.native.interest import Interest, Wanted
 from rapport.pipeline.history.native.values import Boxes, Interval, Numbers, Values
-from rapport.policy.runners.base import PullData
+from rapport.policy.operators.base import PullData
 
 _MOST_PARTS = 4
 _FEW = 3

@@ -16,6 +16,8 @@ from rapport.pipeline.history.native.deciding import Deciding
 from rapport.pipeline.history.native.possible import Possible, possible_identities, satisfying
 from rapport.pipeline.history.native.values import Values, is_nothing, union
 from rapport.policy.ontology import PushSource
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.uncertainty import watched_sources
 from rapport.policy.plan import (
     CorrelationTerm,
     LastingTerm,
@@ -27,8 +29,6 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.silence import watched_sources
 
 _MOST_PARTS = 24
 """More different wishes of one stream are taken together: asking costs too."""

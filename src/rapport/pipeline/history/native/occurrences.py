@@ -17,9 +17,9 @@ from rapport.pipeline.history.native.possible import satisfying
 from rapport.pipeline.history.native.spark_filter import spark_filtered
 from rapport.pipeline.history.native.values import Boxes
 from rapport.policy import relations
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.identities import satisfies
 from rapport.policy.plan import Constant, LookedUp, Measure, QueryTerm, ReadingTerm, SideValue
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import satisfies
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.identities import Identities, satisfies
+from rapport.policy.operators.occurrences import constraint_pairs
+from rapport.policy.operators.predicates import Predicate
 from rapport.policy.plan import ConstraintTerm, Plan, Positive, Side
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import Identities, satisfies
-from rapport.policy.runners.operators.lookup import constraint_pairs
-from rapport.policy.runners.operators.predicate import Predicate
 
 _MOST_PAIRS = 10_000_000
 """More pairs of instances are not tried here: the operators will, where it is needed."""

@@ -17,8 +17,8 @@ from rapport.pipeline.history.native.scanning import Judged, scanned
 from rapport.pipeline.history.outcome import unpacked
 from rapport.pipeline.history.reading import changed
 from rapport.pipeline.history.shown_facts import corrected
+from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,6 +15,11 @@ import pyarrow as pa
 from rapport.core.errors import RapportError, Unsupported
 from rapport.pipeline.history.native.occurrences import ID, TIME, Occurrences
 from rapport.pipeline.history.native.operands import why_not_a_condition
+from rapport.policy.operators.base import PullData
+from rapport.policy.operators.identities import Identities
+from rapport.policy.operators.occurrences import constraint_pairs
+from rapport.policy.operators.plan_shape import Combination, Occurs, plan_shape
+from rapport.policy.operators.predicates import Predicate
 from rapport.policy.plan import (
     ConstraintTerm,
     CorrelationTerm,
@@ -24,11 +29,6 @@ from rapport.policy.plan import (
     ReadingTerm,
     SilentTerm,
 )
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.identities import Identities
-from rapport.policy.runners.operators.lookup import constraint_pairs
-from rapport.policy.runners.operators.predicate import Predicate
-from rapport.policy.runners.operators.shapes import Combination, Occurs, shape_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def why_not_native(plan: Plan) -> str:
     """Why operators are needed for a plan; empty when `detected` can do all of it."""
     try:
-        shape = shape_of(plan)
+        shape = plan_shape(plan)
     except RapportError as error:
         return error.message
     if shape.absent or shape.mixed:
@@ -59,7 +59,7 @@ def detected(rows: DataFrame, plan: Plan, pull: PullData) -> DataFrame:
     if reason:
         raise Unsupported(f"policy {plan.policy!r} ({reason})", "Spark without the operators")
     by_aliases: dict[tuple[str, ...], list[DataFrame]] = {}
-    shape = shape_of(plan)
+    shape = plan_shape(plan)
     for combination in shape.combinations:
         found = _matches(rows, plan, combination, pull)
         names = tuple(sorted(set(found.columns) - {TIME, ID}))

@@ -1,0 +1,392 @@
+"""Decides whether occurrences satisfy the clauses of a plan: positive parts, absence, and mixed
+clauses. [PO-6, PO-7]"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rapport.core.detection import Cause
+from rapport.policy.operators.absence import Activations, SearchSpan, counterexamples, refuted
+from rapport.policy.operators.columns import Array, Columns, Mask, concatenate, count, take
+from rapport.policy.operators.events import causes_of_rows
+from rapport.policy.operators.joins import attach
+from rapport.policy.operators.plan_shape import (
+    ClauseShape,
+    Combination,
+    NotFollowed,
+    NotPreceded,
+    Occurs,
+    Ordered,
+    Part,
+    PlanShape,
+)
+from rapport.policy.operators.variants import NEED
+from rapport.policy.operators.window import Window
+
+NEVER = np.int64(2**62)
+"""The time at which an unsatisfied condition is satisfied."""
+
+Outcome = tuple[Mask, Array, Array | None]
+"""Which rows satisfy a part, when, and the end that counts for windows (None: no time)."""
+_LAST = np.int64(2**62)
+
+
+def matched_at(
+    window: Window, shape: PlanShape, number: int, frame: Columns, *, assume_absence: bool = False
+) -> Array:
+    """When each row is a minimal match of the combination; NEVER if it is none.
+
+    `assume_absence`: treats awaited absence as given, as a first filter before it is known.
+    """
+    combination = shape.combinations[number]
+    when = _satisfied_at(window, combination, frame, assume_absence)
+    if not assume_absence:
+        for other in combination.smaller:
+            smaller = _satisfied_at(window, shape.combinations[other], frame, False)
+            when = np.where(smaller < NEVER, NEVER, when)
+    return when
+
+
+def _satisfied_at(
+    window: Window, combination: Combination, frame: Columns, assume_absence: bool
+) -> Array:
+    aliases = aliases_of(window, combination)
+    bound = {name: frame[name] for name in aliases}
+    t0 = latest_end(window, combination, frame)
+    outcomes = {
+        part: part_outcome(window, part, frame, bound, t0, assume_absence)
+        for part in combination.parts()
+    }
+    best = np.full(count(frame), NEVER)
+    for choice in combination.choices:
+        best = np.minimum(best, _choice_at(window, [outcomes[part] for part in choice]))
+    return best
+
+
+def _choice_at(window: Window, outcomes: list[Outcome]) -> Array:
+    """When all parts of a choice hold with their ends within one window."""
+    holds = np.logical_and.reduce([outcome[0] for outcome in outcomes])
+    when = np.maximum.reduce([outcome[1] for outcome in outcomes])
+    ends = [outcome[2] for outcome in outcomes if outcome[2] is not None]
+    if len(ends) > 1:
+        apart = np.maximum.reduce(ends) - np.minimum.reduce(ends)
+        holds = holds & (apart < window.plan.window_ms)
+    return np.where(holds, when, NEVER)
+
+
+def part_outcome(
+    window: Window,
+    part: Part,
+    frame: Columns,
+    bound: Columns,
+    t0: Array,
+    assume_absence: bool = False,
+) -> Outcome:
+    """Rule 5 for one part; `bound` holds the identities for which absence is evaluated."""
+    always = np.ones(len(t0), np.bool_)
+    if isinstance(part, Occurs):
+        if window.is_constraint(part.term):
+            return always, t0, None
+        end = frame[f"end{part.term}"]
+        return always, end, end
+    if isinstance(part, Ordered):
+        second = frame[f"end{part.second}"]
+        return _ordered(part, frame), second, second
+    if isinstance(part, NotFollowed):
+        end = frame[f"end{part.first}"]
+        when = end + part.window_ms
+    else:
+        end = when = frame[f"end{part.second}"]
+    if assume_absence and is_awaited(window, part):
+        return always, when, end
+    return ~refuted(window, part.absent, bound, _span(window, part, frame, end)), when, end
+
+
+def _ordered(part: Ordered, frame: Columns) -> Mask:
+    """One certainly before the other, given clock uncertainty, and within the window."""
+    first, second = frame[f"end{part.first}"], frame[f"end{part.second}"]
+    surely = first + blur_of(frame, part.first) < second - blur_of(frame, part.second)
+    return np.asarray(surely & (second < first + part.window_ms), np.bool_)
+
+
+def _span(
+    window: Window, part: NotFollowed | NotPreceded, frame: Columns, end: Array
+) -> SearchSpan:
+    """The range of ends of occurrences that must be absent."""
+    unsure_ms = window.uncertainty_ms
+    if isinstance(part, NotFollowed):
+        blur = blur_of(frame, part.first)
+        return SearchSpan(end - blur + 1, end + blur + part.window_ms, unsure_ms=unsure_ms)
+    blur = blur_of(frame, part.second)
+    return SearchSpan(end - blur - part.window_ms + 1, end + blur, unsure_ms=unsure_ms)
+
+
+def blur_of(frame: Columns, term: int) -> Array | int:
+    """The clock uncertainty of the ends of a term's occurrences."""
+    return frame.get(f"blur{term}", 0)
+
+
+def is_awaited(window: Window, part: Part) -> bool:
+    """Whether the part cannot be decided at its end: events that must not follow, or, with
+    uncertain clocks, may still turn out to have preceded."""
+    return isinstance(part, NotFollowed) or (
+        isinstance(part, NotPreceded) and window.uncertainty_ms > 0
+    )
+
+
+def decided_at(window: Window, part: Part, frame: Columns) -> Array:
+    """When an awaited part can be decided."""
+    after, [term] = window.uncertainty_ms, part.needs()
+    if isinstance(part, NotFollowed):
+        after += part.window_ms
+    return np.asarray(frame[f"end{term}"] + blur_of(frame, term) + after)
+
+
+def absence_in_family(
+    window: Window, clause: ClauseShape, bound: Columns, t0: Array
+) -> tuple[Mask, list[Columns]]:
+    """Rule 4 for a family: the matches without a counterexample for every member, and the
+    counterexamples that count for some members, with their needs."""
+    span = SearchSpan(t0, t0 + clause.window_ms, t0)
+    holds, some = np.ones(len(t0), np.bool_), []
+    for terms in clause.counterexamples:
+        window.count_search()
+        found = counterexamples(window, terms, bound, span)
+        if NEED in found:
+            some.append(found)
+        else:
+            holds[found["row"]] = False
+    return holds, some
+
+
+def absence_wait_ms(window: Window, clause: ClauseShape) -> int:
+    """How long events may refute the clause's absence; 0 if only tables can."""
+    terms = {term for terms in clause.counterexamples for term in terms}
+    return 0 if all(map(window.is_constraint, terms)) else clause.window_ms
+
+
+def latest_end(window: Window, combination: Combination, frame: Columns) -> Array:
+    """t0 of each row."""
+    ends = [frame[f"end{term}"] for term in combination.terms if not window.is_constraint(term)]
+    latest: Array = np.maximum.reduce(ends)
+    return latest
+
+
+def aliases_of(window: Window, combination: Combination) -> list[str]:
+    """The `@alias` columns of a combination."""
+    steps = [window.plan.terms[term] for term in combination.terms]
+    return sorted({f"@{side.alias}" for step in steps for side in (step.first, step.second)})
+
+
+class MixedClauses:
+    """Decides the mixed clauses of matches in order, as far as known events allow: by the earliest
+    positive occurrence near the match, or else by absence.
+
+    A waiting match is a row with `t0`, `when` (satisfied so far), `next` (the clause to decide), a
+    column for every alias and term (-1: none), and `bare<n>`: whether clause n was satisfied by
+    absence alone.
+    """
+
+    def __init__(self, window: Window, shape: PlanShape, activations: Activations) -> None:
+        self._window, self._clauses, self._activations = window, shape.mixed, activations
+        parts = [part for clause in shape.mixed for part in clause.parts]
+        waits = [_patience_ms(window, clause) for clause in shape.mixed]
+        self._patient = [wait > 0 for wait in waits]
+        self._due_after = np.array(
+            [clause.window_ms + wait for clause, wait in zip(shape.mixed, waits, strict=True)]
+        )
+        terms = {term for part in parts for term in part.needs()}
+        terms |= {term for each in shape.combinations for term in each.terms}
+        steps = [window.plan.terms[term] for term in terms]
+        aliases = {f"@{side.alias}" for step in steps for side in (step.first, step.second)}
+        timed = sorted(term for term in terms if not window.is_constraint(term))
+        self._per_term = ("end", "event", "other", *(("blur",) if window.uncertainty_ms else ()))
+        columns = [f"{name}{term}" for term in timed for name in self._per_term]
+        needed = {term for part in parts for term in part.needs()}
+        self._by_sets = any(window.is_step(term) for term in needed)
+        self._bare = tuple(f"bare{number}" for number in range(len(shape.mixed)))
+        self.names = (*sorted(aliases), *columns, *(f"has{term}" for term in sorted(terms)))
+
+    def admit(self, frame: Columns, terms: tuple[int, ...], when: Array) -> Columns:
+        """Matches as waiting rows."""
+        rows = count(frame)
+        waiting = {name: frame.get(name, np.full(rows, -1)) for name in self.names}
+        waiting |= {f"has{term}": np.ones(rows, np.int64) for term in terms}
+        ends = [frame[f"end{term}"] for term in terms if f"end{term}" in frame]
+        waiting |= {name: np.zeros(rows, np.int64) for name in self._bare}
+        return waiting | {
+            "t0": np.maximum.reduce(ends),
+            "when": when,
+            "next": np.zeros(rows, np.int64),
+        }
+
+    def due(self, waiting: Columns) -> Array:
+        """The latest time at which the next clause of each row is decided."""
+        due: Array = waiting["t0"] + self._due_after[waiting["next"]]
+        return due
+
+    def resolve(self, waiting: Columns, watermark: int) -> tuple[Columns, Columns]:
+        """Decides what can be decided; returns (finished, still waiting)."""
+        for number, clause in enumerate(self._clauses):
+            here = waiting["next"] == number
+            parts = [take(waiting, ~here)]
+            parts += [
+                self._decide(take(waiting, rows), number, clause, watermark)
+                for rows in self._alike(waiting, np.flatnonzero(here))
+            ]
+            waiting = concatenate(parts)
+        finished = waiting["next"] == len(self._clauses)
+        return take(waiting, finished), take(waiting, ~finished)
+
+    def _alike(self, waiting: Columns, rows: Array) -> list[Array]:
+        """Groups rows by the terms and aliases they have."""
+        if not len(rows):
+            return []
+        names = [name for name in self.names if name[0] == "@" or name.startswith("has")]
+        have = np.column_stack([waiting[name][rows] >= 0 for name in names])
+        _, groups = np.unique(have, axis=0, return_inverse=True)
+        groups = groups.ravel()
+        return [rows[groups == group] for group in range(int(groups.max()) + 1)]
+
+    def _decide(self, rows: Columns, number: int, clause: ClauseShape, watermark: int) -> Columns:
+        """Decides one clause for rows with equal terms."""
+        due = self.due(rows) <= watermark
+        ready = due if self._patient[number] else np.ones(len(due), np.bool_)
+        chosen, found = self._earliest(take(rows, ready), np.flatnonzero(ready), clause)
+        open_rows = np.ones(len(due), np.bool_)
+        open_rows[chosen] = False
+        judged = np.flatnonzero(open_rows & due)
+        absent = self._by_absence(take(rows, judged), clause)
+        absent[f"bare{number}"] = np.ones(count(absent), np.int64)
+        open_rows[judged] = False
+        return concatenate([found, absent, take(rows, open_rows)])
+
+    def _by_absence(self, rows: Columns, clause: ClauseShape) -> Columns:
+        """The rows without a positive occurrence for which the NOT children hold."""
+        bound = _bound(rows)
+        rows = take(rows, self._activations.hold(clause, bound, rows["t0"]))
+        at = rows["t0"] + absence_wait_ms(self._window, clause)
+        return rows | {"when": np.maximum(rows["when"], at), "next": rows["next"] + 1}
+
+    def _earliest(
+        self, rows: Columns, numbers: Array, clause: ClauseShape
+    ) -> tuple[Array, Columns]:
+        """The rows that a positive part satisfies, each with its earliest occurrence."""
+        candidates = [
+            self._candidates(rows, part, place, clause.window_ms)
+            for place, part in enumerate(clause.parts)
+        ]
+        every = concatenate(candidates)
+        order = np.lexsort(self._preference(every))
+        every = take(every, order)
+        first = np.ones(count(every), np.bool_)
+        first[1:] = every["row"][1:] != every["row"][:-1]
+        best = take(every, first)
+        chosen = numbers[best["row"]]
+        best["when"] = np.maximum(best["when"], np.maximum(best["t0"], best["at"]))
+        best["next"] = best["next"] + 1
+        return chosen, {name: best[name] for name in rows}
+
+    def _candidates(self, rows: Columns, part: Part, place: int, length: int) -> Columns:
+        """Every occurrence of the part near t0 with the identities of the row."""
+        frame = self._present_columns(rows)
+        for term in reversed(part.needs()):
+            if f"has{term}" in frame:
+                continue
+            low, high = frame["t0"] - length + 1, frame["t0"] + length
+            if isinstance(part, Ordered) and term == part.first != part.second:
+                high = frame[f"end{part.second}"]
+                low = high - part.window_ms + 1
+            frame = attach(self._window, frame, term, low, high)
+            frame[f"has{term}"] = np.ones(count(frame), np.int64)
+        holds, when, end = part_outcome(self._window, part, frame, _bound(frame), frame["t0"])
+        ends = frame["t0"] if end is None else end
+        frame |= {"at": when, "rank": ends, "part": np.full(len(when), place)}
+        frame |= self._causes(frame, part)
+        frame = take(frame, holds & (np.abs(ends - frame["t0"]) < length))
+        missing = np.full(count(frame), -1)
+        return {**dict.fromkeys(self.names, missing), **frame}
+
+    def _present_columns(self, rows: Columns) -> Columns:
+        """The rows, numbered, without columns of absent terms and aliases."""
+        frame = {name: rows[name] for name in ("t0", "when", "next", *self._bare)} | _bound(rows)
+        for name in self.names:
+            if name.startswith("has") and _is_there(rows[name]):
+                term = name.removeprefix("has")
+                parts = [f"{part}{term}" for part in ("has", *self._per_term)]
+                frame |= {part: rows[part] for part in parts if part in rows}
+        frame["row"] = np.arange(count(rows))
+        return frame
+
+    def _causes(self, frame: Columns, part: Part) -> Columns:
+        """The part's events as sorted ordinals in four columns, so that rows compare like lists of
+        causes; as lists if occurrences may have any number of causes."""
+        if self._by_sets:
+            return {"cause": self._cause_lists(frame, part)}
+        events = np.full((count(frame), 4), _LAST)
+        for place, term in enumerate(part.needs()):
+            if f"event{term}" in frame:
+                events[:, 2 * place] = frame[f"event{term}"]
+                other = frame[f"other{term}"]
+                events[:, 2 * place + 1] = np.where(other < 0, _LAST, other)
+        self._merge_equal_causes(events)
+        events.sort(axis=1)
+        events[:, 1:][events[:, 1:] == events[:, :-1]] = _LAST
+        events.sort(axis=1)
+        events[events == _LAST] = -1
+        return {f"cause{place}": events[:, place] for place in range(4)}
+
+    def _merge_equal_causes(self, events: Array) -> None:
+        """Replaces ordinals of events with equal time and id by one of them: they are one cause."""
+        causes = self._window.events.causes(events[events != _LAST])
+        first: dict[Cause, int] = {}
+        for ordinal in sorted(causes):
+            own = first.setdefault(causes[ordinal], ordinal)
+            if own != ordinal:
+                events[events == ordinal] = own
+
+    def _cause_lists(self, frame: Columns, part: Part) -> Array:
+        names = [f"{name}{term}" for term in part.needs() for name in ("event", "other")]
+        names = [name for name in names if name in frame]
+        lists = np.empty(count(frame), object)
+        lists[:] = [()] * len(lists)
+        if names:
+            numbers = np.column_stack([frame[name] for name in names])
+            lists[:] = list(causes_of_rows(self._window.events, self._window.sets, numbers))
+        return lists
+
+    def _preference(self, every: Columns) -> tuple[Array, ...]:
+        """Sort keys, the last first: row, end, causes, order of parts, identities in
+        output order."""
+        identities = []
+        for name in sorted((name for name in every if name[0] == "@"), reverse=True):
+            known = self._window.identities[self._window.alias_concept(name[1:])]
+            ranks = np.concatenate((known.ranks(), [-1]))
+            identities.append(ranks[every[name]])
+        if self._by_sets:
+            causes = [_ranks(every["cause"])]
+        else:
+            causes = [every[f"cause{place}"] for place in reversed(range(4))]
+        return (*identities, every["part"], *causes, every["rank"], every["row"])
+
+
+def _patience_ms(window: Window, clause: ClauseShape) -> int:
+    """How long after its end a part may stay undecided."""
+    awaited = [part for part in clause.parts if is_awaited(window, part)]
+    windows = [part.window_ms for part in awaited if isinstance(part, NotFollowed)]
+    return max(windows, default=0) + (2 * window.uncertainty_ms if awaited else 0)
+
+
+def _ranks(lists: Array) -> Array:
+    """The rank of each list of causes."""
+    distinct = {own: place for place, own in enumerate(sorted(set(lists.tolist())))}
+    return np.array([distinct[own] for own in lists.tolist()], np.int64)
+
+
+def _bound(frame: Columns) -> Columns:
+    """The aliases with identities; rows have equal columns, so the first decides."""
+    return {name: column for name, column in frame.items() if name[0] == "@" and _is_there(column)}
+
+
+def _is_there(column: Array) -> bool:
+    return not len(column) or bool(column[0] >= 0)

@@ -1,0 +1,193 @@
+"""Identities as small integers: text is compared once per batch, later steps use codes. [PO-6]"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rapport.core.detection import identity_order
+from rapport.policy.operators.columns import OPERATIONS, Mask
+from rapport.policy.plan import Constraint, Side
+from rapport.tables.instances import Instances
+
+Codes = npt.NDArray[np.int64]
+
+
+class ValueNumbering(Protocol):
+    def of(self, values: npt.NDArray[Any]) -> Codes:
+        """The number of each value, -1 without one."""
+
+
+class OneOfConstraint(Constraint, frozen=True, kw_only=True):
+    """The attribute has one of the values that the members of a family ask for."""
+
+    choice: ValueNumbering
+
+
+class Identities:
+    """The identities of one concept seen so far, table instances first; a code is an index into
+    `ids`.
+
+    Grows with the number of identities, not with the stream.
+    """
+
+    def __init__(self, instances: Instances) -> None:
+        self.instances = instances
+        self.ids: list[str] = []
+        self._codes: dict[str, int] = {}
+        self._ranks: Codes = np.zeros(0, np.int64)
+        self._rows: Codes = np.zeros(0, np.int64)
+        self._rows_known = 0
+        self.encode_list(instances.ids)
+
+    def encode_list(self, ids: Sequence[str]) -> Codes:
+        """Codes of the ids; adds new ones."""
+        codes, known = self._codes, self.ids
+        found = np.empty(len(ids), np.int64)
+        for place, identity in enumerate(ids):
+            code = codes.get(identity)
+            if code is None:
+                code = codes[identity] = len(known)
+                known.append(identity)
+            found[place] = code
+        return found
+
+    def encode(self, keys: pa.Array) -> Codes:
+        """Codes of a text column; Python handles only its distinct values."""
+        if len(keys) < 16:
+            return self.encode_list(keys.to_pylist())
+        encoded = keys.dictionary_encode()
+        codes = self.encode_list(encoded.dictionary.to_pylist())
+        found: Codes = codes[encoded.indices.to_numpy()]
+        return found
+
+    def begins_with(self, ids: Sequence[str] | None) -> bool:
+        """Whether these ids have the codes 0, 1, 2, ...; true for None."""
+        return ids is None or self.ids[: len(ids)] == ids
+
+    def restore(self, ids: list[str]) -> None:
+        """Restores the codes of a snapshot; adds instances that are new since then."""
+        self.ids, self._codes, self._rows_known = [], {}, 0
+        self.encode_list(ids)
+        self.encode_list(self.instances.ids)
+
+    def ranks(self) -> Codes:
+        """The rank of each code in output order; cached until an identity is added."""
+        if len(self._ranks) != len(self.ids):
+            order = sorted(range(len(self.ids)), key=lambda code: identity_order(self.ids[code]))
+            self._ranks = np.empty(len(order), np.int64)
+            self._ranks[order] = np.arange(len(order))
+        return self._ranks
+
+    def texts(self, codes: Codes) -> npt.NDArray[Any]:
+        """The ids of codes, as objects."""
+        found = np.empty(len(codes), object)
+        found[:] = [self.ids[code] for code in codes.tolist()]
+        return found
+
+    def has(self, attribute: str) -> bool:
+        """Whether tables give the attribute; `id` is the identity itself."""
+        return attribute == "id" or attribute in self.instances.columns
+
+    def values(self, attribute: str, codes: Codes) -> npt.NDArray[Any]:
+        """The table values (n, parts) of an attribute; None or NaN where missing."""
+        if attribute == "id":
+            return self.texts(codes).reshape(-1, 1)
+        column = self.instances.columns.get(attribute)
+        if column is None or not len(column):
+            parts = 1 if column is None or column.ndim == 1 else column.shape[1]
+            return np.full((len(codes), parts), None if _is_object(column) else np.nan)
+        column = column if column.ndim == 2 else column.reshape(-1, 1)
+        rows = self._table_rows()[codes]
+        found: npt.NDArray[Any] = column[rows]
+        unknown = rows < 0
+        if unknown.any():
+            found[unknown] = None if _is_object(column) else np.nan
+        return found
+
+    def _table_rows(self) -> Codes:
+        """The table row of each code, -1 if unknown; grows by doubling."""
+        if self._rows_known < len(self.ids):
+            if len(self._rows) < len(self.ids):
+                wider = np.full(2 * len(self.ids), -1, np.int64)
+                wider[: self._rows_known] = self._rows[: self._rows_known]
+                self._rows = wider
+            known, self._rows_known = self._rows_known, len(self.ids)
+            self._rows[known : self._rows_known] = self.instances.rows(self.ids[known:])
+        return self._rows
+
+
+def _is_object(column: npt.NDArray[Any] | None) -> bool:
+    return column is None or column.dtype == object
+
+
+class IdentityFilter:
+    """Which identities satisfy the constraints of a side, by code."""
+
+    def __init__(self, side: Side, identities: Identities) -> None:
+        self._side, self._identities = side, identities
+        self._allowed = np.zeros(0, np.bool_)
+
+    def allowed(self) -> Mask:
+        """One boolean per code. An identity without a table row satisfies only an empty list."""
+        missing = len(self._identities.ids) - len(self._allowed)
+        if missing:
+            self._allowed = np.concatenate(
+                (self._allowed, self._judge(self._identities.ids[len(self._allowed) :]))
+            )
+        return self._allowed
+
+    def among(self, codes: Codes) -> Codes:
+        """The distinct codes that satisfy the constraints."""
+        distinct = np.unique(codes) if len(codes) > 1 else codes
+        return distinct[self.allowed()[distinct]]
+
+    def forget(self) -> None:
+        """Evaluates again at the next query, because the codes changed."""
+        self._allowed = np.zeros(0, np.bool_)
+
+    def _judge(self, ids: list[str]) -> Mask:
+        if not self._side.constraints:
+            return np.ones(len(ids), np.bool_)
+        instances = self._identities.instances
+        known = satisfies(instances, self._side.constraints)
+        rows = instances.rows(ids)
+        found = np.zeros(len(ids), np.bool_)
+        found[rows >= 0] = known[rows[rows >= 0]]
+        return found
+
+
+def satisfies(instances: Instances, constraints: Sequence[Constraint]) -> Mask:
+    """Which instances satisfy all constraints; a missing value satisfies none, not even `!=`."""
+    mask = np.ones(len(instances), np.bool_)
+    for constraint in constraints:
+        column = instances.columns.get(constraint.attribute)
+        if column is None:
+            return np.zeros(len(instances), np.bool_)
+        mask &= _compare(column, constraint)
+    return mask
+
+
+def _compare(column: npt.NDArray[Any], constraint: Constraint) -> Mask:
+    if isinstance(constraint, OneOfConstraint):
+        return np.asarray(constraint.choice.of(column) >= 0)
+    if column.dtype == object:
+        return np.fromiter((_holds(value, constraint) for value in column), np.bool_, len(column))
+    with np.errstate(invalid="ignore"):
+        mask = OPERATIONS[constraint.operator](column, float(constraint.value))
+    return np.asarray(mask & ~np.isnan(column), np.bool_)
+
+
+def _holds(value: Any, constraint: Constraint) -> bool:
+    if value is None:
+        return False
+    wanted: Any = constraint.value
+    if isinstance(value, bool | np.bool_):
+        wanted = wanted.lower() == "true" if isinstance(wanted, str) else bool(wanted)
+    elif isinstance(value, str):
+        wanted = str(wanted)
+    return bool(OPERATIONS[constraint.operator](value, wanted))

@@ -1,1 +1,0 @@
-"""Policies written in the terms of whoever reads them. [ME-9]"""

@@ -1,0 +1,1 @@
+"""Runs compiled plans on readings: event-time order, groups of plans, snapshots."""

@@ -1,0 +1,422 @@
+"""All plans of a runner: deployed, grouped, measured, saved, and stopped when they fail. [PO-7,
+PO-8, PO-13, PO-14, PO-15]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import TypeVar
+
+import pyarrow as pa
+
+from rapport.core.detection import Detection, Undecided
+from rapport.core.errors import Corrupt, Problem, Unsupported
+from rapport.kernel.telemetry import get_logger
+from rapport.policy.operators.base import BEGIN_OF_TIME, END_OF_TIME
+from rapport.policy.operators.plan_shape import check_supported
+from rapport.policy.operators.predicates import looked_up
+from rapport.policy.operators.sharing import SharedCache, StepCounts
+from rapport.policy.plan import Plan
+from rapport.policy.runner.families import OperatorContext, Slot
+from rapport.policy.runner.groups import (
+    FailedPlan,
+    PlanGroup,
+    SavedGroup,
+    gather_families,
+    restored_group,
+    saved_group,
+    settle_groups,
+    start_alone,
+    start_family,
+)
+
+Output = TypeVar("Output", Detection, Undecided)
+_log = get_logger(__name__)
+_time_and_policy = attrgetter("time", "policy")
+_FEW = 16
+"""Below this many rows Python is faster than a call into Arrow."""
+# Not pa.array, which would load pandas (half a second) at import.
+_NO_READINGS = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
+
+
+class PolicyCosts:
+    """Time and steps by policy. The cost of a group is divided equally among its plans; each counts
+    all steps as requested."""
+
+    def __init__(self) -> None:
+        self.spent_ns: dict[str, int] = {}
+        self.steps: dict[str, StepCounts] = {}
+
+    def settle(self, groups: Iterable[PlanGroup]) -> None:
+        """Adds the costs of groups; call before their plans change."""
+        for group in groups:
+            if group.plans:
+                self._take_time(group)
+                self._take_steps(group)
+
+    def _take_time(self, group: PlanGroup) -> None:
+        share = group.spent_ns // len(group.plans)
+        for name in group.plans if share else ():
+            self.spent_ns[name] = self.spent_ns.get(name, 0) + share
+            group.spent_ns -= share
+
+    def _take_steps(self, group: PlanGroup) -> None:
+        share = group.computed / len(group.plans)
+        for name in group.plans if group.wanted else ():
+            before = self.steps.get(name, StepCounts())
+            self.steps[name] = StepCounts(before.wanted + group.wanted, before.computed + share)
+        group.wanted = group.computed = 0
+
+
+RecentOutput = dict[str, dict[str, int]]
+"""By policy the ids of emitted results, and the watermark until which they may be found again."""
+
+
+class OutputDedupe:
+    """Suppresses results that were emitted before.
+
+    Different occurrences may give equal results. With awaited parts or uncertain clocks they may be
+    decided in different batches. Ids are kept as long as a repetition is possible.
+    """
+
+    def __init__(self) -> None:
+        self._emitted: RecentOutput = {}
+
+    def news(self, found: list[Output], reach_ms: int) -> list[Output]:
+        """The results that were not emitted before, in order. `reach_ms`: how long after its time a
+        result may be found again."""
+        return [item for item in found if self._is_news(item, item.time + reach_ms)]
+
+    def forget_before(self, policies: Iterable[str], watermark: int) -> None:
+        """Drops ids that cannot be found again.
+
+        Ids are roughly in order of time; one behind a later one is dropped with it.
+        """
+        for policy in policies:
+            own = self._emitted.get(policy, {})
+            over: list[str] = []
+            for id, until in own.items():
+                if until >= watermark:
+                    break
+                over.append(id)
+            for id in over:
+                del own[id]
+            if not own:
+                self._emitted.pop(policy, None)
+
+    def forget(self, policy: str) -> None:
+        """The policy was stopped: its results are new from now on."""
+        self._emitted.pop(policy, None)
+
+    def state(self, watermark: int) -> RecentOutput:
+        self.forget_before(list(self._emitted), watermark)
+        return {policy: dict(own) for policy, own in self._emitted.items()}
+
+    def take_over(self, state: Mapping[str, Mapping[str, int]]) -> None:
+        """Adds the emitted results of another runner."""
+        self._emitted |= {policy: dict(own) for policy, own in state.items()}
+
+    def _is_news(self, item: Detection | Undecided, until: int) -> bool:
+        own, id = self._emitted.setdefault(item.policy, {}), item.id()
+        if id in own:
+            return False
+        own[id] = until
+        return True
+
+
+class DeployedPlans:
+    """Groups of plans at the same watermark.
+
+    A plan whose operator raises is stopped with the reason; the others continue. Members of a
+    failed family restart one by one, and those that raise again are stopped.
+    """
+
+    def __init__(
+        self, context: OperatorContext, since: int | None, clock: Callable[[], int]
+    ) -> None:
+        """`since`: the start of silence for plans that begin before the first reading."""
+        self._shared = SharedCache()
+        self._context = context._replace(shared=self._shared)
+        self._since, self._clock = since, clock
+        self.plans: dict[str, Plan] = {}
+        """Running plans by policy; a plan either runs or has failed."""
+        self.versions: dict[str, str] = {}
+        self.failed: dict[str, FailedPlan] = {}
+        self.failed_plans: dict[str, Plan] = {}
+        self._groups: list[PlanGroup] = []
+        self._unbuilt: dict[str, Plan] = {}
+        """Plans that begin with the next reading, as families if possible."""
+        self._settle_at: int | None = None
+        self._costs = PolicyCosts()
+        self._undecided: list[Undecided] = []
+        self.given = OutputDedupe()
+
+    # --- deployment ---
+
+    def deploy(self, plan: Plan, watermark: int) -> None:
+        """Starts a plan; raises Unsupported with all reasons, UnknownName for a missing table."""
+        reasons = check_supported(plan)
+        if reasons:
+            raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
+        for function in looked_up(plan):
+            self._context.pull.pairs(function)
+        self.failed.pop(plan.policy, None)
+        self.failed_plans.pop(plan.policy, None)
+        self.plans[plan.policy], self.versions[plan.policy] = plan, plan.version()
+        self._unbuilt[plan.policy] = plan
+        if watermark > BEGIN_OF_TIME:
+            self._build(watermark)
+
+    def withdraw(self, policy: str) -> None:
+        """Stops a plan, or forgets a failed one."""
+        self.given.forget(policy)
+        if self.failed.pop(policy, None) is not None:
+            del self.failed_plans[policy]
+            return
+        del self.plans[policy], self.versions[policy]
+        if self._unbuilt.pop(policy, None) is None:
+            self._leave(policy)
+
+    def _leave(self, policy: str) -> None:
+        group = self._group_of(policy)
+        self._costs.settle([group])
+        group.leave(policy)
+        if not group.plans:
+            self._groups.remove(group)
+
+    def _group_of(self, policy: str) -> PlanGroup:
+        return next(group for group in self._groups if policy in group.plans)
+
+    def _build(self, watermark: int) -> None:
+        """Starts plans deployed since the last time."""
+        plans, self._unbuilt = list(self._unbuilt.values()), {}
+        for slot, own in gather_families(plans):
+            self._start(slot, own, watermark)
+        self._settle_at = watermark
+
+    def still_lasts(self, detection: Detection) -> bool:
+        """Whether the states of a detection still hold."""
+        plan = self.plans.get(detection.policy)
+        if plan is None or not plan.is_lasting() or plan.version() != detection.version:
+            return False
+        if detection.policy in self._unbuilt:
+            return False
+        return self._group_of(detection.policy).operator.still_lasts(detection.causes)
+
+    def begin(self, watermark: int) -> None:
+        """Starts all plans at this watermark."""
+        self._costs.settle(self._groups)
+        self._groups, self._unbuilt = [], dict(self.plans)
+        self._build(watermark)
+
+    def reset(self) -> None:
+        """All plans restart with the next reading; failed ones stay stopped."""
+        self._costs.settle(self._groups)
+        self._groups, self._unbuilt = [], dict(self.plans)
+        self._settle_at = None
+        self.given = OutputDedupe()
+
+    def _start(self, slot: Slot | None, plans: Sequence[Plan], watermark: int) -> None:
+        since = watermark if watermark > BEGIN_OF_TIME else self._since
+        if slot is not None:
+            try:
+                group = start_family(slot, plans, self._context, since, watermark)
+            except Exception as error:  # each plan alone may work with these tables
+                _log.warning("policies run one by one", reason=str(error), policies=len(plans))
+            else:
+                self._groups.append(group)
+                return
+        for plan in plans:
+            try:
+                self._groups.append(start_alone(plan, self._context, since, watermark))
+            except Exception as error:  # a function of the site may raise on its tables
+                self._fail(plan, error)
+
+    def _fail(self, plan: Plan, error: Exception) -> None:
+        """Stops a plan because something it uses raised."""
+        problem = Problem(
+            code="policy.failed",
+            message=f"policy {plan.policy!r} failed: {type(error).__name__}: {error}",
+            hint="correct the function or the table it uses, then resume or replace the policy",
+        )
+        _log.error("policy stopped after an error", policy=plan.policy, reason=problem.message)
+        self._stop(plan, FailedPlan(plan.version(), problem))
+
+    def _stop(self, plan: Plan, reason: FailedPlan) -> None:
+        name = plan.policy
+        self.failed[name], self.failed_plans[name] = reason, plan
+        del self.plans[name], self.versions[name]
+
+    # --- batches ---
+
+    def process(self, ready: pa.RecordBatch | None, watermark: int) -> list[Detection]:
+        """Processes readings before the watermark (None: no reading); returns detections in output
+        order."""
+        if self._unbuilt:
+            self._build(BEGIN_OF_TIME)
+        found: list[list[Detection]] = []
+        streams = _streams_of(ready)
+        for group in list(self._groups):
+            taken = ready if group.reads_any(streams) else None
+            own = self._process_group(group, taken, watermark)
+            if own:
+                found.append(own)
+        self._shared.end_batch()
+        if self._settle_at is not None and self._settle_at <= watermark < END_OF_TIME:
+            self._settle(watermark)
+        return _merged(found)
+
+    def _process_group(
+        self, group: PlanGroup, ready: pa.RecordBatch | None, watermark: int
+    ) -> list[Detection]:
+        began_ns, operator, shared = self._clock(), group.operator, self._shared
+        wanted, computed = shared.wanted, shared.computed
+        try:
+            if ready is None and not _is_due(operator.pending_until(), watermark):
+                return []
+            found = operator.process(_NO_READINGS if ready is None else ready, watermark)
+            undecided = operator.take_undecided()
+        except Exception as error:  # a function of the site may raise anything
+            return self._without(group, error, ready, watermark)
+        finally:
+            group.spent_ns += self._clock() - began_ns
+            group.wanted += shared.wanted - wanted
+            group.computed += shared.computed - computed
+        reach_ms = operator.repeats_within_ms
+        if reach_ms and (found or undecided):
+            found = self.given.news(found, reach_ms)
+            undecided = self.given.news(undecided, reach_ms)
+            self.given.forget_before(group.plans, watermark)
+        self._undecided += undecided
+        return found
+
+    def _without(
+        self, group: PlanGroup, error: Exception, ready: pa.RecordBatch | None, watermark: int
+    ) -> list[Detection]:
+        """Continues without a failed group, or with its members one by one."""
+        self._costs.settle([group])
+        self._groups.remove(group)
+        plans = list(group.plans.values())
+        if group.family is None:
+            self._fail(plans[0], error)
+            return []
+        _log.warning("policies restart one by one", reason=str(error), policies=len(plans))
+        before = len(self._groups)
+        self._start(None, plans, watermark)
+        started = self._groups[before:]
+        return _merged([self._process_group(each, ready, watermark) for each in started])
+
+    def _settle(self, watermark: int) -> None:
+        self._costs.settle(self._groups)
+        settled = settle_groups(self._groups, self._context, watermark)
+        self._groups, self._settle_at = settled.groups, settled.again
+
+    def pending_until(self) -> int | None:
+        """The watermark at which something is decided without a reading."""
+        times = [group.operator.pending_until() for group in self._groups]
+        return min((time for time in times if time is not None), default=None)
+
+    def take_undecided(self) -> list[Undecided]:
+        """Uncertain detections since the last call."""
+        taken, self._undecided = self._undecided, []
+        return taken
+
+    # --- costs ---
+
+    def suppressed(self) -> dict[str, int]:
+        """Suppressed detections by policy."""
+        found = dict.fromkeys(self.plans, 0)
+        for group in self._groups:
+            found |= {name: group.operator.suppressed_by(name) for name in group.plans}
+        return found
+
+    @property
+    def costs(self) -> PolicyCosts:
+        self._costs.settle(self._groups)
+        return self._costs
+
+    @costs.setter
+    def costs(self, costs: PolicyCosts) -> None:
+        self._costs = costs
+
+    # --- snapshots ---
+
+    def state(self, watermark: int) -> list[SavedGroup]:
+        """The state of all groups. All advance to the watermark first, so that shared parts are
+        saved equally."""
+        if self._unbuilt:
+            self._build(BEGIN_OF_TIME)
+        for group in self._groups:
+            group.operator.advance_to(watermark)
+        versions = self.versions
+        return [saved_group(group, versions) for group in self._groups if group.plans]
+
+    def restore(
+        self, saved: Iterable[SavedGroup], failed: Mapping[str, FailedPlan], watermark: int
+    ) -> list[str]:
+        """Restores unchanged plans; all others begin at the watermark. Returns those, sorted. A
+        plan that raises on the current tables is stopped."""
+        self._groups, self._unbuilt, self._settle_at = [], {}, watermark
+        known: set[str] = set()
+        for name, reason in failed.items():
+            if self.versions.get(name) == reason.version:
+                self._stop(self.plans[name], reason)
+        for group in saved:
+            same = [name for name, own in group.plans.items() if self.versions.get(name) == own]
+            if same and self._go_on(group, same, watermark):
+                known |= set(same)
+        self._unbuilt = {name: plan for name, plan in self.plans.items() if name not in known}
+        anew = sorted(self._unbuilt)
+        if watermark > BEGIN_OF_TIME:
+            self._build(watermark)
+        return anew
+
+    def _go_on(self, saved: SavedGroup, names: Iterable[str], watermark: int) -> bool:
+        """Restores some plans of a group; False if that raises: they restart, and are stopped if
+        they raise again. Raises Corrupt for an unreadable state."""
+        plans = [self.plans[name] for name in names]
+        try:
+            self._groups.append(self._restored(saved, plans, watermark))
+        except Corrupt:
+            raise
+        except Exception as error:  # a function of the site may raise on changed tables
+            _log.warning("policies cannot be restored", reason=str(error), policies=len(plans))
+            return False
+        return True
+
+    def _restored(self, saved: SavedGroup, plans: list[Plan], watermark: int) -> PlanGroup:
+        return restored_group(saved, plans, self._context, self._since, watermark)
+
+    def adopt(self, other: DeployedPlans, watermark: int) -> None:
+        """Continues from another instance at the same watermark; raises Corrupt if its plans
+        differ."""
+        for saved in other.state(watermark):
+            if any(self.versions.get(name) != own for name, own in saved.plans.items()):
+                raise Corrupt("these are other policies", code="policy.other_plan")
+            plans = [self.plans[name] for name in saved.plans]
+            for plan in plans:
+                if self._unbuilt.pop(plan.policy, None) is None:
+                    self._leave(plan.policy)
+            # Their memory may differ from that of others, so they settle from here on.
+            saved.began = watermark
+            self._groups.append(self._restored(saved, plans, watermark))
+            self._settle_at = watermark
+        self.given.take_over(other.given.state(watermark))
+
+
+def _streams_of(ready: pa.RecordBatch | None) -> frozenset[str]:
+    if ready is None:
+        return frozenset()
+    streams = ready.column("stream")
+    return frozenset((streams if len(streams) < _FEW else streams.unique()).to_pylist())
+
+
+def _is_due(due: int | None, watermark: int) -> bool:
+    return due is not None and due <= watermark
+
+
+def _merged(found: list[list[Detection]]) -> list[Detection]:
+    """Merges lists in output order with disjoint policies."""
+    if len(found) < 2:
+        return found[0] if found else []
+    return sorted((item for own in found for item in own), key=_time_and_policy)

@@ -1,1 +1,0 @@
-"""Executing plans on events."""

@@ -1,6 +1,0 @@
-"""Columnar operators: one per plan, executing it on sorted batches of readings."""
-
-from rapport.policy.runners.operators.operator import make_operator
-from rapport.policy.runners.operators.support import check_supported
-
-__all__ = ["check_supported", "make_operator"]

@@ -1,1 +1,0 @@
-"""Executing once what several policies have in common."""
