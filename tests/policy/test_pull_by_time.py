@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rapport.core.event import make_event
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
-from rapport.policy.pull_by_time import PullByTime, RunnerThen, Switch
+from rapport.policy.pull_by_time import PullByTime, SwitchingRunner, TableSwitch
 from rapport.policy.readings import split_events
 from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
@@ -56,11 +56,11 @@ def readings(times: list[tuple[int, str]]) -> pa.RecordBatch:
 
 
 def then(*switches: tuple[int, Tables]) -> PullByTime:
-    made = tuple(Switch(since, lambda pull=pull: pull) for since, pull in switches)  # type: ignore[misc]
+    made = tuple(TableSwitch(since, lambda pull=pull: pull) for since, pull in switches)  # type: ignore[misc]
     return PullByTime(pull=tables("guest", "employee"), switches=made)
 
 
-def found(runner: RunnerThen, batches: list[pa.RecordBatch]) -> set[str]:
+def found(runner: SwitchingRunner, batches: list[pa.RecordBatch]) -> set[str]:
     made = [one for batch in batches for one in runner.feed(batch)]
     return {one.id() for one in [*made, *runner.finish()]}
 
@@ -81,8 +81,8 @@ def test_where_readings_are_cut_makes_no_difference(
     whole = readings(sorted(times, key=lambda one: one[0] + (one[0] * 7 + ord(one[1])) % LATENESS))
     switches = [(at, tables(*two)) for at, two in zip(sorted(since), statuses, strict=False)]
 
-    def runner() -> RunnerThen:
-        return RunnerThen(PLANS, then(*switches), lateness_ms=LATENESS, sources={})
+    def runner() -> SwitchingRunner:
+        return SwitchingRunner(PLANS, then(*switches), lateness_ms=LATENESS, sources={})
 
     edges = sorted({0, *(min(cut, len(whole)) for cut in cuts), len(whole)})
     parts = [whole.slice(low, high - low) for low, high in pairwise(edges)]
@@ -91,7 +91,7 @@ def test_where_readings_are_cut_makes_no_difference(
 
 def test_readings_before_the_switch_meet_the_rows_of_before() -> None:
     rows = readings([(10, "7"), (100, "7"), (200, "7"), (300, "7")])
-    runner = RunnerThen(
+    runner = SwitchingRunner(
         PLANS[:1], then((100, tables("employee", "employee"))), lateness_ms=LATENESS, sources={}
     )
     made = [*runner.feed(rows), *runner.finish()]
@@ -102,7 +102,7 @@ def test_without_a_switch_it_is_the_local_runner() -> None:
     rows = readings([(10, "7"), (60, "8"), (200, "7")])
     pull = tables("guest", "employee")
     plain = LocalRunner(PLANS, pull, lateness_ms=LATENESS, sources={})
-    switching = RunnerThen(PLANS, pull, lateness_ms=LATENESS, sources={})
+    switching = SwitchingRunner(PLANS, pull, lateness_ms=LATENESS, sources={})
     assert found(switching, [rows]) == {one.id() for one in [*plain.feed(rows), *plain.finish()]}
 
 
@@ -114,17 +114,19 @@ def test_several_switches_before_the_first_reading_cost_one() -> None:
         return tables("employee", "employee")
 
     switches = tuple(
-        Switch(since, lambda number=number: pull(number))  # type: ignore[misc]
+        TableSwitch(since, lambda number=number: pull(number))  # type: ignore[misc]
         for number, since in enumerate((-(2**62), 0, 5))
     )
     by_time = PullByTime(pull=tables("guest", "guest"), switches=switches)
-    runner = RunnerThen(PLANS[:1], by_time, lateness_ms=0, sources={})
+    runner = SwitchingRunner(PLANS[:1], by_time, lateness_ms=0, sources={})
     assert found(runner, [readings([(10, "7")])]) == set()
     assert asked == [2]
 
 
 def test_what_failed_or_was_late_is_not_forgotten_at_a_switch() -> None:
-    runner = RunnerThen(PLANS[:1], then((100, tables("guest", "guest"))), lateness_ms=0, sources={})
+    runner = SwitchingRunner(
+        PLANS[:1], then((100, tables("guest", "guest"))), lateness_ms=0, sources={}
+    )
     runner.feed(readings([(50, "7"), (10, "7"), (200, "7")]))
     assert runner.runner.late == 1
     assert [time for time, _id in runner.runner.take_late()] == [10]

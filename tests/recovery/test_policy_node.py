@@ -19,7 +19,7 @@ import pytest
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.policy.engine.events import ASIDE_TYPE
+from rapport.policy.engine.events import QUARANTINED_TYPE
 from rapport.testing.processes.node import NodeProcess
 from rapport.testing.servers.webhook import WebhookSink
 from rapport.testing.written_log import WrittenLog
@@ -166,7 +166,7 @@ def test_an_event_of_tomorrow_harms_nothing_and_is_told_once(
         until(lambda: len(found(site)) == 3)
         assert node.stop()[0] == 0, node.told
     assert [one.time for one in found(site)] == [now, now + 10, late]
-    aside = [one.event for one in log_of(site)["quarantine"] if one.event.type == ASIDE_TYPE]
+    aside = [one.event for one in log_of(site)["quarantine"] if one.event.type == QUARANTINED_TYPE]
     assert [one.payload()["reason"] for one in aside] == ["policy.ahead_of_clock"] * 2
     assert warnings_of(node) <= 2, "once by each process that read it"
 

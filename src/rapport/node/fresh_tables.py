@@ -21,7 +21,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.node.table_record import TableRecord
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology
-from rapport.policy.rows_on_record import TablesOfRecord
+from rapport.policy.rows_on_record import RecordedTableRows
 from rapport.site.pulling import kept_rows_directory
 from rapport.site.site import Site
 from rapport.tables.freshness import TableStatus
@@ -81,7 +81,7 @@ class FreshTables:
 
     def _as_recorded(self, version: RowsVersion) -> Tables | None:
         """None when the rows are those of now, or do not fit the site as it is now."""
-        then = TablesOfRecord(self._tables)
+        then = RecordedTableRows(self._tables)
         if then.is_of_today(version):
             return None
         tables = then.at(version)

@@ -25,7 +25,7 @@ def check_context_on_record(
     elsewhere = tables.elsewhere()
     for plan in plans if elsewhere else ():
         for concept, attribute in sorted(read_from_tables(plan) & elsewhere):
-            table = unrecorded(tables, versions, concept, attribute)
+            table = unrecorded_table(tables, versions, concept, attribute)
             if table:
                 raise Unsupported(
                     f"{plan.policy!r}, which reads {concept}.{attribute} from context,",
@@ -46,7 +46,7 @@ def read_from_tables(plan: Plan) -> set[tuple[str, str]]:
     }
 
 
-def unrecorded(
+def unrecorded_table(
     tables: Tables, versions: Sequence[RowsVersion], concept: str, attribute: str
 ) -> str:
     """A table of context that gives the attribute and has no rows on record; empty: all have."""

@@ -12,7 +12,7 @@ from rapport.policy.declaring.concepts import read_concepts
 from rapport.policy.declaring.containers import read_containers
 from rapport.policy.declaring.functions import read_functions
 from rapport.policy.declaring.groups import read_groups
-from rapport.policy.declaring.reading import Reading
+from rapport.policy.declaring.reading import OntologyDraft
 from rapport.policy.declaring.relationships import add_variants, read_relationships
 from rapport.policy.declaring.sources import read_sources
 from rapport.policy.declaring.streams import check_streams
@@ -26,7 +26,7 @@ def ontology_from_site(file: TomlFile, *, trusted: bool = True) -> tuple[Ontolog
     Args:
         trusted: whether functions of the form `package.module:function` may be imported.
     """
-    reading = Reading(file, trusted)
+    reading = OntologyDraft(file, trusted)
     read_concepts(reading)
     derived = read_groups(reading)
     relationships = read_relationships(reading, derived)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from rapport.core.errors import nearest_names
-from rapport.policy.delivery_block import DeliveryBlock, Next, Receiver
+from rapport.policy.delivery_block import DeliveryBlock, Escalation, Receiver
 from rapport.policy.language.cursor import Cursor, SyntaxFault
 from rapport.policy.language.durations import Timing, read_duration
 from rapport.policy.language.faults import Faults
@@ -124,7 +124,7 @@ def _then(cursor: Cursor, block: DeliveryBlock) -> str:
     if cursor.reads("within"):
         cursor.take()
         within_ms, block.awaits_answer = read_duration(cursor, _THEN), True
-    block.then.append(Next(receiver, within_ms))
+    block.then.append(Escalation(receiver, within_ms))
     return "then"
 
 

@@ -21,7 +21,7 @@ class Receiver(msgspec.Struct, frozen=True):
     place: Place
 
 
-class Next(msgspec.Struct, frozen=True):
+class Escalation(msgspec.Struct, frozen=True):
     """Who is asked when the one before did not answer, and how long they have; 0 = as long as the
     action says."""
 
@@ -35,7 +35,7 @@ class DeliveryBlock(msgspec.Struct, kw_only=True):
     """
 
     to: Receiver | None = None
-    then: list[Next] = []
+    then: list[Escalation] = []
     reach: Reach | None = None
     least: int = 0
     """How many it takes; 0 where `reach` says it, or the site."""

@@ -21,14 +21,14 @@ from rapport.core.times import format_time
 from rapport.policy.explaining.rows_then import unusable_text
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
-from rapport.policy.rows_on_record import TablesOfRecord, version_at
+from rapport.policy.rows_on_record import RecordedTableRows, version_at
 from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.tables.recorded_rows import FROM_THE_BEGINNING, RowsVersion
 from rapport.tables.tables import Tables
 
 
-class Switch(msgspec.Struct, frozen=True):
+class TableSwitch(msgspec.Struct, frozen=True):
     """Readings with a time from `since` on meet what `pull` gives; it is asked when it comes to
     that.
     """
@@ -41,21 +41,21 @@ class PullByTime(msgspec.Struct, frozen=True, kw_only=True):
     """What readings of each time meet: first `pull`, then in rising order the switches."""
 
     pull: PullData
-    switches: tuple[Switch, ...] = ()
+    switches: tuple[TableSwitch, ...] = ()
 
 
-def always(pull: PullData | PullByTime) -> PullByTime:
+def as_pull_by_time(pull: PullData | PullByTime) -> PullByTime:
     """The same at all times, unless it says otherwise."""
     return pull if isinstance(pull, PullByTime) else PullByTime(pull=pull)
 
 
-class RowsThen:
+class TableHistory:
     """What the record of tables gives a replay."""
 
     def __init__(self, tables: Tables, versions: Sequence[RowsVersion]) -> None:
         """`versions`: oldest first, at least one."""
         self.versions = versions
-        self.record = TablesOfRecord(tables)
+        self.record = RecordedTableRows(tables)
         self._tables = tables
 
     @property
@@ -67,13 +67,13 @@ class RowsThen:
     def pull(self, plans: Sequence[Plan]) -> PullByTime:
         """For these plans: changes of tables that none of them reads are passed over."""
         read = self._read_by(plans)
-        switches: list[Switch] = []
+        switches: list[TableSwitch] = []
         for version in self.versions[1:]:
             if version.changed & read:
                 if switches and switches[-1].since == version.place.since:
                     switches.pop()
                 at = partial(self.record.at, version)
-                switches.append(Switch(version.place.since, at))
+                switches.append(TableSwitch(version.place.since, at))
         return PullByTime(pull=self.record.at(self.versions[0]), switches=tuple(switches))
 
     def at(self, time: int) -> PullData:
@@ -112,7 +112,7 @@ class RowsThen:
         return own | looked_up
 
 
-class RunnerThen:
+class SwitchingRunner:
     """A local runner that goes over to other tables at their times; see LocalRunner for the rest.
 
     A switch costs a snapshot, as live, and typing the rows that changed.
@@ -127,7 +127,7 @@ class RunnerThen:
         sources: Mapping[str, PushSource],
         began: int | None = None,
     ) -> None:
-        by_time = always(pull)
+        by_time = as_pull_by_time(pull)
         self._lateness, self._sources, self._began = lateness_ms, sources, began
         self._left = deque(by_time.switches)
         self._undecided: list[Undecided] = []

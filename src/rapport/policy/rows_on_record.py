@@ -88,7 +88,7 @@ async def _base_before(channel: Channel, since: int) -> int:
     return max(position - piece.part - 1, 0) if piece.is_base else piece.base
 
 
-class TablesOfRecord:
+class RecordedTableRows:
     """The tables of a site with the rows of any version; of tables whose rows are not on record, or
     no longer fit what the site says about them, with those of today.
 

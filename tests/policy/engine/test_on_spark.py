@@ -16,7 +16,7 @@ from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.events import TIME_TYPE
-from rapport.policy.engine.on_spark import SILENT_MS, LiveReport, OnSpark
+from rapport.policy.engine.on_spark import SILENT_MS, LiveReport, SparkPolicies
 from rapport.site.site import load_site
 
 SITE = load_site(Path(__file__).parents[2] / "data" / "checks" / "small-policies")
@@ -31,7 +31,7 @@ def engine(channels: Channels, clock: ManualClock, *on_spark: str) -> PolicyEngi
         ontology=SITE.ontology,
         pull=SITE.tables,
         lateness_ms=2_000,
-        on_spark=OnSpark(on_spark),
+        on_spark=SparkPolicies(on_spark),
     )
 
 
@@ -112,7 +112,7 @@ def test_after_a_restart_the_beats_are_met_again_and_nothing_is_told_twice() -> 
 
 
 def test_nobody_watches_when_no_report_comes_for_a_while() -> None:
-    watched = OnSpark(["a", "b"], since_ms=1_000)
+    watched = SparkPolicies(["a", "b"], since_ms=1_000)
     assert watched.problem("a", "v1", 1_000 + SILENT_MS - 1) is None
     assert watched.problems({"a": "v1", "c": "v1"}, 1_000 + SILENT_MS).keys() == {"a"}
     report = LiveReport(query="q", policies={"a": "v1"}, reached=1, watermark=1)
@@ -124,7 +124,10 @@ def test_nobody_watches_when_no_report_comes_for_a_while() -> None:
 
 
 def test_a_policy_that_failed_there_says_why_until_it_runs_again() -> None:
-    watched, problem = OnSpark(["*"]), Problem(code="policy.failed", message="division by zero")
+    watched, problem = (
+        SparkPolicies(["*"]),
+        Problem(code="policy.failed", message="division by zero"),
+    )
     running = {"query": "q", "policies": {"a": "v1"}, "reached": 1, "watermark": 1}
     watched.hear(LiveReport(**running, failed={"a": problem}), 1_000)  # type: ignore[arg-type]
     assert watched.problem("a", "v1", 1_001) == problem

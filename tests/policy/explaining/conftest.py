@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.explaining.verdict import Answer
-from rapport.policy.explaining.why_not import Question, why_not
+from rapport.policy.explaining.verdict import WhyNotAnswer
+from rapport.policy.explaining.why_not import WhyNotQuestion, why_not
 from rapport.policy.explaining.world import Reading, readings_of
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
@@ -107,16 +107,16 @@ def make_trial(conditions: str, readings: Iterable[str]) -> Trial:
 
 def ask_trial(
     trial: Trial, at: int, given: dict[str, str], within_ms: int | None = None
-) -> tuple[Answer, list[Reading]]:
+) -> tuple[WhyNotAnswer, list[Reading]]:
     plan = compile_policy(
         trial.text, name="p", ontology=trial.ontology, window_ms=trial.window_ms
     ).plan
     readings = readings_of(readings_batch(trial.readings, trial.ontology), trial.ontology)
-    question = Question(at=at, given=given, within_ms=within_ms)
+    question = WhyNotQuestion(at=at, given=given, within_ms=within_ms)
     return why_not(plan, trial.ontology, trial.pull, readings, question), readings
 
 
-Ask = Callable[..., Answer]
+Ask = Callable[..., WhyNotAnswer]
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def ask() -> Ask:
         at: int,
         within_ms: int | None = None,
         **given: str,
-    ) -> Answer:
+    ) -> WhyNotAnswer:
         return ask_trial(make_trial(conditions, readings), at, given, within_ms)[0]
 
     return asked
@@ -141,5 +141,5 @@ def trial_of_text() -> Callable[[str, Iterable[str]], Trial]:
 
 
 @pytest.fixture
-def ask_of_trial() -> Callable[..., tuple[Answer, list[Reading]]]:
+def ask_of_trial() -> Callable[..., tuple[WhyNotAnswer, list[Reading]]]:
     return ask_trial

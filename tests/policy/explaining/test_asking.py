@@ -22,11 +22,11 @@ from rapport.core.release import BATCH_DONE, CARRIED, CORRECTS, RELEASED, RELEAS
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.explaining.asking import Asking
+from rapport.policy.explaining.asking import Explainer
 from rapport.policy.explaining.past import read_past
-from rapport.policy.explaining.reach import Reach
-from rapport.policy.explaining.verdict import Answer
-from rapport.policy.explaining.why_not import Question
+from rapport.policy.explaining.reach import NeededRange
+from rapport.policy.explaining.verdict import WhyNotAnswer
+from rapport.policy.explaining.why_not import WhyNotQuestion
 from rapport.policy.plan import Plan
 from rapport.tables.instances import Instances
 from rapport.testing.varied.worlds import ONTOLOGY, Pull
@@ -83,7 +83,9 @@ class Node:
             lateness_ms=0,
             commit_every_ms=0,
         )
-        self.asking = Asking(self.channels, ONTOLOGY, PULL, {"alone": text}, plan_of, lateness_ms=0)
+        self.asking = Explainer(
+            self.channels, ONTOLOGY, PULL, {"alone": text}, plan_of, lateness_ms=0
+        )
 
     async def seen(self, id: str, time_ms: int, who: str, where: list[float]) -> None:
         self.clock.set_ms(max(time_ms, self.clock.now_ms()))
@@ -101,8 +103,8 @@ class Node:
         kept = await self.channels.channel("detections").read_after(0)
         return [Detection.from_event(one.event) for one in kept if one.event.type == DETECTED]
 
-    async def why_not(self, at: int, **given: str) -> Answer:
-        return await self.asking.why_not("alone", Question(at=at, given=given))
+    async def why_not(self, at: int, **given: str) -> WhyNotAnswer:
+        return await self.asking.why_not("alone", WhyNotQuestion(at=at, given=given))
 
 
 def reading(id: str, time_ms: int, who: str, where: list[float]) -> Event:
@@ -409,7 +411,7 @@ def test_what_was_told_before_is_left_out_and_counted() -> None:
 def test_an_unknown_policy_is_refused_with_the_nearest() -> None:
     async def scenario() -> None:
         with pytest.raises(UnknownName) as refused:
-            await Node().asking.why_not("alnoe", Question(at=0))
+            await Node().asking.why_not("alnoe", WhyNotQuestion(at=0))
         assert list(refused.value.nearest) == ["alone"]
 
     run(scenario)
@@ -444,7 +446,7 @@ def test_a_long_log_is_not_read_from_the_beginning(at: int) -> None:
             ONTOLOGY,
             "alone",
             ["person.position"],
-            Reach(at - 10_000, at + 10_000),
+            NeededRange(at - 10_000, at + 10_000),
             told_since=at,
         )
         assert len(past.readings) == 21

@@ -9,7 +9,7 @@ from rapport.core.detection import Detection, detection_order
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.explaining.deciding import Decisions
-from rapport.policy.explaining.world import World, readings_of
+from rapport.policy.explaining.world import Evidence, readings_of
 from rapport.policy.plan import Plan
 from rapport.testing.judge.evaluator import Verdict
 from rapport.testing.judge.trials import Trial, judged, run_locally, varied_trial
@@ -29,9 +29,9 @@ def plan_of(trial: Trial) -> Plan:
     ).plan
 
 
-def world_of(trial: Trial) -> World:
+def world_of(trial: Trial) -> Evidence:
     readings = readings_of(readings_batch(trial.readings, trial.ontology), trial.ontology)
-    return World(plan_of(trial), trial.ontology.sources, trial.pull, readings)
+    return Evidence(plan_of(trial), trial.ontology.sources, trial.pull, readings)
 
 
 def told(decisions: Decisions, **given: str) -> dict[str, list[Detection]]:

@@ -12,9 +12,9 @@ from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.explaining.asking import Asking
-from rapport.policy.explaining.tables_then import TablesOfVersions
-from rapport.policy.explaining.why_not import Question
+from rapport.policy.explaining.asking import Explainer
+from rapport.policy.explaining.tables_then import VersionedTables
+from rapport.policy.explaining.why_not import WhyNotQuestion
 from rapport.policy.plan import Plan
 from rapport.tables.instances import Instances
 from rapport.tables.tables import BEGINNING_OF_TIME, Tables
@@ -73,7 +73,7 @@ def test_a_detection_is_explained_by_the_tables_of_its_time_and_says_what_change
             lateness_ms=0,
             commit_every_ms=0,
         )
-        asking = Asking(channels, ONTOLOGY, pull, {"p": INSIDE}, plan_of, lateness_ms=0)
+        asking = Explainer(channels, ONTOLOGY, pull, {"p": INSIDE}, plan_of, lateness_ms=0)
         for id, at in (("e1", 1_000), ("e2", RELOADED + 1_000)):
             clock.set_ms(at)
             if at > RELOADED:
@@ -91,9 +91,9 @@ def test_a_detection_is_explained_by_the_tables_of_its_time_and_says_what_change
         [known] = explained.held.known
         assert known.text == "status of 7 = 'guest'"
         assert "until 1970-01-01T00:00:10" in known.told
-        then = await asking.why_not("p", Question(at=1_000, given={"A": "7"}))
+        then = await asking.why_not("p", WhyNotQuestion(at=1_000, given={"A": "7"}))
         assert then.fired
-        later = await asking.why_not("p", Question(at=RELOADED + 1_000, given={"A": "7"}))
+        later = await asking.why_not("p", WhyNotQuestion(at=RELOADED + 1_000, given={"A": "7"}))
         assert not later.fired
         assert not any(one.known for one in later.candidates)
 
@@ -104,7 +104,7 @@ def test_who_did_not_change_is_not_spoken_of_but_the_loading_is_noted() -> None:
     pull = tables()
     pull.add_version(RELOADED, people("employee"))
     pull.add_version(RELOADED + 5, people(None))
-    then = TablesOfVersions(pull, 1_000)
+    then = VersionedTables(pull, 1_000)
     assert then.known("person", "8") == ()
     assert then.known("room", "lab") == ()
     [known] = then.known("person", "7")
@@ -112,12 +112,12 @@ def test_who_did_not_change_is_not_spoken_of_but_the_loading_is_noted() -> None:
     [note] = then.notes(["person", "room"])
     assert (note.kind, note.time) == ("tables", RELOADED + 5)
     assert "tables of person were loaded again with other rows, 2 times" in note.text
-    assert TablesOfVersions(pull, RELOADED + 5).notes(["person"]) == []
+    assert VersionedTables(pull, RELOADED + 5).notes(["person"]) == []
 
 
 def test_rows_that_are_gone_or_new_are_told_too() -> None:
     pull = tables()
     pull.add_version(RELOADED, Instances("person", ["9"], {"status": np.array(["guest"], object)}))
-    then = TablesOfVersions(pull, 1_000)
+    then = VersionedTables(pull, 1_000)
     assert [one.text for one in then.known("person", "7")] == ["status of 7 = 'guest'"]
     assert [one.text for one in then.known("person", "9")] == ["status of 9 = none"]

@@ -19,10 +19,10 @@ from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.explaining.asking import Asking
-from rapport.policy.explaining.verdict import Answer
-from rapport.policy.explaining.why_not import Question
-from rapport.policy.life.life import PolicyLife
+from rapport.policy.explaining.asking import Explainer
+from rapport.policy.explaining.verdict import WhyNotAnswer
+from rapport.policy.explaining.why_not import WhyNotQuestion
+from rapport.policy.life.life import PolicyLifecycle
 from rapport.tables.instances import Instances
 from rapport.testing.varied.worlds import ONTOLOGY, Pull
 
@@ -80,7 +80,7 @@ class Node:
         self.clock = ManualClock(NOW)
         self.channels: Channels = open_memory(self.clock)
         self.lateness_ms = lateness_ms
-        self.asking = Asking(
+        self.asking = Explainer(
             self.channels,
             ONTOLOGY,
             PULL,
@@ -102,7 +102,7 @@ class Node:
             commit_every_ms=commit_every_ms,
         )
         # The readings are of March and the clock is not: what they lead to is carried out here.
-        self.life = PolicyLife(
+        self.life = PolicyLifecycle(
             self.channels, self.engine, self.clock, compiled, act_within_ms=NOW - MARCH
         )
         await self.life.begin({NAME: text} if text else {})
@@ -138,15 +138,15 @@ class Node:
         kept = await self.channels.channel("detections").read_after(0, limit=10_000)
         return [Detection.from_event(one.event) for one in kept if one.event.type == DETECTED]
 
-    async def why_not(self, at: int, **given: str) -> Answer:
-        return await self.asking.why_not(NAME, Question(at=MARCH + at, given=given))
+    async def why_not(self, at: int, **given: str) -> WhyNotAnswer:
+        return await self.asking.why_not(NAME, WhyNotQuestion(at=MARCH + at, given=given))
 
 
 def play(story: Callable[[Node], Coroutine[Any, Any, None]], **options: int) -> None:
     asyncio.run(story(Node(**options)))
 
 
-def notes(answer: Answer) -> str:
+def notes(answer: WhyNotAnswer) -> str:
     return "\n".join(one.text for one in answer.notes)
 
 
@@ -379,7 +379,7 @@ def test_what_is_said_to_have_fired_is_what_was_told(seed: int) -> None:
         assert told or seed
         for at in range(0, now + 2_000, 500):
             answer = await node.asking.why_not(
-                NAME, Question(at=MARCH + at, given={"A": "guest"}, within_ms=250)
+                NAME, WhyNotQuestion(at=MARCH + at, given={"A": "guest"}, within_ms=250)
             )
             own = {one.id() for one in told if one.version == answer.version}
             near = {one.id() for one in told if abs(one.time - MARCH - at) <= 250} & own

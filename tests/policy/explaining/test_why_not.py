@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.explaining.verdict import Answer, Miss, Node
+from rapport.policy.explaining.verdict import ConditionNode, NearestMiss, WhyNotAnswer
 from rapport.policy.explaining.why_not import given_in
-from rapport.policy.explaining.world import World, readings_of
+from rapport.policy.explaining.world import Evidence, readings_of
 from rapport.testing.judge.holding import Reading
 from rapport.testing.judge.trials import Trial, judged, run_locally, varied_trial
 from rapport.testing.varied.worlds import readings_batch
 
-Ask = Callable[..., Answer]
+Ask = Callable[..., WhyNotAnswer]
 
 
-def lines(nodes: tuple[Node, ...], depth: int = 0) -> list[str]:
+def lines(nodes: tuple[ConditionNode, ...], depth: int = 0) -> list[str]:
     found = []
     for node in nodes:
         found.append(f"{'  ' * depth}{node.truth}: {node.text}")
@@ -33,11 +33,11 @@ def lines(nodes: tuple[Node, ...], depth: int = 0) -> list[str]:
     return found
 
 
-def best(answer: Answer) -> list[str]:
+def best(answer: WhyNotAnswer) -> list[str]:
     return lines(answer.candidates[0].clauses)
 
 
-def miss(answer: Answer) -> str:
+def miss(answer: WhyNotAnswer) -> str:
     return answer.nearest.text if answer.nearest is not None else ""
 
 
@@ -271,7 +271,7 @@ def test_no_reading_is_moved_to_before_the_start_of_a_policy(trial_of_text: Any)
     [reading] = readings_of(readings_batch(trial.readings, trial.ontology), trial.ontology)
     earlier = msgspec.structs.replace(reading, time=4)
     for began, starts, seen in ((None, 4, [earlier]), (5, 5, []), (4, 4, [earlier])):
-        world = World(plan, trial.ontology.sources, trial.pull, [reading], began=began)
+        world = Evidence(plan, trial.ontology.sources, trial.pull, [reading], began=began)
         changed_world = world.with_readings([earlier])
         assert (changed_world.began, changed_world.readings) == (starts, seen)
 
@@ -298,7 +298,7 @@ def test_an_alias_that_the_policy_does_not_have_is_refused_with_the_nearest(ask:
 # The smallest change is enough, and nothing smaller is.
 
 
-def changed(trial: Trial, nearest: Miss, share: float = 1.0) -> Trial:
+def changed(trial: Trial, nearest: NearestMiss, share: float = 1.0) -> Trial:
     """The trial with the change, or with a share of it."""
 
     def one(reading: Reading) -> Reading:

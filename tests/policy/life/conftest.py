@@ -18,7 +18,7 @@ from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.life.life import PolicyLife
+from rapport.policy.life.life import PolicyLifecycle
 from rapport.site.site import load_site
 from rapport.tables.tables import Tables
 
@@ -51,7 +51,7 @@ class World:
             quiet_ms=options.pop("quiet_ms", 0),
             **options,
         )
-        self.life = PolicyLife(self.channels, self.engine, self.clock, self.compile)
+        self.life = PolicyLifecycle(self.channels, self.engine, self.clock, self.compile)
         self.done = await self.life.begin(
             texts if texts is not None else {name: self.texts[name] for name in files}
         )

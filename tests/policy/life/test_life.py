@@ -19,7 +19,7 @@ from rapport.core.errors import (
     UnknownName,
 )
 from rapport.policy.compiler.compile import Compiled, compile_policy
-from rapport.policy.life.changes import CHANGED, CHANNEL, Changed
+from rapport.policy.life.changes import CHANGED, CHANNEL, PolicyChange
 
 World = Any
 Play = Callable[[Callable[[World], Any]], None]
@@ -384,7 +384,7 @@ def test_a_detection_deletes_a_policy_at_its_own_time_however_events_are_cut(
         [change] = [
             event for event in await world.events(CHANGED, CHANNEL) if "cause" in event.headers
         ]
-        changed: Changed = change.payload_as(Changed)
+        changed: PolicyChange = change.payload_as(PolicyChange)
         assert (changed.what, changed.name, changed.by) == ("deleted", "or", "policy stopper")
         causing = [
             e for e in await world.events("rapport.policy.detected") if e.id == changed.cause

@@ -9,11 +9,11 @@ import pytest
 
 from rapport.core.detection import Detection
 from rapport.policy.engine.events import TimeMoved, TimeReset
-from rapport.policy.engine.places import Place, PlanChange, in_order
-from rapport.policy.life.changes import Changed, KeptChange
+from rapport.policy.engine.places import PlanChange, StreamPosition, merge_steps
+from rapport.policy.life.changes import PolicyChange, RecordedChange
 from rapport.policy.life.commands import stop_of
-from rapport.policy.life.registry import Registry
-from rapport.policy.life.shadow import Comparison, Tally, longest_memory
+from rapport.policy.life.registry import PolicyRegistry
+from rapport.policy.life.shadow import ShadowComparison, ShadowTally, longest_memory
 from rapport.policy.life.versions import text_of_version
 from rapport.policy.plan import Clause, Plan, Positive, QueryTerm, Side
 
@@ -46,9 +46,11 @@ def test_only_exact_phrases_are_commands(phrase: str, expected: Any) -> None:
     assert stop_of(phrase) == expected
 
 
-def change(number: int, what: Any, name: str = "p", **more: Any) -> KeptChange:
-    changed = Changed(what=what, name=name, number=number, place=Place(number, 0), **more)
-    return KeptChange(str(number), number, number, changed)
+def change(number: int, what: Any, name: str = "p", **more: Any) -> RecordedChange:
+    changed = PolicyChange(
+        what=what, name=name, number=number, place=StreamPosition(number, 0), **more
+    )
+    return RecordedChange(str(number), number, number, changed)
 
 
 def test_whatever_changes_a_policy_ends_its_shadow() -> None:
@@ -57,10 +59,10 @@ def test_whatever_changes_a_policy_ends_its_shadow() -> None:
         change(2, "shadowed", text="b", version="2"),
     ]
     for what in ("replaced", "paused", "deleted", "broken", "rebuilt", "dropped", "promoted"):
-        registry = Registry([*start, change(3, what, text="b", version="2")])
+        registry = PolicyRegistry([*start, change(3, what, text="b", version="2")])
         assert registry.entries["p"].shadow_version == "", what
-    assert Registry(start).entries["p"].shadow_version == "2"
-    assert Registry(start).until(1).entries["p"].shadow_version == ""
+    assert PolicyRegistry(start).entries["p"].shadow_version == "2"
+    assert PolicyRegistry(start).until(1).entries["p"].shadow_version == ""
 
 
 def test_the_text_of_every_version_is_found() -> None:
@@ -76,7 +78,7 @@ def test_the_text_of_every_version_is_found() -> None:
 
 
 def test_a_replaced_policy_stays_paused_and_a_change_of_nothing_is_passed_over() -> None:
-    registry = Registry(
+    registry = PolicyRegistry(
         [
             change(1, "registered", text="a", version="1"),
             change(2, "paused"),
@@ -89,7 +91,7 @@ def test_a_replaced_policy_stays_paused_and_a_change_of_nothing_is_passed_over()
 
 
 def test_files_are_compared_with_what_they_said_not_with_what_runs() -> None:
-    registry = Registry(
+    registry = PolicyRegistry(
         [
             change(1, "registered", text="a", version="1", is_from_file=True),
             change(2, "replaced", text="b", version="2"),
@@ -102,26 +104,32 @@ def test_files_are_compared_with_what_they_said_not_with_what_runs() -> None:
 
 
 def test_time_and_changes_at_one_place_are_met_in_their_order() -> None:
-    first = PlanChange(place=Place(5, 100), position=1, act="withdraw", policy="p")
-    second = PlanChange(place=Place(5, 300), position=2, act="withdraw", policy="p")
+    first = PlanChange(place=StreamPosition(5, 100), position=1, act="withdraw", policy="p")
+    second = PlanChange(place=StreamPosition(5, 300), position=2, act="withdraw", policy="p")
     moved = [TimeMoved(200, 5), TimeMoved(300, 5), TimeMoved(50, 4)]
-    assert list(in_order(moved, [second, first])) == [moved[2], first, moved[0], moved[1], second]
+    assert list(merge_steps(moved, [second, first])) == [
+        moved[2],
+        first,
+        moved[0],
+        moved[1],
+        second,
+    ]
 
 
 def test_what_happens_after_time_began_anew_is_met_after_it_though_its_time_is_earlier() -> None:
     ahead = TimeMoved(9_000, 5)
     reset = TimeReset(time=100, after=5, before=9_000, resets=1, skew_ms=10)
     moved = TimeMoved(200, 5, resets=1)
-    before = PlanChange(place=Place(5, 9_000), position=1, act="withdraw", policy="p")
-    after = PlanChange(place=Place(5, 200, 1), position=2, act="withdraw", policy="p")
+    before = PlanChange(place=StreamPosition(5, 9_000), position=1, act="withdraw", policy="p")
+    after = PlanChange(place=StreamPosition(5, 200, 1), position=2, act="withdraw", policy="p")
     steps = [ahead, before, reset, moved, after]
-    assert list(in_order([moved, reset, ahead], [after, before])) == steps
-    assert msgspec.json.decode(b'{"after":5,"time":9000}', type=Place) == before.place
+    assert list(merge_steps([moved, reset, ahead], [after, before])) == steps
+    assert msgspec.json.decode(b'{"after":5,"time":9000}', type=StreamPosition) == before.place
     assert msgspec.json.encode(before.place) == b'{"after":5,"time":9000}'
 
 
 def test_a_difference_is_certain_once_the_other_cannot_find_it_any_more() -> None:
-    comparison = Comparison(plan(), plan(1_000), began=0)
+    comparison = ShadowComparison(plan(), plan(1_000), began=0)
     assert comparison.take([detection(6_000)], [], 8_000) == []
     assert comparison.take([], [detection(6_000)], 10_000) == []
     assert comparison.take([detection(9_000)], [detection(9_000, "2")], 14_000) == []
@@ -130,18 +138,21 @@ def test_a_difference_is_certain_once_the_other_cannot_find_it_any_more() -> Non
         ("running", "1"),
         ("shadow", "2"),
     ]
-    assert comparison.tally == Tally(1, 1, 1)
+    assert comparison.tally == ShadowTally(1, 1, 1)
 
 
 def test_saved_anywhere_a_comparison_tells_the_same() -> None:
-    whole, cut = Comparison(plan(), plan(1), began=0), Comparison(plan(), plan(1), began=0)
+    whole, cut = (
+        ShadowComparison(plan(), plan(1), began=0),
+        ShadowComparison(plan(), plan(1), began=0),
+    )
     told: list[Any] = []
     expected: list[Any] = []
     for time in range(4_000, 40_000, 1_000):
         running = [detection(time)] if time % 3_000 else []
         shadow = [detection(time)] if time % 2_000 else []
         expected += whole.take(running, shadow, time)
-        again = Comparison(plan(), plan(1), began=0)
+        again = ShadowComparison(plan(), plan(1), began=0)
         again.restore(cut.saved(b""))
         cut = again
         told += cut.take(running, shadow, time)
@@ -151,6 +162,6 @@ def test_saved_anywhere_a_comparison_tells_the_same() -> None:
 
 
 def test_what_rests_on_readings_from_before_the_shadow_does_not_count() -> None:
-    comparison = Comparison(plan(), plan(1_000), began=10_000)
+    comparison = ShadowComparison(plan(), plan(1_000), began=10_000)
     comparison.take([detection(20_000, caused=9_999), detection(14_999)], [], 20_000)
     assert comparison.end() == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rapport.core.detection import DETECTED, Detection
-from rapport.policy.life.shadow import SHADOW_TYPE, Difference
+from rapport.policy.life.shadow import SHADOW_TYPE, ShadowDifference
 
 World = Any
 Play = Callable[[Callable[[World], Any]], None]
@@ -18,7 +18,7 @@ RESTRICTED = GUESTS + "conditions\n  A is inside R\nactions\n  raise alarm\n"
 
 
 async def differences(world: World) -> list[tuple[str, int]]:
-    found = [event.payload_as(Difference) for event in await world.events(SHADOW_TYPE)]
+    found = [event.payload_as(ShadowDifference) for event in await world.events(SHADOW_TYPE)]
     return [(one.found_by, one.time) for one in found]
 
 

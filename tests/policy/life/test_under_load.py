@@ -11,8 +11,8 @@ import pytest
 
 from rapport.core.detection import DETECTED, Detection
 from rapport.kernel.chance import Chance
-from rapport.policy.engine.places import Place
-from rapport.policy.life.changes import CHANGED, CHANNEL, Changed
+from rapport.policy.engine.places import StreamPosition
+from rapport.policy.life.changes import CHANGED, CHANNEL, PolicyChange
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runners.local import LocalRunner
 
@@ -25,10 +25,10 @@ VERSIONS = ("or", "and-not", "mixed", "within")
 async def replayed(world: World, lateness_ms: int) -> set[str]:
     """Ids of what a runner finds that is fed event by event and changed where the record says."""
     runner = LocalRunner([], world.pull, lateness_ms=lateness_ms)
-    changes = [event.payload_as(Changed) for event in await world.events(CHANGED, CHANNEL)]
+    changes = [event.payload_as(PolicyChange) for event in await world.events(CHANGED, CHANNEL)]
     moved = [event.payload() for event in await world.events("rapport.policy.time")]
-    steps: list[tuple[Place, int, Any]] = [(one.place, 1, one) for one in changes]
-    steps += [(Place(one["after"], one["time"]), 0, one) for one in moved]
+    steps: list[tuple[StreamPosition, int, Any]] = [(one.place, 1, one) for one in changes]
+    steps += [(StreamPosition(one["after"], one["time"]), 0, one) for one in moved]
     steps.sort(key=lambda step: (step[0], step[1]))
     found: list[Detection] = []
 

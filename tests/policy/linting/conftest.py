@@ -12,7 +12,7 @@ import pytest
 from rapport.core.errors import Problem
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.language.faults import Faults
-from rapport.policy.linting.instances import Candidates, lint_instances
+from rapport.policy.linting.instances import TableCandidates, lint_instances
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
 from rapport.testing.varied.worlds import Pull
@@ -123,7 +123,7 @@ class Stations:
         """What the tables add to that."""
         text = header.format(conditions="\n".join(f"  {line}" for line in lines))
         compiled, faults = self.compile(text), Faults("p", text)
-        candidates = Candidates(Tables(self.instances))
+        candidates = TableCandidates(Tables(self.instances))
         lint_instances(compiled.tree, compiled.plan, candidates, faults)
         return list(faults.problems())
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rapport.policy.linting.chains import effect_of, leads_to, reads_of, way_round
+from rapport.policy.linting.chains import effect_of, policy_graph, reads_of, shortest_cycle
 from rapport.policy.linting.contrary import CONTRARY, contrary_target, exclude_each_other
 
 TEXT = """concepts
@@ -45,22 +45,22 @@ def test_policies_lead_to_who_reads_what_they_do(stations: Any) -> None:
         "heat": [effect_of("a", {"append": "raw.humiditys"}, stations.ontology)],
         "wet": [effect_of("b", {"set": "station.kind"}, stations.ontology)],
     }
-    leads = leads_to(plans, effects)
+    leads = policy_graph(plans, effects)
     assert leads == {"heat": {"wet"}, "wet": {"heat", "wet"}}
-    assert way_round("heat", leads) == ("heat", "wet", "heat")
-    assert way_round("wet", leads) == ("wet", "wet")
+    assert shortest_cycle("heat", leads) == ("heat", "wet", "heat")
+    assert shortest_cycle("wet", leads) == ("wet", "wet")
 
 
 def test_the_shortest_way_round_is_found_in_any_graph() -> None:
-    assert way_round("a", {"a": ["b"], "b": ["c"], "c": []}) == ()
-    assert way_round("a", {"a": ["b", "c"], "b": ["b"], "c": ["d"], "d": ["a"]}) == (
+    assert shortest_cycle("a", {"a": ["b"], "b": ["c"], "c": []}) == ()
+    assert shortest_cycle("a", {"a": ["b", "c"], "b": ["b"], "c": ["d"], "d": ["a"]}) == (
         "a",
         "c",
         "d",
         "a",
     )
     long = {str(number): [str(number + 1)] for number in range(5_000)} | {"5000": ["0"]}
-    assert len(way_round("0", long)) == 5_002
+    assert len(shortest_cycle("0", long)) == 5_002
 
 
 @pytest.mark.parametrize(

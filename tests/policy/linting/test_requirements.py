@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.policy.linting.requirements import Required, can_coincide, compatible, contrary_of
+from rapport.policy.linting.requirements import Requirement, can_coincide, compatible, negation_of
 from rapport.policy.plan import Constraint
 from rapport.policy.runners.operators.compare import OPERATIONS
 
@@ -65,7 +65,7 @@ def test_without_constraints_anything_can_coincide() -> None:
 def test_what_several_requirements_leave(
     requirements: tuple[tuple[Any, Any], ...], expected: bool
 ) -> None:
-    assert compatible(Required(*one) for one in requirements) is expected
+    assert compatible(Requirement(*one) for one in requirements) is expected
 
 
 @given(
@@ -78,13 +78,13 @@ def test_what_a_value_satisfies_is_never_called_incompatible(
     requirements: list[tuple[Any, float]], value: float
 ) -> None:
     if all(OPERATIONS[operator](value, limit) for operator, limit in requirements):
-        assert compatible(Required(*one) for one in requirements)
+        assert compatible(Requirement(*one) for one in requirements)
 
 
 @given(st.sampled_from(list(OPERATIONS)), st.floats(-3, 3), st.floats(-3, 3))
 def test_the_contrary_holds_exactly_when_the_requirement_does_not(
     operator: Any, value: float, limit: float
 ) -> None:
-    contrary = contrary_of(Required(operator, limit))
+    contrary = negation_of(Requirement(operator, limit))
     held = OPERATIONS[operator](value, limit)
     assert OPERATIONS[contrary.operator](value, contrary.value) is not held

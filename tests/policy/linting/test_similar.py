@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rapport.policy.linting.similar import features, likeness, most_alike, nearly_equal
+from rapport.policy.linting.similar import features, most_similar, nearly_equal, similarity
 
 TEXT = """concepts
   station {alias} (kind='{kind}')
@@ -24,7 +24,7 @@ def policy(stations: Any, **words: Any) -> Any:
 
 def test_names_of_aliases_and_actions_do_not_matter(stations: Any) -> None:
     one, other = policy(stations), policy(stations, alias="Q", action="tell guards")
-    assert likeness(features(one), features(other)) == 1
+    assert similarity(features(one), features(other)) == 1
 
 
 def test_policies_are_ranked_by_what_they_have_in_common(stations: Any) -> None:
@@ -37,10 +37,10 @@ def test_policies_are_ranked_by_what_they_have_in_common(stations: Any) -> None:
         "kind and limit": policy(stations, limit=31, kind="buoy"),
         "other": other,
     }
-    ranked = most_alike("own", plans)
+    ranked = most_similar("own", plans)
     assert [one.policy for one in ranked] == ["limit", "kind and limit", "other"]
     assert 1 > ranked[0].score > ranked[1].score > ranked[2].score > 0
-    assert len(most_alike("own", plans, limit=1)) == 1
+    assert len(most_similar("own", plans, limit=1)) == 1
 
 
 def test_only_what_says_nearly_the_same_in_the_same_shape_is_nearly_equal(stations: Any) -> None:

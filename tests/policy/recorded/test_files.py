@@ -15,7 +15,7 @@ import pytest
 from rapport.core.errors import Problem, SiteError, Unsupported
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.recorded.files import read_recorded
-from rapport.policy.recorded.merge import merge
+from rapport.policy.recorded.merge import merge_recordings
 
 SOURCE = PushSource(
     name="positions", concept="person", attribute="position", time="ts", key="who", value=("x", "y")
@@ -295,5 +295,9 @@ def test_several_files_interleave_by_the_clock_of_each(tmp_path: Path) -> None:
             )
             for name, rows in (("first", first), ("second", second))
         ]
-        merged = [id for rows in merge(files, batch=batch) for id in rows.column("id").to_pylist()]
+        merged = [
+            id
+            for rows in merge_recordings(files, batch=batch)
+            for id in rows.column("id").to_pylist()
+        ]
         assert merged == ["a1", "b1", "a2", "a3", "b2", "b3", "a4", "a5", "b4"]

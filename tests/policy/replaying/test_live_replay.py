@@ -19,7 +19,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS, PolicyEngine
 from rapport.policy.engine.events import LATE_TYPE, RESET_TYPE
-from rapport.policy.life.life import PolicyLife
+from rapport.policy.life.life import PolicyLifecycle
 from rapport.policy.replaying.live_replay import LiveReplay
 from rapport.policy.replaying.replay import ReplayResult
 from rapport.site.site import load_site
@@ -65,7 +65,7 @@ class Site:
             commit_every_ms=10_000_000,
             quiet_ms=0,
         )
-        self.life = PolicyLife(self.channels, self.engine, self.clock, compile)
+        self.life = PolicyLifecycle(self.channels, self.engine, self.clock, compile)
         await self.life.begin({name: TEXTS[name] for name in ("or", "and-not", "chain-not")})
 
     async def drain(self) -> None:

@@ -15,7 +15,7 @@ from rapport.core.detection import detection_lines
 from rapport.core.errors import Conflict, Corrupt, InvalidInput, Problem, UnknownName, Unsupported
 from rapport.kernel.chance import Chance
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.faults import Faults
+from rapport.policy.replaying.faults import RowFaults
 from rapport.policy.replaying.replay import EngineResult, ReplayResult, recordings_of, replay
 from rapport.policy.replaying.state import ReplayState, save_state
 from rapport.policy.runners.base import PullData
@@ -257,7 +257,7 @@ def test_what_an_engine_without_a_state_stopped_is_resumed_here(tmp_path: Path) 
 
 
 def test_a_file_full_of_faulty_rows_is_counted_and_not_kept() -> None:
-    faults = Faults()
+    faults = RowFaults()
     for line in range(5_000):
         faults.report(Problem(file="a.csv", line=line, code=f"events.c{line % 2}", message="no"))
     assert len(faults.problems) == 1_000

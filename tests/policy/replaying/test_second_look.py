@@ -36,7 +36,7 @@ from rapport.policy.ontology import Ontology, Relationship
 from rapport.policy.plan import Plan
 from rapport.policy.replaying import second_looker
 from rapport.policy.replaying.second_look import SUPPORTED, UNSUPPORTED, remembers_all, span_of
-from rapport.policy.replaying.second_looker import SecondLooker
+from rapport.policy.replaying.second_looker import ReevaluationService
 from rapport.tables.instances import Instances
 from rapport.testing.varied.worlds import ONTOLOGY, Pull
 
@@ -93,7 +93,7 @@ class Site:
             lateness_ms=0,
             commit_every_ms=0,
         )
-        self.looker = SecondLooker(self.channels, self.engine, self.clock)
+        self.looker = ReevaluationService(self.channels, self.engine, self.clock)
 
     async def seen(
         self, id: str, time_ms: int, who: str, where: list[float], corrects: str = ""

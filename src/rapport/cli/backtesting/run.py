@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.mediation.in_force import InForce
     from rapport.pipeline.settings import SparkSettings
-    from rapport.policy.life.changes import KeptChange
+    from rapport.policy.life.changes import RecordedChange
     from rapport.site.site import Site
     from rapport.tables.recorded_rows import RowsVersion
 
@@ -190,9 +190,9 @@ def prepare(asked: Asked) -> Prepared:
     if asked.tables == "then" and not versions:
         raise no_rows_on_record()
     if versions:
-        from rapport.policy.pull_by_time import RowsThen
+        from rapport.policy.pull_by_time import TableHistory
 
-        work = msgspec.structs.replace(work, then=RowsThen(site.tables, versions))
+        work = msgspec.structs.replace(work, then=TableHistory(site.tables, versions))
     return Prepared(
         asked=asked,
         site=site,
@@ -229,7 +229,7 @@ def _rows_on_record(asked: Asked, site: Site, work: Work) -> Sequence[RowsVersio
 
 
 def _contenders(asked: Asked, site: Site) -> tuple[list[Contender], list[str]]:
-    def on_record() -> Sequence[KeptChange]:
+    def on_record() -> Sequence[RecordedChange]:
         return _changes(asked.directory)
 
     first = choose(site, asked.policy, on_record)
@@ -239,7 +239,7 @@ def _contenders(asked: Asked, site: Site) -> tuple[list[Contender], list[str]]:
     return [first, second], by
 
 
-def _changes(directory: Path) -> Sequence[KeptChange]:
+def _changes(directory: Path) -> Sequence[RecordedChange]:
     """What the site's log has about policies; nothing where there is no log."""
     from rapport.cli.local import read_channels
     from rapport.policy.explaining.versions_then import changes_on_record

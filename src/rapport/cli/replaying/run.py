@@ -21,8 +21,8 @@ from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.policy.explaining.reach import needs_last_values
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.causes import readings_behind
-from rapport.policy.replaying.difference import Compared, beside, compare
+from rapport.policy.replaying.causes import cause_readings
+from rapport.policy.replaying.difference import ReplayComparison, compare_plans, renamed_plan
 from rapport.policy.replaying.replay import Recording, ReplayResult, recordings_of
 from rapport.policy.replaying.replay import replay as replay_here
 from rapport.site.policies import PolicyFile, compile_text, read_policy
@@ -33,7 +33,7 @@ from rapport.site.terms import terms_of_policies
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.policy.explaining.world import Reading
-    from rapport.policy.pull_by_time import RowsThen
+    from rapport.policy.pull_by_time import TableHistory
 
 Progress = Callable[[int], None]
 Found = tuple[ReplayResult, dict[Cause, list["Reading"]]]
@@ -149,10 +149,10 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         theirs = sum(one.policy == self.changed.policy for one in result.detections)
         return f"{len(result.detections) - theirs:,} detections, {theirs:,} by {self.file.name},"
 
-    def compared(self, result: ReplayResult) -> Compared:
+    def compared(self, result: ReplayResult) -> ReplayComparison:
         """What only one of the two versions found."""
         assert self.changed is not None
-        return compare(self.plans[0], self.changed, result.detections)
+        return compare_plans(self.plans[0], self.changed, result.detections)
 
 
 def choose_policies(site: Site, names: Sequence[str], changed: Path | None) -> Chosen:
@@ -166,7 +166,9 @@ def choose_policies(site: Site, names: Sequence[str], changed: Path | None) -> C
         which = f"say which it stands in for: --policy NAME --changed {changed}"
         raise unknown("policy", name, site.policies, if_none=which, code="policy.unknown")
     plan = _compiled(site, PolicyFile(name, changed, str(changed)))
-    return Chosen(site=site, plans=[site.policies[name].plan], changed=beside(plan), file=changed)
+    return Chosen(
+        site=site, plans=[site.policies[name].plan], changed=renamed_plan(plan), file=changed
+    )
 
 
 def run_over(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> Found:
@@ -207,7 +209,7 @@ def _run_files(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -
             tables_version=version,
             progress=progress,
         )
-    return result, readings_behind(recordings, site.ontology, wanted(result))
+    return result, cause_readings(recordings, site.ontology, wanted(result))
 
 
 def _recordings(site: Site, over: Over) -> tuple[list[Recording], str]:
@@ -302,7 +304,7 @@ def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted)
     return read_channels(site.directory, work)
 
 
-def tell_tables(then: RowsThen | None, first: int | None) -> None:
+def tell_tables(then: TableHistory | None, first: int | None) -> None:
     """Says once which rows tables had, the first reading being of that time."""
     for line in then.said(first) if then is not None else ():
         stderr().print(line, highlight=False, markup=False, soft_wrap=True)

@@ -16,8 +16,8 @@ from rapport.pipeline.history.partitioning import look_ahead_ms, look_back_ms, w
 from rapport.policy.explaining.reach import longest_duration_ms
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
-from rapport.policy.pull_by_time import PullByTime, RowsThen, RunnerThen
-from rapport.policy.replaying.faults import Faults, FaultyRows
+from rapport.policy.pull_by_time import PullByTime, SwitchingRunner, TableHistory
+from rapport.policy.replaying.faults import FaultyRows, RowFaults
 from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.operators.reaches import longest_window_ms
 
@@ -57,7 +57,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     lateness_ms: int
     period: Window | None = None
     """Only detections in it are wanted; None: all."""
-    then: RowsThen | None = None
+    then: TableHistory | None = None
     """The rows that tables had; None: at all times those of `pull`."""
 
     @staticmethod
@@ -114,7 +114,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         begin = BEGIN_OF_TIME if whole else max(wanted.begin - back, BEGIN_OF_TIME)
         return Window(begin, min(wanted.end + ahead, END_OF_TIME))
 
-    def reader(self, faults: Faults, progress: Progress | None = None) -> Reader:
+    def reader(self, faults: RowFaults, progress: Progress | None = None) -> Reader:
         """A pass over what is needed of the history."""
         window = self.window()
         return Reader(
@@ -128,11 +128,11 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_here(work: Work, progress: Progress | None = None) -> Found:
     """Runs the plans in this process; memory does not grow with the history."""
-    faults = Faults()
+    faults = RowFaults()
     reader = work.reader(faults, progress)
     sources = work.ontology.sources
     pull = work.pull_by_time()
-    switching = RunnerThen(work.plans, pull, lateness_ms=work.lateness_ms, sources=sources)
+    switching = SwitchingRunner(work.plans, pull, lateness_ms=work.lateness_ms, sources=sources)
     columns = DetectionColumns()
     for rows in reader.batches():
         columns.add(switching.feed(rows))
@@ -200,7 +200,7 @@ def _through_here(
 ) -> Found:
     from rapport.pipeline.history.detect import replay_spark
 
-    faults = Faults()
+    faults = RowFaults()
     reader = work.reader(faults, progress)
     made = replay_spark(
         spark,

@@ -33,7 +33,7 @@ from rapport.pipeline.history.rows import TIME, Codes, as_readings, rows_schema
 from rapport.pipeline.history.switching import Found, Pull, SwitchingPlans
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan, SilentTerm, decode_plan
-from rapport.policy.replaying.faults import Faults
+from rapport.policy.replaying.faults import RowFaults
 from rapport.policy.runners.silence import Silence
 
 PORTION = 20_000
@@ -67,7 +67,7 @@ def run_task(job: Job, number: int, pull: Pull) -> Iterator[pa.RecordBatch]:
 
 def _run(job: Job, number: int, pull: Pull) -> Iterator[pa.RecordBatch]:
     task = job.tasks[number]
-    faults = Faults()
+    faults = RowFaults()
     judge = Judge(faults.report, job.most_late)
     run = start_plans(job, number, pull)
     for rows, watermark in _rows_of(job, task, run, judge):

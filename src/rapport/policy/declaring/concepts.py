@@ -13,7 +13,7 @@ from rapport.core.errors import RapportError
 from rapport.core.schema import TYPE_NAMES
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import Section
-from rapport.policy.declaring.reading import IDENTITY, Attributes, Reading
+from rapport.policy.declaring.reading import IDENTITY, Attributes, OntologyDraft
 from rapport.policy.language.faults import did_you_mean
 from rapport.policy.ontology import Kind
 from rapport.policy.plan import Constraint
@@ -23,7 +23,7 @@ _KEYS = ("attributes", "units", "is", "where")
 _OF_CONCEPTS = {"relationships", "containers", "groups", "functions"}
 
 
-class _Declared(msgspec.Struct, frozen=True):
+class _ConceptDeclaration(msgspec.Struct, frozen=True):
     """One `[concepts.X]` as it stands."""
 
     section: Section
@@ -32,7 +32,7 @@ class _Declared(msgspec.Struct, frozen=True):
     units: dict[str, str]
 
 
-def read_concepts(reading: Reading) -> None:
+def read_concepts(reading: OntologyDraft) -> None:
     """Fills in concepts, units, kinds and parents of the reading."""
     if "concepts" not in reading.file.values and _needs_concepts(reading):
         message = "the site declares no concepts"
@@ -40,11 +40,11 @@ def read_concepts(reading: Reading) -> None:
         reading.problems.append(
             reading.file.problem(("concepts",), "ontology.no_concepts", message, hint=hint)
         )
-    special: dict[str, _Declared] = {}
+    special: dict[str, _ConceptDeclaration] = {}
     for name, section in reading.tables("concepts"):
         fields = Fields(section, reading.problems, known=_KEYS)
         attributes = _attributes(reading, name, section, fields)
-        declared = _Declared(section, fields, attributes, {})
+        declared = _ConceptDeclaration(section, fields, attributes, {})
         if not reading.named(name, section, "attributes", "concept"):
             reading.refused.add(name)
         elif fields.has("is"):
@@ -58,7 +58,7 @@ def read_concepts(reading: Reading) -> None:
     _specialise(reading, special)
 
 
-def _needs_concepts(reading: Reading) -> bool:
+def _needs_concepts(reading: OntologyDraft) -> bool:
     """Whether something of the site is about concepts, or the file says nothing at all. People,
     channels, links, brokers and sources of the types of interpretations do without.
     """
@@ -72,7 +72,7 @@ def _needs_concepts(reading: Reading) -> bool:
     )
 
 
-def _is_hint(reading: Reading, name: str) -> str:
+def _is_hint(reading: OntologyDraft, name: str) -> str:
     other = next((each for each in reading.concepts if each != name), "person")
     return f'add is = "{other}", or leave it out'
 
@@ -80,7 +80,9 @@ def _is_hint(reading: Reading, name: str) -> str:
 # --- attributes and units ---
 
 
-def _attributes(reading: Reading, concept: str, section: Section, fields: Fields) -> Attributes:
+def _attributes(
+    reading: OntologyDraft, concept: str, section: Section, fields: Fields
+) -> Attributes:
     found: Attributes = {}
     attributes = section.section("attributes")
     if not isinstance(section.values.get("attributes", {}), dict):
@@ -106,7 +108,7 @@ def _attributes(reading: Reading, concept: str, section: Section, fields: Fields
 
 
 def _units(
-    reading: Reading, concept: str, section: Section, fields: Fields, attributes: Attributes
+    reading: OntologyDraft, concept: str, section: Section, fields: Fields, attributes: Attributes
 ) -> dict[str, str]:
     """`[concepts.station.units]`: in what unit a number is in root."""
     if not isinstance(section.values.get("units", {}), dict):
@@ -133,7 +135,7 @@ def _units(
 # --- specialised concepts ---
 
 
-def _specialise(reading: Reading, special: dict[str, _Declared]) -> None:
+def _specialise(reading: OntologyDraft, special: dict[str, _ConceptDeclaration]) -> None:
     """Each specialised concept after its general one, whatever the order in the file."""
     waiting = dict(special)
     while waiting:
@@ -142,12 +144,15 @@ def _specialise(reading: Reading, special: dict[str, _Declared]) -> None:
             if ready:
                 _kind(reading, name, declared)
             else:
-                _faulted_cycle(reading, special, name, declared)
+                _report_kind_cycle(reading, special, name, declared)
         waiting = {name: one for name, one in waiting.items() if ready and name not in ready}
 
 
-def _faulted_cycle(
-    reading: Reading, special: dict[str, _Declared], name: str, declared: _Declared
+def _report_kind_cycle(
+    reading: OntologyDraft,
+    special: dict[str, _ConceptDeclaration],
+    name: str,
+    declared: _ConceptDeclaration,
 ) -> None:
     chain = [name]
     while (above := special[chain[-1]].fields.text("is")) not in chain:
@@ -158,7 +163,7 @@ def _faulted_cycle(
     declared.fields.fault("is", "ontology.cycle", message, hint=hint)
 
 
-def _kind(reading: Reading, name: str, declared: _Declared) -> None:
+def _kind(reading: OntologyDraft, name: str, declared: _ConceptDeclaration) -> None:
     fields = declared.fields
     above = fields.text("is")
     general = Kind(above, above) if above in reading.concepts else reading.kinds.get(above)
@@ -178,7 +183,9 @@ def _kind(reading: Reading, name: str, declared: _Declared) -> None:
     reading.parents[name] = above
 
 
-def _inherit(reading: Reading, name: str, concept: str, declared: _Declared) -> None:
+def _inherit(
+    reading: OntologyDraft, name: str, concept: str, declared: _ConceptDeclaration
+) -> None:
     """Its own attributes become attributes of the general concept, which others simply lack."""
     attributes = reading.concepts[concept]
     written = declared.section.section("attributes")
@@ -202,7 +209,9 @@ def _inherit(reading: Reading, name: str, concept: str, declared: _Declared) -> 
             )
 
 
-def _where(reading: Reading, general: Kind, declared: _Declared) -> list[Constraint] | None:
+def _where(
+    reading: OntologyDraft, general: Kind, declared: _ConceptDeclaration
+) -> list[Constraint] | None:
     """What makes an instance of the general concept one of these; None with a fault."""
     fields = declared.fields
     example = '{ status = "employee" }'
@@ -217,7 +226,7 @@ def _where(reading: Reading, general: Kind, declared: _Declared) -> list[Constra
 
 
 def _constraint(
-    reading: Reading, general: Kind, table: Fields, attribute: str
+    reading: OntologyDraft, general: Kind, table: Fields, attribute: str
 ) -> Constraint | None:
     kind = reading.concepts[general.concept].get(attribute)
     if kind is None:

@@ -5,17 +5,19 @@ levels, decided from the tables. [PO-1]
 from __future__ import annotations
 
 from rapport.kernel.fields import Fields
-from rapport.policy.declaring.reading import Reading
+from rapport.policy.declaring.reading import OntologyDraft
 from rapport.policy.language.faults import did_you_mean
 from rapport.policy.ontology import Derivation, Enclosed, Enclosing, Link, Relationship
 
-_EXAMPLE = 'of = ["room in floor", "floor in building"]'
+_LEVELS_EXAMPLE = 'of = ["room in floor", "floor in building"]'
 MOST_LEVELS = 100
 _ITSELF = "the thing itself"
 
 
 def read_containers(
-    reading: Reading, declared: dict[str, Relationship], derived: dict[str, dict[str, Derivation]]
+    reading: OntologyDraft,
+    declared: dict[str, Relationship],
+    derived: dict[str, dict[str, Derivation]],
 ) -> dict[str, list[Relationship]]:
     """Fills in the containers; returns their relationships, one per pair of levels, and adds the
     columns by which they are decided to `derived`.
@@ -40,24 +42,24 @@ def read_containers(
     return found
 
 
-def _links(reading: Reading, fields: Fields) -> tuple[Link, ...]:
+def _links(reading: OntologyDraft, fields: Fields) -> tuple[Link, ...]:
     written = fields.texts("of", example='["room in floor", "floor in building"]')
     if len(written) > MOST_LEVELS:
         message = f"a container has at most {MOST_LEVELS} levels, not {len(written):,}"
         fields.fault("of", "ontology.bad_container", message, hint="nest a concept in itself")
         return ()
     if not written and fields.has("of") and fields.is_empty("of"):
-        fields.wrong("of", "a list of levels", _EXAMPLE)
+        fields.wrong("of", "a list of levels", _LEVELS_EXAMPLE)
     found = [_link(reading, fields, text) for text in written]
     sound = tuple(dict.fromkeys(link for link in found if link is not None))
     return sound if all(found) else ()
 
 
-def _link(reading: Reading, fields: Fields, text: str) -> Link | None:
+def _link(reading: OntologyDraft, fields: Fields, text: str) -> Link | None:
     words = text.split()
     if len(words) != 3 or words[1].casefold() != "in":
         message = f"{text[:40]!r} must be written as one concept in another"
-        fields.fault("of", "ontology.bad_container", message, hint=f"write {_EXAMPLE}")
+        fields.fault("of", "ontology.bad_container", message, hint=f"write {_LEVELS_EXAMPLE}")
         return None
     inner, dot, attribute = words[0].partition(".")
     outer = words[2]
@@ -76,7 +78,7 @@ def _link(reading: Reading, fields: Fields, text: str) -> Link | None:
     return Link(inner, attribute, outer)
 
 
-def _faulted_concept(reading: Reading, fields: Fields, concept: str) -> None:
+def _faulted_concept(reading: OntologyDraft, fields: Fields, concept: str) -> None:
     if concept in reading.refused:
         return
     general = reading.concepts_of(concept)

@@ -9,21 +9,21 @@ from typing import Any
 from rapport.core.errors import RapportError
 from rapport.kernel.fields import Fields
 from rapport.policy import measures
-from rapport.policy.declaring.reading import End, Reading
+from rapport.policy.declaring.reading import AttributeEnd, OntologyDraft
 from rapport.policy.declaring.relationships import may_import
 from rapport.policy.language.faults import did_you_mean
 from rapport.policy.ontology import PairTable, SiteFunction
 from rapport.units.quantities import unit_named
 
-_KEYS = ("of", "measure", "table", "keys", "value", "unit", "symmetric")
+_FUNCTION_KEYS = ("of", "measure", "table", "keys", "value", "unit", "symmetric")
 _OF = '["substance.position", "substance.position"]'
 
 
-def read_functions(reading: Reading) -> dict[str, SiteFunction]:
+def read_functions(reading: OntologyDraft) -> dict[str, SiteFunction]:
     """The sound functions."""
     found: dict[str, SiteFunction] = {}
     for name, section in reading.tables("functions"):
-        fields = Fields(section, reading.problems, known=_KEYS)
+        fields = Fields(section, reading.problems, known=_FUNCTION_KEYS)
         before = len(reading.problems)
         function = _function(reading, name, fields)
         faults = reading.problems[before:]
@@ -34,7 +34,7 @@ def read_functions(reading: Reading) -> dict[str, SiteFunction]:
     return found
 
 
-def _function(reading: Reading, name: str, fields: Fields) -> SiteFunction | None:
+def _function(reading: OntologyDraft, name: str, fields: Fields) -> SiteFunction | None:
     ends = _of(reading, fields)
     unit = _unit(fields)
     if fields.has("measure") == fields.has("table"):
@@ -47,7 +47,7 @@ def _function(reading: Reading, name: str, fields: Fields) -> SiteFunction | Non
         return SiteFunction(name=name, of=tuple(ends), lookup=lookup, unit=unit) if lookup else None
     _needless(fields, ("keys", "value", "symmetric"))
     measuring = _measuring(reading, fields)
-    if measuring is None or not ends or not _types_fit(reading, fields, ends, measuring):
+    if measuring is None or not ends or not _measure_fits(reading, fields, ends, measuring):
         return None
     if unit and measuring.unit and unit != measuring.unit:
         message = f"the measure {measuring.name!r} gives {measuring.unit}, not {unit}"
@@ -57,7 +57,7 @@ def _function(reading: Reading, name: str, fields: Fields) -> SiteFunction | Non
     )
 
 
-def _of(reading: Reading, fields: Fields) -> list[End]:
+def _of(reading: OntologyDraft, fields: Fields) -> list[AttributeEnd]:
     """One or two attributes; none with a fault."""
     given = fields.texts("of", example=_OF)
     if not given:
@@ -96,7 +96,7 @@ def _needless(fields: Fields, keys: tuple[str, ...]) -> None:
             fields.fault(key, "ontology.bad_function", message, hint="leave it out")
 
 
-def _measuring(reading: Reading, fields: Fields) -> measures.Measuring | None:
+def _measuring(reading: OntologyDraft, fields: Fields) -> measures.Measuring | None:
     name = fields.filled_text("measure", example='"distance"')
     if not name or not may_import(reading, fields, "measure", name, "measures.untrusted"):
         return None
@@ -107,8 +107,8 @@ def _measuring(reading: Reading, fields: Fields) -> measures.Measuring | None:
         return None
 
 
-def _types_fit(
-    reading: Reading, fields: Fields, ends: list[End], measuring: measures.Measuring
+def _measure_fits(
+    reading: OntologyDraft, fields: Fields, ends: list[AttributeEnd], measuring: measures.Measuring
 ) -> bool:
     takes = f"{measuring.name} takes a {' and a '.join(measuring.types)}"
     if len(ends) != len(measuring.types):
@@ -126,7 +126,7 @@ def _types_fit(
     return fit
 
 
-def _lookup(reading: Reading, fields: Fields, ends: list[End]) -> PairTable | None:
+def _lookup(reading: OntologyDraft, fields: Fields, ends: list[AttributeEnd]) -> PairTable | None:
     table = fields.filled_text("table", example='"minimum_distances"')
     keys = fields.texts("keys", example='["a", "b"]')
     value = fields.filled_text("value", example='"metres"')
@@ -145,7 +145,11 @@ def _lookup(reading: Reading, fields: Fields, ends: list[End]) -> PairTable | No
 
 
 def _keys_fit(
-    reading: Reading, fields: Fields, ends: list[End], keys: tuple[str, ...], symmetric: bool
+    reading: OntologyDraft,
+    fields: Fields,
+    ends: list[AttributeEnd],
+    keys: tuple[str, ...],
+    symmetric: bool,
 ) -> bool:
     if len(keys) != len(ends) or len(set(keys)) != len(keys) or not all(keys):
         message = f"'keys' names one column for each of the {len(ends)} in 'of'"

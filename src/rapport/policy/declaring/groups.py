@@ -5,7 +5,7 @@ policies can speak of; of several they can stand in relationships. [PO-1]
 from __future__ import annotations
 
 from rapport.kernel.fields import Fields
-from rapport.policy.declaring.reading import Reading
+from rapport.policy.declaring.reading import OntologyDraft
 from rapport.policy.language.faults import did_you_mean
 from rapport.policy.ontology import AnyOf, Derivation, Kind
 from rapport.policy.plan import Constraint
@@ -15,7 +15,7 @@ Alternatives = tuple[tuple[Constraint, ...], ...]
 MOST_ALTERNATIVES = 1_000
 
 
-def read_groups(reading: Reading) -> dict[str, dict[str, Derivation]]:
+def read_groups(reading: OntologyDraft) -> dict[str, dict[str, Derivation]]:
     """Fills in groups and their kinds; returns the columns by which members are known."""
     waiting: dict[str, tuple[Fields, tuple[str, ...]]] = {}
     for name, section in reading.tables("groups"):
@@ -32,7 +32,7 @@ def read_groups(reading: Reading) -> dict[str, dict[str, Derivation]]:
         for name in ready or list(waiting):
             fields, members = waiting.pop(name)
             if not ready:
-                _faulted_cycle(reading, name, fields)
+                _report_group_cycle(reading, name, fields)
             elif _members_known(reading, name, fields, members):
                 reading.add_group(name, members)
                 members_of[name] = _alternatives(reading, members, members_of)
@@ -40,7 +40,7 @@ def read_groups(reading: Reading) -> dict[str, dict[str, Derivation]]:
     return derived
 
 
-def _is_new(reading: Reading, name: str, fields: Fields) -> bool:
+def _is_new(reading: OntologyDraft, name: str, fields: Fields) -> bool:
     if name not in reading.concepts and name not in reading.kinds:
         return True
     message = f"{name!r} is a concept already"
@@ -48,13 +48,15 @@ def _is_new(reading: Reading, name: str, fields: Fields) -> bool:
     return False
 
 
-def _faulted_cycle(reading: Reading, name: str, fields: Fields) -> None:
+def _report_group_cycle(reading: OntologyDraft, name: str, fields: Fields) -> None:
     reading.refused.add(name)
     message = f"the group {name!r} is in the end a member of itself"
     fields.fault("of", "ontology.cycle", message, hint="leave one of the groups out")
 
 
-def _members_known(reading: Reading, name: str, fields: Fields, members: tuple[str, ...]) -> bool:
+def _members_known(
+    reading: OntologyDraft, name: str, fields: Fields, members: tuple[str, ...]
+) -> bool:
     if not members and fields.is_empty("of") and fields.has("of"):
         fields.wrong("of", "a list of concepts", 'of = ["employee", "contractor"]')
     unknown = [member for member in members if not reading.concepts_of(member)]
@@ -69,7 +71,7 @@ def _members_known(reading: Reading, name: str, fields: Fields, members: tuple[s
 
 
 def _add_kind(
-    reading: Reading,
+    reading: OntologyDraft,
     name: str,
     fields: Fields,
     alternatives: Alternatives,
@@ -93,7 +95,7 @@ def _add_kind(
 
 
 def _alternatives(
-    reading: Reading, members: tuple[str, ...], members_of: dict[str, Alternatives]
+    reading: OntologyDraft, members: tuple[str, ...], members_of: dict[str, Alternatives]
 ) -> Alternatives:
     """The constraints of each member, those of a group one by one, each once."""
     found: dict[tuple[Constraint, ...], None] = {}

@@ -13,14 +13,14 @@ from rapport.policy.language.tokens import is_name
 from rapport.policy.ontology import Kind, Link
 
 Attributes = dict[str, AttributeType]
-End = tuple[str, str]
+AttributeEnd = tuple[str, str]
 """A concept and one of its attributes."""
 
 IDENTITY = "id"
 """Stands for the identity wherever an attribute is named."""
 
 
-class Reading:
+class OntologyDraft:
     """One pass over the ontology of a file; each reader adds what it found."""
 
     def __init__(self, file: TomlFile, trusted: bool) -> None:
@@ -28,7 +28,7 @@ class Reading:
         zone = file.section("site").values.get("zone")
         self.site_zone = zone if isinstance(zone, str) else ""
         self.problems: list[Problem] = []
-        self.faulted: set[End] = set()
+        self.faulted: set[AttributeEnd] = set()
         """Attributes whose declaration was refused; what names them is not refused once more."""
         self.refused: set[str] = set()
         """The same for concepts and groups."""
@@ -61,7 +61,7 @@ class Reading:
         """Every name of a concept, a specialised one, or a group."""
         return list(dict.fromkeys([*self.concepts, *self.kinds, *self.groups]))
 
-    def ends(self, fields: Fields, key: str, text: str, *, example: str) -> list[End]:
+    def ends(self, fields: Fields, key: str, text: str, *, example: str) -> list[AttributeEnd]:
         """`room.area` as an end, several for a group of several concepts; none with a fault."""
         concept, dot, attribute = text.partition(".")
         if not dot:
@@ -94,7 +94,7 @@ class Reading:
                 return False
         return True
 
-    def type_of(self, end: End) -> AttributeType:
+    def type_of(self, end: AttributeEnd) -> AttributeType:
         """The type of a known attribute; an identity is a text."""
         return "text" if end[1] == IDENTITY else self.concepts[end[0]][end[1]]
 

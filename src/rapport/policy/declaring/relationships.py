@@ -10,30 +10,30 @@ from typing import Any
 from rapport.core.errors import RapportError
 from rapport.kernel.fields import Fields
 from rapport.policy import relations
-from rapport.policy.declaring.reading import IDENTITY, End, Reading
+from rapport.policy.declaring.reading import IDENTITY, AttributeEnd, OntologyDraft
 from rapport.policy.ontology import Derivation, Identity, Relationship
 
-_KEYS = ("between", "function")
-_EXAMPLE = 'between = ["person.position", "room.area"]'
-Ends = tuple[End, End]
+_RELATIONSHIP_KEYS = ("between", "function")
+_BETWEEN_EXAMPLE = 'between = ["person.position", "room.area"]'
+Ends = tuple[AttributeEnd, AttributeEnd]
 
 MOST_PAIRS = 1_000
 """Of concepts that one relationship joins."""
 
 
 def read_relationships(
-    reading: Reading, derived: dict[str, dict[str, Derivation]]
+    reading: OntologyDraft, derived: dict[str, dict[str, Derivation]]
 ) -> dict[str, Relationship]:
     """The sound relationships; adds the identities that they compare to `derived`."""
     found: dict[str, Relationship] = {}
     for name, section in reading.tables("relationships"):
-        fields = Fields(section, reading.problems, known=_KEYS)
+        fields = Fields(section, reading.problems, known=_RELATIONSHIP_KEYS)
         pairs = _pairs(reading, fields)
         function = fields.text("function")
         relation = _relation(reading, fields, function) if function else None
         if not reading.is_phrase(name, fields, "relationship") or relation is None:
             continue
-        sound = [ends for ends in pairs if _types_fit(reading, fields, ends, relation)]
+        sound = [ends for ends in pairs if _relation_fits(reading, fields, ends, relation)]
         if sound and len(sound) == len(pairs) and _is_clear(fields, name, pairs):
             add_variants(found, [Relationship(name, *ends, function) for ends in pairs])
             _note_identities(pairs, derived)
@@ -55,7 +55,7 @@ def _note_identities(pairs: list[Ends], derived: dict[str, dict[str, Derivation]
             derived.setdefault(concept, {})[IDENTITY] = Identity()
 
 
-def _pairs(reading: Reading, fields: Fields) -> list[Ends]:
+def _pairs(reading: OntologyDraft, fields: Fields) -> list[Ends]:
     """Every pair of ends that 'between' names; none with a fault."""
     given: Any = fields.section.values.get("between")
     if isinstance(given, str):
@@ -66,9 +66,9 @@ def _pairs(reading: Reading, fields: Fields) -> list[Ends]:
     sides = [[side] if isinstance(side, str) else side for side in given]
     if len(sides) != 2:
         message = f"'between' names two attributes, not {len(sides)}"
-        fields.fault("between", "ontology.bad_between", message, hint=f"write {_EXAMPLE}")
+        fields.fault("between", "ontology.bad_between", message, hint=f"write {_BETWEEN_EXAMPLE}")
         return []
-    ends: list[list[End]] = []
+    ends: list[list[AttributeEnd]] = []
     for side in sides:
         each = [reading.ends(fields, "between", text, example="room.area") for text in side]
         ends.append([end for found in each for end in found] if all(each) else [])
@@ -104,7 +104,7 @@ def _is_clear(fields: Fields, name: str, pairs: list[Ends]) -> bool:
     return True
 
 
-def _relation(reading: Reading, fields: Fields, function: str) -> relations.Relation | None:
+def _relation(reading: OntologyDraft, fields: Fields, function: str) -> relations.Relation | None:
     if not may_import(reading, fields, "function", function, "relations.untrusted"):
         return None
     try:
@@ -114,7 +114,7 @@ def _relation(reading: Reading, fields: Fields, function: str) -> relations.Rela
         return None
 
 
-def may_import(reading: Reading, fields: Fields, key: str, function: str, code: str) -> bool:
+def may_import(reading: OntologyDraft, fields: Fields, key: str, function: str, code: str) -> bool:
     """False, with a fault, for a function of the site's own when the site is not trusted."""
     if ":" not in function or reading.trusted:
         return True
@@ -124,7 +124,9 @@ def may_import(reading: Reading, fields: Fields, key: str, function: str, code: 
     return False
 
 
-def _types_fit(reading: Reading, fields: Fields, ends: Ends, relation: relations.Relation) -> bool:
+def _relation_fits(
+    reading: OntologyDraft, fields: Fields, ends: Ends, relation: relations.Relation
+) -> bool:
     fit = True
     for end, wanted in zip(ends, (relation.first_type, relation.second_type), strict=True):
         given = reading.type_of(end)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from rapport.core.schema import PARTS, AttributeType
 from rapport.kernel.fields import Fields
 from rapport.kernel.zones import read_zone
-from rapport.policy.declaring.reading import Reading
+from rapport.policy.declaring.reading import OntologyDraft
 from rapport.policy.ontology import PushSource
 
 _KEYS = (
@@ -28,7 +28,7 @@ _KEYS = (
 )
 
 
-def read_sources(reading: Reading) -> dict[str, PushSource]:
+def read_sources(reading: OntologyDraft) -> dict[str, PushSource]:
     """The sound sources; one that names a specialised concept gives events of its general one."""
     found: dict[str, PushSource] = {}
     for name, section in reading.tables("sources"):
@@ -46,7 +46,7 @@ def read_sources(reading: Reading) -> dict[str, PushSource]:
     return found
 
 
-def _is_known(reading: Reading, fields: Fields, source: PushSource) -> bool:
+def _is_known(reading: OntologyDraft, fields: Fields, source: PushSource) -> bool:
     key = "attributes" if source.further else "attribute"
     for attribute in source.attributes:
         if not reading.is_known(fields, "concept", source.concept, attribute, key):
@@ -63,7 +63,7 @@ def _is_known(reading: Reading, fields: Fields, source: PushSource) -> bool:
     return True
 
 
-def _source(reading: Reading, name: str, fields: Fields) -> PushSource:
+def _source(reading: OntologyDraft, name: str, fields: Fields) -> PushSource:
     # With an interpretation it is there that the fields are named; here they serve recorded
     # files only.
     interpretation = fields.text("interpretation", "")

@@ -4,18 +4,18 @@ something lies. [PO-1, PO-2]
 
 from __future__ import annotations
 
-from rapport.policy.declaring.reading import Reading
+from rapport.policy.declaring.reading import OntologyDraft
 from rapport.policy.ontology import Ontology
 
 
-def check_streams(reading: Reading, ontology: Ontology) -> None:
+def check_streams(reading: OntologyDraft, ontology: Ontology) -> None:
     """Faults for attributes that some source gives where tables must."""
     _table_keys(reading, ontology)
     _kinds(reading, ontology)
     _containers(reading, ontology)
 
 
-def _table_keys(reading: Reading, ontology: Ontology) -> None:
+def _table_keys(reading: OntologyDraft, ontology: Ontology) -> None:
     """An attribute that comes as events can neither be a table's key nor, usefully, one of its
     columns.
     """
@@ -41,7 +41,7 @@ def _table_keys(reading: Reading, ontology: Ontology) -> None:
                 reading.problems.append(problem)
 
 
-def _kinds(reading: Reading, ontology: Ontology) -> None:
+def _kinds(reading: OntologyDraft, ontology: Ontology) -> None:
     streams = ontology.streams()
     for name in ontology.parents:
         kind = ontology.kinds[name]
@@ -56,7 +56,7 @@ def _kinds(reading: Reading, ontology: Ontology) -> None:
                 )
 
 
-def _containers(reading: Reading, ontology: Ontology) -> None:
+def _containers(reading: OntologyDraft, ontology: Ontology) -> None:
     streams = ontology.streams()
     for name, links in ontology.containers.items():
         for link in links:

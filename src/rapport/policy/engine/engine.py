@@ -21,20 +21,20 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.conditions import Conditions
 from rapport.policy.engine.counts import PolicyCounts
 from rapport.policy.engine.late_share import MOST_LATE, LateShare
-from rapport.policy.engine.on_spark import OnSpark
-from rapport.policy.engine.output import Output
-from rapport.policy.engine.pace import Pace
-from rapport.policy.engine.places import FixedPlans, Place, PlanChange, PlanSource
-from rapport.policy.engine.reading import Reading
-from rapport.policy.engine.running import Running
-from rapport.policy.engine.state import EngineCounts, Standing, decode_state, encode_state
-from rapport.policy.life.shadow import Tally
+from rapport.policy.engine.on_spark import SparkPolicies
+from rapport.policy.engine.output import EngineOutput
+from rapport.policy.engine.pace import EngineSchedule
+from rapport.policy.engine.places import FixedPlans, PlanChange, PlanSource, StreamPosition
+from rapport.policy.engine.reading import StreamReader
+from rapport.policy.engine.running import ActivePlans
+from rapport.policy.engine.state import EngineCounts, EngineProgress, decode_state, encode_state
+from rapport.policy.life.shadow import ShadowTally
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 
-__all__ = ["EngineCounts", "PolicyEngine", "Standing"]
+__all__ = ["EngineCounts", "EngineProgress", "PolicyEngine"]
 
 ALLOWED_SKEW_MS = 60_000
 _LATE_LOOK_NS = 1_000_000_000
@@ -66,7 +66,7 @@ class PolicyEngine:
         commit_every_events: int = 20_000,
         quiet_ms: int = 100,
         upstream_is_idle: Callable[[], bool] | None = None,
-        on_spark: OnSpark | None = None,
+        on_spark: SparkPolicies | None = None,
         act_within_ms: int = ACT_WITHIN_MS,
         conditions: Conditions | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class PolicyEngine:
             conditions: where sources are named of which more than one reading in a hundred is
                 late.
         """
-        self.on_spark = on_spark or OnSpark()
+        self.on_spark = on_spark or SparkPolicies()
         self._channels, self._clock = channels, clock
         self.name, self.ontology, self.pull = name, ontology, pull
         self._fixed = FixedPlans(plans)
@@ -94,13 +94,13 @@ class PolicyEngine:
         self._batch = batch
         self._upstream_is_idle = upstream_is_idle or _always
         self._subscription: Subscription | None = None
-        self._pace = Pace(
+        self._pace = EngineSchedule(
             clock.steady_ns(),
             quiet_ms=quiet_ms,
             commit_every_ms=commit_every_ms,
             commit_every_events=commit_every_events,
         )
-        running = Running(
+        running = ActivePlans(
             plans,
             pull,
             ontology,
@@ -108,10 +108,10 @@ class PolicyEngine:
             steady_ns=clock.steady_ns,
             elsewhere=self.on_spark,
         )
-        self._reading = Reading(
+        self._reading = StreamReader(
             self._fixed,
             running,
-            Output(channels, name),
+            EngineOutput(channels, name),
             self._pace,
             clock.steady_ns,
             now_ms=clock.now_ms,
@@ -166,7 +166,7 @@ class PolicyEngine:
         """What each policy that runs read, found and cost since the start."""
         return self._reading.running.counts()
 
-    def shadows(self) -> dict[str, Tally]:
+    def shadows(self) -> dict[str, ShadowTally]:
         """By policy what it and the version in its shadow found."""
         return self._reading.running.shadows.tallies()
 
@@ -178,7 +178,7 @@ class PolicyEngine:
         """By policy why the version in its shadow was set aside."""
         return self._reading.running.shadows.failed()
 
-    async def place(self) -> Place:
+    async def place(self) -> StreamPosition:
         """Where a change made now holds from. Call it, and act on it, while holding `turn`.
 
         After a crash that is behind everything that may have been read before: what the old plans
@@ -319,11 +319,11 @@ class PolicyEngine:
         """By source what came in the last minutes, and how much of it late."""
         return self._reading.late_shares.recent(self._clock.steady_ns())
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> EngineProgress:
         """Where the engine is. Call it, and act on it, while holding `turn`."""
         await self._subscribed()
         running = self._reading.running
-        return Standing(
+        return EngineProgress(
             self._reading.position,
             running.runner.watermark,
             tuple(running.runner.plans()),

@@ -18,7 +18,7 @@ from rapport.core.ids import content_id
 LATE_TYPE = "rapport.policy.late"
 TIME_TYPE = "rapport.policy.time"
 RESET_TYPE = "rapport.policy.reset"
-ASIDE_TYPE = "rapport.policy.quarantined"
+QUARANTINED_TYPE = "rapport.policy.quarantined"
 
 
 class TimeMoved(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,7 +101,7 @@ def quarantine_event(source: str, event: Event, problem: Problem) -> Event:
     return make_event(
         source=source,
         id=content_id("policy", event.source, event.id),
-        type=ASIDE_TYPE,
+        type=QUARANTINED_TYPE,
         subject=event.subject,
         time=event.time,
         data={

@@ -14,7 +14,7 @@ Times = npt.NDArray[np.int64]
 _NEVER = -(2**62)
 
 
-def first_jump(
+def first_clock_jump(
     batch: Sequence[StoredEvent | BareStored],
     streams: Collection[str],
     latest: int,

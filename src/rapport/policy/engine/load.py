@@ -26,10 +26,10 @@ _AHEAD_MS = 3_600_000
 _LEAST_TREND_MS = 120_000
 _COSTS_EVERY_MS = 5_000
 
-State = Literal["measuring", "fine", "soon", "move"]
+LoadState = Literal["measuring", "fine", "soon", "move"]
 
 
-class Sample(msgspec.Struct, frozen=True):
+class LoadSample(msgspec.Struct, frozen=True):
     """Totals since the start, at a time of the steady clock.
 
     `busy_ms`: time in which the engine was at work. `read`: events it took. `behind`: events that
@@ -68,7 +68,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     behind: int
     trend_per_hour: float
     """How much `busy` grows in an hour at the pace of the last ten minutes."""
-    state: State
+    state: LoadState
     advice: str
     policies: list[PolicyLoad]
     """Most expensive first."""
@@ -82,10 +82,10 @@ class LoadMeter:
     """The samples of the last ten minutes."""
 
     def __init__(self) -> None:
-        self._samples: deque[Sample] = deque()
+        self._samples: deque[LoadSample] = deque()
         self._costs: deque[tuple[float, Mapping[str, PolicyCounts]]] = deque()
 
-    def take(self, sample: Sample, costs: Mapping[str, PolicyCounts]) -> None:
+    def take(self, sample: LoadSample, costs: Mapping[str, PolicyCounts]) -> None:
         """One more sample; those older than the trend needs are dropped."""
         self._samples.append(sample)
         while self._samples[0].at_ms < sample.at_ms - TREND_MS:
@@ -126,10 +126,10 @@ class LoadMeter:
             steps_computed=round(sum(one.steps_computed for one in costs.values())),
         )
 
-    def _minute(self) -> tuple[Sample, Sample]:
+    def _minute(self) -> tuple[LoadSample, LoadSample]:
         """The samples at the ends of the last minute."""
         if not self._samples:
-            nothing = Sample(0, 0, 0)
+            nothing = LoadSample(0, 0, 0)
             return nothing, nothing
         last = self._samples[-1]
         first = next(one for one in self._samples if one.at_ms >= last.at_ms - SPAN_MS)
@@ -165,7 +165,7 @@ class LoadMeter:
         above = sum((at - middle) * (busy - level) for at, busy in points)
         return above / sum((at - middle) ** 2 for at, _busy in points) * 3_600_000
 
-    def _state(self, busy: float, trend: float, behind_grew: bool) -> State:
+    def _state(self, busy: float, trend: float, behind_grew: bool) -> LoadState:
         first, last = self._minute()
         if last.at_ms - first.at_ms < SPAN_MS / 2:
             return "measuring"
@@ -175,7 +175,7 @@ class LoadMeter:
 
 
 def advice(
-    state: State,
+    state: LoadState,
     busy: float,
     trend: float,
     policies: Sequence[PolicyLoad],
@@ -201,12 +201,12 @@ def advice(
             return f"It is time to move policies to Spark: this node {why}{heaviest}."
 
 
-def _busy(first: Sample, last: Sample) -> float:
+def _busy(first: LoadSample, last: LoadSample) -> float:
     passed = last.at_ms - first.at_ms
     return min(max((last.busy_ms - first.busy_ms) / passed, 0.0), 1.0) if passed > 0 else 0.0
 
 
-def _rate(first: Sample, last: Sample) -> float:
+def _rate(first: LoadSample, last: LoadSample) -> float:
     passed = last.at_ms - first.at_ms
     return 1_000 * (last.read - first.read) / passed if passed > 0 else 0.0
 
@@ -216,7 +216,7 @@ def _grown(before: float, now: float) -> float:
     return now - before if now >= before else now
 
 
-def _by_steps(samples: list[Sample]) -> list[tuple[float, float]]:
+def _by_steps(samples: list[LoadSample]) -> list[tuple[float, float]]:
     """How busy each half minute was, with its end."""
     found: list[tuple[float, float]] = []
     since = samples[0] if samples else None

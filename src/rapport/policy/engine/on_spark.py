@@ -46,7 +46,7 @@ def report_event(source: str, report: LiveReport, now_ms: int) -> Event:
     )
 
 
-class OnSpark:
+class SparkPolicies:
     """The policies that a site lets run on Spark, and when it was last told that they do."""
 
     def __init__(self, names: Iterable[str] = (), *, since_ms: int = 0) -> None:

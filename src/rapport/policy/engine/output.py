@@ -26,15 +26,15 @@ from rapport.policy.engine.events import (
 )
 from rapport.policy.engine.places import TablesChange
 from rapport.policy.engine.state import EngineCounts
-from rapport.policy.engine.told import Told
-from rapport.policy.life.shadow import Difference, difference_event
+from rapport.policy.engine.told import EmittedResults
+from rapport.policy.life.shadow import ShadowDifference, difference_event
 
 _MOST_WARNINGS = 1_000
 _TIMES: dict[str, type[TimeMoved | TimeReset]] = {TIME_TYPE: TimeMoved, RESET_TYPE: TimeReset}
 _log = get_logger(__name__)
 
 
-class Output:
+class EngineOutput:
     """Appends under the engine's name, and counts."""
 
     def __init__(self, channels: Channels, name: str) -> None:
@@ -44,8 +44,8 @@ class Output:
 
     async def tell(
         self,
-        told: Told,
-        differences: Sequence[Difference],
+        told: EmittedResults,
+        differences: Sequence[ShadowDifference],
         late: Sequence[Cause],
         moved: TimeMoved | TimeReset | None,
     ) -> None:

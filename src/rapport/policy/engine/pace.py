@@ -13,7 +13,7 @@ _BELIEVED_AFTER_MS = 600_000
 """
 
 
-class Pace:
+class EngineSchedule:
     """How long ago events came and what was taken was committed."""
 
     def __init__(

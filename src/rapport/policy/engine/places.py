@@ -19,10 +19,10 @@ from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, PullData
 
-Act = Literal["deploy", "withdraw", "shadow", "promote", "drop", "note"]
+PlanChangeKind = Literal["deploy", "withdraw", "shadow", "promote", "drop", "note"]
 
 
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+class StreamPosition(msgspec.Struct, frozen=True, omit_defaults=True):
     """After the events up to position `after`, and after time had reached `time`, having begun anew
     so many times.
     """
@@ -31,10 +31,10 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     time: int
     resets: int = 0
 
-    def __lt__(self, other: Place) -> bool:
+    def __lt__(self, other: StreamPosition) -> bool:
         return self.order() < other.order()
 
-    def __le__(self, other: Place) -> bool:
+    def __le__(self, other: StreamPosition) -> bool:
         return self.order() <= other.order()
 
     def order(self) -> tuple[int, int, int]:
@@ -49,9 +49,9 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     nothing about what runs.
     """
 
-    place: Place
+    place: StreamPosition
     position: int
-    act: Act
+    act: PlanChangeKind
     policy: str
     plan: Plan | None = None
 
@@ -61,12 +61,12 @@ class TablesChange(msgspec.Struct, frozen=True):
     again: the engine commits before it goes over to other tables.
     """
 
-    place: Place
+    place: StreamPosition
     pull: Callable[[], PullData]
     ontology: Ontology
 
 
-Again = TimeMoved | TimeReset | PlanChange | TablesChange
+StreamStep = TimeMoved | TimeReset | PlanChange | TablesChange
 """What is met again on a second reading."""
 
 
@@ -77,7 +77,7 @@ class PlansAt(msgspec.Struct, frozen=True):
     shadows: tuple[Plan, ...] = ()
 
 
-class Command(msgspec.Struct, frozen=True):
+class PolicyCommand(msgspec.Struct, frozen=True):
     """What an action of a policy asks for about a policy, because of a detection."""
 
     what: Literal["delete", "pause"]
@@ -96,11 +96,11 @@ class PlanSource(Protocol):
     async def changes_after(self, position: int) -> Sequence[PlanChange]:
         """What changed since, in the order of the record."""
 
-    def commands_of(self, detection: Detection) -> Sequence[Command]:
+    def commands_of(self, detection: Detection) -> Sequence[PolicyCommand]:
         """What a detection's policy does to policies."""
 
     async def obey(
-        self, command: Command, place: Place, *, met: int, is_stopped: bool
+        self, command: PolicyCommand, place: StreamPosition, *, met: int, is_stopped: bool
     ) -> PlanChange | None:
         """Puts a command on record at this place, once whatever happens; None when there is no such
         policy. What counts is how the policy stood where the detection was found: by the record up
@@ -122,40 +122,40 @@ class FixedPlans:
         """None."""
         return ()
 
-    def commands_of(self, detection: Detection) -> Sequence[Command]:
+    def commands_of(self, detection: Detection) -> Sequence[PolicyCommand]:
         """None."""
         return ()
 
     async def obey(
-        self, command: Command, place: Place, *, met: int, is_stopped: bool
+        self, command: PolicyCommand, place: StreamPosition, *, met: int, is_stopped: bool
     ) -> PlanChange | None:
         """Nothing to do."""
         return None
 
 
-def place_of(step: Again) -> Place:
+def position_of(step: StreamStep) -> StreamPosition:
     """Where it happened."""
     match step:
         case TimeMoved():
-            return Place(step.after, step.time, step.resets)
+            return StreamPosition(step.after, step.time, step.resets)
         case TimeReset():
-            return Place(step.after, -END_OF_TIME, step.resets)
+            return StreamPosition(step.after, -END_OF_TIME, step.resets)
         case _:
             return step.place
 
 
-def in_order(
+def merge_steps(
     steps: Iterable[TimeMoved | TimeReset | TablesChange], changes: Iterable[PlanChange]
-) -> deque[Again]:
+) -> deque[StreamStep]:
     """Both as they happened; at one place tables come before the plans that use them.
 
     Moving time on always reaches a time that was not reached before since time began, so at one
     place it came before a change that saw that time, and after one that did not.
     """
 
-    def key(step: Again) -> tuple[Place, int, int]:
+    def key(step: StreamStep) -> tuple[StreamPosition, int, int]:
         if isinstance(step, PlanChange):
-            return place_of(step), 2, step.position
-        return place_of(step), int(isinstance(step, TablesChange)), 0
+            return position_of(step), 2, step.position
+        return position_of(step), int(isinstance(step, TablesChange)), 0
 
     return deque(sorted([*steps, *changes], key=key))

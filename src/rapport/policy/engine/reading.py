@@ -17,23 +17,23 @@ from rapport.core.release import HISTORY, NOTIFY, ReleaseDone
 from rapport.core.times import format_time
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.events import TimeMoved, TimeReset, ahead_problem
-from rapport.policy.engine.jumps import first_jump
+from rapport.policy.engine.jumps import first_clock_jump
 from rapport.policy.engine.late_share import LateShares
-from rapport.policy.engine.output import Output
-from rapport.policy.engine.pace import Pace
+from rapport.policy.engine.output import EngineOutput
+from rapport.policy.engine.pace import EngineSchedule
 from rapport.policy.engine.places import (
-    Again,
-    Command,
-    Place,
     PlanChange,
     PlanSource,
+    PolicyCommand,
+    StreamPosition,
+    StreamStep,
     TablesChange,
-    in_order,
-    place_of,
+    merge_steps,
+    position_of,
 )
-from rapport.policy.engine.running import Running
+from rapport.policy.engine.running import ActivePlans
 from rapport.policy.engine.state import EngineState
-from rapport.policy.engine.told import Told
+from rapport.policy.engine.told import EmittedResults
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import bare_readings, received_readings, split_events
 from rapport.policy.runners.base import END_OF_TIME
@@ -48,15 +48,15 @@ _WHOLE_BATCHES = 100
 """So many are read with their headers after one that needed them."""
 
 
-class Reading:
+class StreamReader:
     """How far the stream was taken, what runs there, and what is yet to be met again."""
 
     def __init__(
         self,
         source: PlanSource,
-        running: Running,
-        output: Output,
-        pace: Pace,
+        running: ActivePlans,
+        output: EngineOutput,
+        pace: EngineSchedule,
         steady_ns: Callable[[], int],
         *,
         now_ms: Callable[[], int],
@@ -67,7 +67,7 @@ class Reading:
         self._now_ms, self._act_within_ms = now_ms, act_within_ms
         self.late_shares = LateShares()
         self.position = self._changes_at = self._read_before = 0
-        self._again: deque[Again] = deque()
+        self._again: deque[StreamStep] = deque()
         """What the second reading has yet to meet."""
         self._stopped: set[str] = set()
         """Policies that a detection stopped before the place where that is on record."""
@@ -88,12 +88,12 @@ class Reading:
 
     # --- places ---
 
-    def place(self) -> Place:
+    def place(self) -> StreamPosition:
         """Where a change made now holds from: behind everything that may have been read before a
         crash, since what the old plans found there was told already.
         """
-        before = Place(self._read_before, -END_OF_TIME)
-        return max([self._here(), before, *(place_of(step) for step in self._again)])
+        before = StreamPosition(self._read_before, -END_OF_TIME)
+        return max([self._here(), before, *(position_of(step) for step in self._again)])
 
     @property
     def reads_again(self) -> bool:
@@ -146,12 +146,12 @@ class Reading:
         changes = await self.source.changes_after(self._changes_at)
         if changes:  # when they were made by the clock is not on record: no earlier than they were
             self.count_silence_from(now_ms)
-        self._again = in_order(steps, changes)
+        self._again = merge_steps(steps, changes)
         is_second = state is not None or bool(changes)
         self._read_before = last if is_second else 0
 
-    def _here(self) -> Place:
-        return Place(self.position, self.running.runner.latest, self._resets)
+    def _here(self) -> StreamPosition:
+        return StreamPosition(self.position, self.running.runner.latest, self._resets)
 
     # --- what happens ---
 
@@ -162,7 +162,7 @@ class Reading:
         while batch:
             cut = len(batch)
             if self._again:
-                after = place_of(self._again[0]).after
+                after = position_of(self._again[0]).after
                 cut = bisect_right(batch, after, key=_position)
             cut = min(cut, self._jump_in(batch, ontology, skew_ms))
             if cut:
@@ -176,16 +176,16 @@ class Reading:
         """The first reading of a batch that shows that the clock jumped back: time has gone
         further ahead of its arrival than the skew. The batch's length when there is none.
         """
-        return first_jump(batch, ontology.streams(), self.running.runner.latest, skew_ms)
+        return first_clock_jump(batch, ontology.streams(), self.running.runner.latest, skew_ms)
 
     async def meet_due(self, batch: Batch = ()) -> None:
         """What happened before `batch`, given what was taken, happens again."""
         while self._again and self._is_due(self._again[0], batch):
             await self._meet_again()
 
-    def _is_due(self, step: Again, batch: Batch) -> bool:
+    def _is_due(self, step: StreamStep, batch: Batch) -> bool:
         """Whether everything before it was taken, `batch` being what comes next."""
-        after = place_of(step).after
+        after = position_of(step).after
         return self.position >= after or (bool(batch) and batch[0].position > after)
 
     async def _meet_again(self) -> None:
@@ -382,14 +382,14 @@ class Reading:
         later, in the order of detections, is not told.
         """
         differences = self.running.differences(found)
-        told = Told(self.source, found, self.running.take_undecided())
+        told = EmittedResults(self.source, found, self.running.take_undecided())
         await self.output.tell(told, differences, late, moved)
         self.running.meter.found(told.detections, told.undecided)
         self._note_overdue(told.detections)
         for command in told.commands:
             await self._obey(command)
 
-    async def _obey(self, command: Command) -> None:
+    async def _obey(self, command: PolicyCommand) -> None:
         """Stops a policy because of a detection, at once. Met again that is on record already, and
         maybe at a later place, since events were cut otherwise.
         """

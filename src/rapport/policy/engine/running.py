@@ -18,7 +18,7 @@ from rapport.policy.engine.counts import PolicyCounts, PolicyMeter
 from rapport.policy.engine.places import PlanChange, PlansAt
 from rapport.policy.engine.shadows import Shadows
 from rapport.policy.engine.state import EngineState
-from rapport.policy.life.shadow import Difference
+from rapport.policy.life.shadow import ShadowDifference
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, PullData
@@ -27,7 +27,7 @@ from rapport.policy.runners.local import LocalRunner
 _log = get_logger(__name__)
 
 
-class Running:
+class ActivePlans:
     """What runs: one runner for all policies, one for each shadow, all at the same watermark."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Running:
         self.meter = PolicyMeter()
         self.began: dict[str, int] = {}
         """The watermark at which each was deployed."""
-        self.left: list[Difference] = []
+        self.left: list[ShadowDifference] = []
         """What shadows that were ended still had to tell."""
 
     # --- what changes ---
@@ -185,7 +185,7 @@ class Running:
         """What silent sources left open since the last call."""
         return self.runner.take_undecided()
 
-    def differences(self, found: Sequence[Detection]) -> list[Difference]:
+    def differences(self, found: Sequence[Detection]) -> list[ShadowDifference]:
         """What is now certain to be found by one version only."""
         left, self.left = self.left, []
         return [*left, *self.shadows.compare(found, self.runner.watermark)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rapport.core.detection import Detection
 from rapport.core.errors import Problem
-from rapport.policy.life.shadow import Comparison, Difference, ShadowSaved, Tally
+from rapport.policy.life.shadow import ShadowComparison, ShadowDifference, ShadowState, ShadowTally
 from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LocalRunner
 
@@ -18,7 +18,7 @@ from rapport.policy.runners.local import LocalRunner
 class Shadow:
     """One version in the shadow of the running one; sees the same readings in the same order."""
 
-    def __init__(self, runner: LocalRunner, comparison: Comparison) -> None:
+    def __init__(self, runner: LocalRunner, comparison: ShadowComparison) -> None:
         self.runner, self.comparison = runner, comparison
         self.found: list[Detection] = []
 
@@ -45,7 +45,7 @@ class Shadows:
         """`runner` stands where the running one does and has the new version's plan alone, which
         may have failed already.
         """
-        self._shadows[plan.policy] = Shadow(runner, Comparison(running, plan, watermark))
+        self._shadows[plan.policy] = Shadow(runner, ShadowComparison(running, plan, watermark))
 
     def feed(self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None) -> None:
         """Readings as they arrived."""
@@ -63,9 +63,9 @@ class Shadows:
         for shadow in self._shadows.values():
             shadow.found += shadow.runner.begin(time_ms)
 
-    def reset(self, newest_ms: int) -> list[Difference]:
+    def reset(self, newest_ms: int) -> list[ShadowDifference]:
         """Time begins anew; gives the differences that were left."""
-        left: list[Difference] = []
+        left: list[ShadowDifference] = []
         for shadow in self._shadows.values():
             left += shadow.comparison.reset()
             shadow.runner.reset(newest_ms)
@@ -77,9 +77,9 @@ class Shadows:
         times += [shadow.difference_due() for shadow in self._shadows.values()]
         return [time for time in times if time is not None]
 
-    def compare(self, running: Sequence[Detection], watermark: int) -> list[Difference]:
+    def compare(self, running: Sequence[Detection], watermark: int) -> list[ShadowDifference]:
         """What became certain to differ, given what the running versions found."""
-        differences: list[Difference] = []
+        differences: list[ShadowDifference] = []
         for policy, shadow in self._shadows.items():
             own = [found for found in running if found.policy == policy]
             found, shadow.found = shadow.found, []
@@ -87,12 +87,12 @@ class Shadows:
             differences += shadow.comparison.take(own, found, watermark)
         return differences
 
-    def end(self, policy: str) -> tuple[LocalRunner, list[Difference]] | None:
+    def end(self, policy: str) -> tuple[LocalRunner, list[ShadowDifference]] | None:
         """Ends one; gives its runner and the differences that were left."""
         shadow = self._shadows.pop(policy, None)
         return None if shadow is None else (shadow.runner, shadow.comparison.end())
 
-    def tallies(self) -> dict[str, Tally]:
+    def tallies(self) -> dict[str, ShadowTally]:
         """By policy what both and only one found."""
         return {policy: shadow.comparison.tally for policy, shadow in self._shadows.items()}
 
@@ -108,14 +108,14 @@ class Shadows:
             for problem in shadow.runner.failed().values()
         }
 
-    def saved(self) -> dict[str, ShadowSaved]:
+    def saved(self) -> dict[str, ShadowState]:
         """Everything, for a restart."""
         return {
             policy: shadow.comparison.saved(shadow.runner.snapshot())
             for policy, shadow in self._shadows.items()
         }
 
-    def restore(self, saved: Mapping[str, ShadowSaved]) -> None:
+    def restore(self, saved: Mapping[str, ShadowState]) -> None:
         """Goes on where both versions are the ones that were compared; the others compare anew."""
         for policy, shadow in self._shadows.items():
             known = saved.get(policy)

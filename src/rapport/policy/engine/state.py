@@ -9,7 +9,7 @@ import msgspec
 from rapport.core.detection import Detection
 from rapport.core.errors import Corrupt
 from rapport.core.release import ReleaseDone
-from rapport.policy.life.shadow import ShadowSaved
+from rapport.policy.life.shadow import ShadowState
 from rapport.policy.plan import Plan
 
 
@@ -28,7 +28,7 @@ class EngineCounts(msgspec.Struct):
     resets: int = 0
 
 
-class Standing(msgspec.Struct, frozen=True):
+class EngineProgress(msgspec.Struct, frozen=True):
     """Where the engine is: the last position of `events` taken, the time before which everything is
     decided, its plans, and since when they are deployed (those that saw all are not named).
     """
@@ -50,7 +50,7 @@ class EngineState(msgspec.Struct):
     detections: int
     began: dict[str, int] = {}
     changes: int = 0
-    shadows: dict[str, ShadowSaved] = {}
+    shadows: dict[str, ShadowState] = {}
     stopped: list[str] = []
     """Policies that a detection stopped before the place where that is on record."""
     unheard_since: int | None = None

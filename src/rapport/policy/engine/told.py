@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rapport.core.detection import Detection, SkippedAction, Undecided
-from rapport.policy.engine.places import Command, PlanSource
+from rapport.policy.engine.places import PlanSource, PolicyCommand
 
 
-class Told:
+class EmittedResults:
     """The detections and doubts that are told, and the commands among the detections.
 
     Costs one look-up per detection. What a policy finds after a detection that stopped it (in the
@@ -18,7 +18,7 @@ class Told:
     def __init__(
         self, source: PlanSource, found: Sequence[Detection], undecided: Sequence[Undecided]
     ) -> None:
-        self.commands: list[Command] = []
+        self.commands: list[PolicyCommand] = []
         self.skipped: list[SkippedAction] = []
         self.detections: list[Detection] = []
         stopped: dict[str, int] = {}

@@ -15,28 +15,28 @@ from rapport.core.errors import PolicyError, UnknownName
 from rapport.core.release import HISTORY
 from rapport.core.times import format_time
 from rapport.kernel.own_thread import in_own_thread
-from rapport.policy.explaining.attempts import Span
-from rapport.policy.explaining.past import Past, read_past
-from rapport.policy.explaining.periods import BEGIN_OF_TIME, Period, running_near
+from rapport.policy.explaining.attempts import TimeSpan
+from rapport.policy.explaining.past import PastReadings, read_past
+from rapport.policy.explaining.periods import BEGIN_OF_TIME, PolicyPeriod, running_near
 from rapport.policy.explaining.raw_values import RawValues
-from rapport.policy.explaining.reach import Reach, needs_last_values, reach_of
+from rapport.policy.explaining.reach import NeededRange, needed_range, needs_last_values
 from rapport.policy.explaining.then import (
-    AtTime,
-    TablesThen,
-    always,
-    completed,
-    with_known,
+    TablesAtTime,
+    TablesLookup,
+    candidate_with_facts,
+    current_tables,
+    with_external_facts,
 )
-from rapport.policy.explaining.verdict import Answer, Candidate, Explained, Note
+from rapport.policy.explaining.verdict import AnswerNote, Candidate, Explanation, WhyNotAnswer
 from rapport.policy.explaining.versions_then import (
-    VersionThen,
+    VersionAtTime,
     begun_by_clock,
     changes_on_record,
     periods_on_record,
+    version_at_time,
     version_of,
-    version_then,
 )
-from rapport.policy.explaining.why_not import Question, check_aliases, why, why_not
+from rapport.policy.explaining.why_not import WhyNotQuestion, check_aliases, why, why_not
 from rapport.policy.explaining.world import Reading
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
@@ -49,7 +49,7 @@ _MOST_WIDENINGS = 3
 _MOST_SHOWN = 5
 
 
-class Asking:
+class Explainer:
     """Answers questions from channels that may be open for reading only."""
 
     def __init__(
@@ -62,25 +62,25 @@ class Asking:
         *,
         lateness_ms: int,
         may_read: Callable[[str], bool] | None = None,
-        tables_at: AtTime | None = None,
+        tables_at: TablesLookup | None = None,
     ) -> None:
         """`texts`: what the site's files say, for policies of which nothing is on record;
         `tables_at`: what was known at a time, where that is on record.
         """
         self._lateness_ms, self._may_read = lateness_ms, may_read
         self._channels, self._ontology = channels, ontology
-        self._tables_at = tables_at or always(pull)
+        self._tables_at = tables_at or current_tables(pull)
         self._texts, self._compile = texts, compile
         self._known: set[str] = set()
 
-    async def why_not(self, policy: str, question: Question) -> Answer:
+    async def why_not(self, policy: str, question: WhyNotQuestion) -> WhyNotAnswer:
         """How the policy stood around a time; raises UnknownName for a policy nobody knows."""
         periods = await self._periods(policy)
-        then = version_then(periods, question.at, None)
+        then = version_at_time(periods, question.at, None)
         plan, text = self._plan(policy, then)
         if then is not None and not then.ran:
             near = running_near(periods, *question.span(plan))
-            then = version_then(periods, question.at, near)
+            then = version_at_time(periods, question.at, near)
             plan, text = self._plan(policy, then)
         check_aliases(plan, question.given)
         span = question.span(plan)
@@ -102,7 +102,7 @@ class Asking:
             *self._told(answer, past, span),
         )
         answer = msgspec.structs.replace(answer, notes=notes, text=text)
-        answer = with_known(answer, plan, tables)
+        answer = with_external_facts(answer, plan, tables)
         raws = RawValues(self._channels, past.events, self._may_read)
         return msgspec.structs.replace(
             answer,
@@ -110,12 +110,12 @@ class Asking:
             candidates=tuple([await raws.filled(one) for one in answer.candidates]),
         )
 
-    async def why(self, detection: Detection) -> Explained:
+    async def why(self, detection: Detection) -> Explanation:
         """The conditions behind a detection and the text of the version that found it."""
         periods = await self._periods(detection.policy)
         ran = version_of(periods, detection)
         text = ran.text if ran is not None else self._texts.get(detection.policy, "")
-        found = Explained(policy=detection.policy, version=detection.version, text=text)
+        found = Explanation(policy=detection.policy, version=detection.version, text=text)
         if not text:
             return found
         try:
@@ -123,7 +123,7 @@ class Asking:
         except PolicyError:
             return found
         first = min((time for time, _ in detection.causes), default=detection.time)
-        span = Span(first, detection.time + (plan.once_per_ms or 0))
+        span = TimeSpan(first, detection.time + (plan.once_per_ms or 0))
         is_history = await self._is_history(detection)
         for as_corrected in (True, False):  # it may have been found before a correction came
             past = await self._past(plan, span, detection.bindings, as_corrected=as_corrected)
@@ -138,7 +138,7 @@ class Asking:
                 found = msgspec.structs.replace(found, text=text, gaps=tuple(past.gaps))
                 if found.held is not None:
                     raws = RawValues(self._channels, past.events, self._may_read)
-                    held = completed(await raws.filled(found.held), plan, tables)
+                    held = candidate_with_facts(await raws.filled(found.held), plan, tables)
                     return msgspec.structs.replace(found, held=held)
         return found
 
@@ -147,7 +147,7 @@ class Asking:
         stored = await self._channels.find_event(detection.id())
         return any(HISTORY in one.event.headers for _channel, one in stored)
 
-    async def _tables_behind(self, detection: Detection) -> list[TablesThen]:
+    async def _tables_behind(self, detection: Detection) -> list[TablesAtTime]:
         """What was known when it was told, then what was when it happened: often the same, else the
         clock on the wall and the events were apart.
         """
@@ -155,7 +155,7 @@ class Asking:
         times = [one.received for _channel, one in stored] + [detection.time]
         return [await self._tables_at(time) for time in dict.fromkeys(times)]
 
-    async def _periods(self, policy: str) -> list[Period]:
+    async def _periods(self, policy: str) -> list[PolicyPeriod]:
         changes = await changes_on_record(self._channels)
         self._known = {kept.changed.name for kept in changes}
         periods = await periods_on_record(
@@ -164,7 +164,7 @@ class Asking:
         begun = await begun_by_clock(self._channels, self._lateness_ms)
         return periods if begun is None else [one.begun_at(begun) for one in periods]
 
-    def _plan(self, policy: str, then: VersionThen | None) -> tuple[Plan, str]:
+    def _plan(self, policy: str, then: VersionAtTime | None) -> tuple[Plan, str]:
         """What is asked, and its text; raises UnknownName."""
         text = (then.period.text if then else "") or self._texts.get(policy, "")
         if not text:
@@ -175,11 +175,11 @@ class Asking:
     async def _decided(
         self,
         plan: Plan,
-        question: Question,
-        past: Past,
-        then: VersionThen | None,
+        question: WhyNotQuestion,
+        past: PastReadings,
+        then: VersionAtTime | None,
         pull: PullData,
-    ) -> Answer:
+    ) -> WhyNotAnswer:
         """What the version comes to over the readings that it met; where it met none, over all."""
         readings, began = past.readings, None
         if then is not None and then.ran:
@@ -202,14 +202,14 @@ class Asking:
     async def _past(
         self,
         plan: Plan,
-        span: Span,
+        span: TimeSpan,
         given: Mapping[str, str],
         *,
         to_the_end: bool = False,
         as_corrected: bool = True,
-    ) -> Past:
+    ) -> PastReadings:
         """The readings around the span; further back while somebody's last value is missing."""
-        reach = reach_of(plan, self._ontology.sources, span)
+        reach = needed_range(plan, self._ontology.sources, span)
         read = partial(
             read_past,
             self._channels,
@@ -225,10 +225,10 @@ class Asking:
             past = await read(reach)
             if not needs_last_values(plan) or not given or _is_known(past, given, span.start):
                 return past
-            reach = Reach(span.start - _WIDENED * (span.start - reach.start), reach.end)
+            reach = NeededRange(span.start - _WIDENED * (span.start - reach.start), reach.end)
         return await read(reach)
 
-    def _told(self, answer: Answer, past: Past, span: Span) -> list[Note]:
+    def _told(self, answer: WhyNotAnswer, past: PastReadings, span: TimeSpan) -> list[AnswerNote]:
         """Where what was told differs from what is found here."""
         near = [one for one in past.reported if span.start <= one.time <= span.end]
         asked = [one for one in near if answer.given.items() <= one.bindings.items()]
@@ -237,26 +237,28 @@ class Asking:
             text = f"it was told at {when}; the tables or the readings have changed since"
             if all(one.version != answer.version for one in asked):
                 text = f"another version, {asked[0].version}, told it at {when}"
-            return [Note(kind="told", text=text, event=asked[0].id())]
+            return [AnswerNote(kind="told", text=text, event=asked[0].id())]
         if waiting := [one for one in answer.candidates if one.became == "pending"]:
             return [_not_decided(waiting[0], past)]
         if answer.fired and not _was_told(answer, past, span):
             text = "by these readings it holds, but nothing was told: it may not have run then"
-            return [Note(kind="told", text=text)]
+            return [AnswerNote(kind="told", text=text)]
         return []
 
 
-def _met(readings: list[Reading], period: Period) -> list[Reading]:
+def _met(readings: list[Reading], period: PolicyPeriod) -> list[Reading]:
     """The readings that a version knew of."""
     return [one for one in readings if period.sees_from <= one.time < period.until]
 
 
-def _began(period: Period) -> int | None:
+def _began(period: PolicyPeriod) -> int | None:
     """From when on a version counts silence; None: from the first reading, it was there before."""
     return period.sees_from if period.sees_from > BEGIN_OF_TIME else None
 
 
-def _without_untold(answer: Answer, then: VersionThen, reported: list[Detection]) -> Answer:
+def _without_untold(
+    answer: WhyNotAnswer, then: VersionAtTime, reported: list[Detection]
+) -> WhyNotAnswer:
     """What would have become certain while the policy did not run was not told."""
     period, told = then.period, {one.id() for one in reported}
 
@@ -272,7 +274,7 @@ def _without_untold(answer: Answer, then: VersionThen, reported: list[Detection]
     return msgspec.structs.replace(answer, fired=(), candidates=held[:_MOST_SHOWN])
 
 
-def _without_waiting(answer: Answer, past: Past, lateness_ms: int) -> Answer:
+def _without_waiting(answer: WhyNotAnswer, past: PastReadings, lateness_ms: int) -> WhyNotAnswer:
     """What readings come to is found as if time ran on; what is decided only when the stream comes
     to a later time has not fired.
     """
@@ -290,26 +292,26 @@ def _without_waiting(answer: Answer, past: Past, lateness_ms: int) -> Answer:
     return msgspec.structs.replace(answer, fired=(), candidates=held[:_MOST_SHOWN])
 
 
-def _not_decided(waiting: Candidate, past: Past) -> Note:
+def _not_decided(waiting: Candidate, past: PastReadings) -> AnswerNote:
     assert waiting.detection is not None, "what waits is known"
     due, reached = format_time(waiting.detection.time), format_time(past.reached)
     text = f"not decided yet: that comes at {due}, and the stream has come to {reached}"
-    return Note(kind="told", text=text)
+    return AnswerNote(kind="told", text=text)
 
 
-def _was_told(answer: Answer, past: Past, span: Span) -> bool:
+def _was_told(answer: WhyNotAnswer, past: PastReadings, span: TimeSpan) -> bool:
     """Whether something of what fired was told, or anything in the time."""
     fired = {one.detection.id() for one in answer.fired if one.detection is not None}
     return any(span.start <= one.time <= span.end or one.id() in fired for one in past.reported)
 
 
-def _is_missing(past: Past, plan: Plan, given: Mapping[str, str], span: Span) -> bool:
+def _is_missing(past: PastReadings, plan: Plan, given: Mapping[str, str], span: TimeSpan) -> bool:
     """Whether there is no reading in the time of somebody who was named and who gives readings."""
     sides = [side for term in plan.terms for side in (term.first, term.second) if side.stream]
     heard = {one.key for one in past.readings if span.start <= one.time <= span.end}
     return any(given.get(side.alias, "") not in heard for side in sides if side.alias in given)
 
 
-def _is_known(past: Past, given: Mapping[str, str], before: int) -> bool:
+def _is_known(past: PastReadings, given: Mapping[str, str], before: int) -> bool:
     known = {reading.key for reading in past.readings if reading.time <= before}
     return set(given.values()) <= known

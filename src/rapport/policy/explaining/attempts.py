@@ -11,14 +11,14 @@ import numpy as np
 from rapport.policy import relations
 from rapport.policy.explaining.geometry import distances_outside
 from rapport.policy.explaining.holding import event_places, sides_of, truth
-from rapport.policy.explaining.world import Reading, World
+from rapport.policy.explaining.world import Evidence, Reading
 from rapport.policy.plan import CorrelationTerm, Side, StateTerm
 
 _MOST_READINGS = 40
 _MOST_OTHERS = 12
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """The time that is looked at, both ends included."""
 
     start: int
@@ -43,14 +43,19 @@ class Attempt(NamedTuple):
 
 
 def attempts(
-    world: World, term: StateTerm, bindings: Mapping[str, str], span: Span, *, most: int = 400
+    world: Evidence,
+    term: StateTerm,
+    bindings: Mapping[str, str],
+    span: TimeSpan,
+    *,
+    most: int = 400,
 ) -> list[Attempt]:
     """The readings in the span that a term might have held of, those near its middle first."""
     return list(islice(_every(world, term, bindings, span), most))
 
 
 def _every(
-    world: World, term: StateTerm, bindings: Mapping[str, str], span: Span
+    world: Evidence, term: StateTerm, bindings: Mapping[str, str], span: TimeSpan
 ) -> Iterator[Attempt]:
     places = event_places(term)
     if not places:
@@ -63,7 +68,7 @@ def _every(
             yield from _beside(world, term, known, {places[0]: reading})
             continue
         second = sides_of(term)[places[1]]
-        around = Span(min(span.start, reading.time), max(span.end, reading.time))
+        around = TimeSpan(min(span.start, reading.time), max(span.end, reading.time))
         for other in near_readings(world, second, known, around):
             if other != reading:
                 merged = {**known, second.alias: other.key}
@@ -72,7 +77,7 @@ def _every(
 
 
 def near_readings(
-    world: World, side: Side, bindings: Mapping[str, str], span: Span
+    world: Evidence, side: Side, bindings: Mapping[str, str], span: TimeSpan
 ) -> list[Reading]:
     """Readings of whoever an alias may be, nearest to the middle of the span first."""
     assert side.stream is not None
@@ -88,7 +93,7 @@ def near_readings(
 
 
 def _beside(
-    world: World, term: StateTerm, bindings: dict[str, str], events: dict[int, Reading]
+    world: Evidence, term: StateTerm, bindings: dict[str, str], events: dict[int, Reading]
 ) -> Iterator[Attempt]:
     """With every instance that may stand where no event does, the nearest ones first."""
     free = [place for place, side in enumerate(sides_of(term)) if side.alias not in bindings]
@@ -105,7 +110,7 @@ def _beside(
 
 
 def _others(
-    world: World, term: StateTerm, side: Side, place: int, events: Mapping[int, Reading]
+    world: Evidence, term: StateTerm, side: Side, place: int, events: Mapping[int, Reading]
 ) -> list[str]:
     instances = world.pull.instances(side.concept)
     column = instances.columns.get(side.attribute)

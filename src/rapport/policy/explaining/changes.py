@@ -23,8 +23,8 @@ from rapport.policy.explaining.geometry import (
     nearest_outside,
 )
 from rapport.policy.explaining.holding import event_places, operands, sides_of, values
-from rapport.policy.explaining.wording import Wording, about, duration, plain
-from rapport.policy.explaining.world import Reading, Value, World
+from rapport.policy.explaining.wording import Wording, approximate, duration, value_text
+from rapport.policy.explaining.world import Evidence, Reading, Value
 from rapport.policy.plan import Measure, SideValue, StateTerm
 
 _CONTRARY = {"=": "!=", "!=": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
@@ -33,7 +33,7 @@ _SLIGHT_METRES = 0.001
 _MORE = {">": "more than ", "<": "less than ", ">=": "at least ", "<=": "at most "}
 
 
-class Change(msgspec.Struct, frozen=True):
+class ReadingChange(msgspec.Struct, frozen=True):
     """Another value or another time of one reading."""
 
     reading: Reading
@@ -47,23 +47,23 @@ class Change(msgspec.Struct, frozen=True):
         return self.reading.value == self.changed.value
 
 
-def moved(reading: Reading, time: int, scale_ms: int) -> Change:
+def moved_reading(reading: Reading, time: int, scale_ms: int) -> ReadingChange:
     """The same reading earlier or later."""
     shift = time - reading.time
     attribute = reading.stream.partition(".")[2]
     direction = "later" if shift > 0 else "earlier"
     text = f"the {attribute} of {reading.key} {duration(abs(shift))} {direction}"
     relative = abs(shift) / max(scale_ms, 1)
-    return Change(reading, msgspec.structs.replace(reading, time=time), relative, text)
+    return ReadingChange(reading, msgspec.structs.replace(reading, time=time), relative, text)
 
 
 class ValueChanges:
     """Changes of values, in the words of one site."""
 
-    def __init__(self, world: World, wording: Wording) -> None:
+    def __init__(self, world: Evidence, wording: Wording) -> None:
         self._world, self._wording = world, wording
 
-    def of(self, term: StateTerm, attempt: Attempt, *, wanted: bool) -> Iterator[Change]:
+    def of(self, term: StateTerm, attempt: Attempt, *, wanted: bool) -> Iterator[ReadingChange]:
         """The smallest change of each reading that makes the term hold, or not hold; none where
         nobody can say how a function comes to its answer.
         """
@@ -86,7 +86,7 @@ class ValueChanges:
 
     def _area(
         self, term: StateTerm, attempt: Attempt, point: Value, area: Value, wanted: bool
-    ) -> Change:
+    ) -> ReadingChange:
         reading = attempt.events[0]
         target = nearest_inside(point, area) if wanted else nearest_outside(point, area)
         move = distance(target, point)
@@ -94,11 +94,11 @@ class ValueChanges:
         where = f"inside {name}" if wanted else f"outside {name}"
         text = f"{reading.key} {_moved_by(move)} away from there, {where}"
         size = move / max(longest_side(area), move, 1e-9)
-        return Change(reading, msgspec.structs.replace(reading, value=target), size, text)
+        return ReadingChange(reading, msgspec.structs.replace(reading, value=target), size, text)
 
     def _distance(
         self, attempt: Attempt, points: tuple[Value, Value], reach: float, operator: str
-    ) -> Iterator[Change]:
+    ) -> Iterator[ReadingChange]:
         apart, nearer = distance(*points), operator in ("<", "<=")
         for place, reading in attempt.events.items():
             other = points[1 - place]
@@ -106,18 +106,18 @@ class ValueChanges:
             how = "nearer" if nearer else "further away"
             text = (
                 f"{reading.key} {_moved_by(abs(apart - reach))} {how}: "
-                f"{_MORE[operator]}{plain(reach)} m apart instead of {_unlike(apart, reach)} m"
+                f"{_MORE[operator]}{value_text(reach)} m apart instead of {_unlike(apart, reach)} m"
             )
             size = abs(apart - reach) / max(apart, reach, 1e-9)
-            yield Change(reading, msgspec.structs.replace(reading, value=target), size, text)
+            yield ReadingChange(reading, msgspec.structs.replace(reading, value=target), size, text)
 
-    def _other(self, reading: Reading, value: Value) -> Change:
+    def _other(self, reading: Reading, value: Value) -> ReadingChange:
         said = self._said(reading, self._wording.value(reading.stream, value))
-        return Change(reading, msgspec.structs.replace(reading, value=value), 1.0, said)
+        return ReadingChange(reading, msgspec.structs.replace(reading, value=value), 1.0, said)
 
     # Comparisons.
 
-    def _compared(self, term: StateTerm, attempt: Attempt, wanted: bool) -> Iterator[Change]:
+    def _compared(self, term: StateTerm, attempt: Attempt, wanted: bool) -> Iterator[ReadingChange]:
         assert term.compared is not None
         found = operands(self._world, term, attempt.bindings, attempt.events)
         if found.left is None or found.right is None:
@@ -135,7 +135,7 @@ class ValueChanges:
 
     def _plain_value(
         self, term: StateTerm, attempt: Attempt, operand: SideValue, operator: str, bound: Any
-    ) -> Iterator[Change]:
+    ) -> Iterator[ReadingChange]:
         side = sides_of(term)[operand.side]
         if operand.side not in attempt.events or operand.attribute != side.attribute:
             return
@@ -154,11 +154,11 @@ class ValueChanges:
             if said == self._wording.value(reading.stream, reading.value) and actual != bound:
                 text = self._said(reading, _MORE.get(operator, "") + said, exact=actual)
             changed = msgspec.structs.replace(reading, value=(needed,))
-            yield Change(reading, changed, size, text)
+            yield ReadingChange(reading, changed, size, text)
 
     def _measured(
         self, term: StateTerm, attempt: Attempt, operand: Measure, operator: str, bound: Any
-    ) -> Iterator[Change]:
+    ) -> Iterator[ReadingChange]:
         """Only the straight distance of two points can be turned round."""
         if measures.get(operand.function).shape != "distance" or operator in ("=", "!="):
             return
@@ -173,13 +173,13 @@ class ValueChanges:
         attribute = reading.stream.partition(".")[2]
         actual = self._wording.value(reading.stream, reading.value)
         if exact is not None:
-            actual = actual.replace(plain(exact), repr(float(exact)), 1)
+            actual = actual.replace(value_text(exact), repr(float(exact)), 1)
         return f"{attribute} of {reading.key} {needed} instead of {actual}"
 
 
 def _moved_by(metres: float) -> str:
     """A move in words; one that people would read as nothing is called slight."""
-    return "slightly" if metres < _SLIGHT_METRES else f"{about(metres)} m"
+    return "slightly" if metres < _SLIGHT_METRES else f"{approximate(metres)} m"
 
 
 def _unlike(number: float, bound: float) -> str:
@@ -191,8 +191,8 @@ def _unlike(number: float, bound: float) -> str:
     for digits in (3, 5, 7, 10):
         text = f"{number:.{digits}g}"
         if float(text) != bound:
-            return about(number) if digits == 3 else text
-    return plain(number)
+            return approximate(number) if digits == 3 else text
+    return value_text(number)
 
 
 def _beyond(operator: str, bound: float) -> float:

@@ -46,7 +46,7 @@ class ClauseWords:
                 return f"{nots} FOLLOWED-BY {wording.term(terms[second])}"
 
 
-class Kinds(NamedTuple):
+class ClauseKinds(NamedTuple):
     """Of every clause of the plan, its kind and its place among those of the kind."""
 
     positive: dict[int, int]
@@ -54,9 +54,9 @@ class Kinds(NamedTuple):
     absent: dict[int, int]
 
 
-def kinds_of(clauses: tuple[Clause, ...]) -> Kinds:
+def kinds_of(clauses: tuple[Clause, ...]) -> ClauseKinds:
     """As `shape_of` sorts them."""
-    kinds = Kinds({}, {}, {})
+    kinds = ClauseKinds({}, {}, {})
     every = [(_has_absent(clause), _has_positive(clause)) for clause in clauses]
     opens = any(not absent for absent, _ in every)
     for number, (absent, positive) in enumerate(every):

@@ -12,15 +12,15 @@ import msgspec
 
 from rapport.core.detection import Detection, detection_order
 from rapport.policy.explaining.matching import (
-    Decided,
+    ClauseOutcome,
     Match,
-    Matching,
+    PlanMatches,
     bindings_of,
     latest_end,
 )
-from rapport.policy.explaining.occurring import Occurring
+from rapport.policy.explaining.occurring import TermOccurrences
 from rapport.policy.explaining.stretch import Occurrence
-from rapport.policy.explaining.world import World
+from rapport.policy.explaining.world import Evidence
 from rapport.policy.runners.operators.reaches import longest_window_ms
 from rapport.policy.runners.operators.shapes import (
     Alternatives,
@@ -29,20 +29,20 @@ from rapport.policy.runners.operators.shapes import (
     shape_of,
 )
 
-Became = Literal["detected", "undecided", "left out", "refuted"]
+MatchOutcome = Literal["detected", "undecided", "left out", "refuted"]
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """A match and what became of it."""
 
-    became: Became
+    became: MatchOutcome
     match: Match
     taken: dict[int, Occurrence]
     """The match with what mixed clauses chose."""
     t0: int
-    absences: tuple[Decided, ...]
+    absences: tuple[ClauseOutcome, ...]
     """Of each NOT clause."""
-    mixed: tuple[Decided, ...]
+    mixed: tuple[ClauseOutcome, ...]
     """Of each mixed clause, as far as they were decided."""
     detection: Detection
     """What it would be, or is."""
@@ -65,10 +65,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Decisions:
     """The decisions of one plan over one world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Evidence) -> None:
         self.world, self.plan = world, world.plan
         self.shape = shape_of(world.plan)
-        self.matching = Matching(Occurring(world), self.shape)
+        self.matching = PlanMatches(TermOccurrences(world), self.shape)
         self._doubt_ms = longest_window_ms(world.plan)
         self._bindable = self._positive_aliases()
         self._heard: dict[str, list[int]] = {}

@@ -12,16 +12,16 @@ from rapport.channel.channel import Channels
 from rapport.channel.stretches import pages_of
 from rapport.core.event import StoredEvent
 from rapport.core.release import BATCH_DONE, DONE, HISTORY, RELEASES, BatchDone, ReleaseDone, Span
-from rapport.policy.explaining.reach import Reach
+from rapport.policy.explaining.reach import NeededRange
 
 S = TypeVar("S", bound=Span)
 _PAGE = 1_000
-_MOST = 500
+_MOST_RELEASED = 500
 """Of one release; more readings of a few windows are rare."""
 
 
-async def readings_given_again(
-    channels: Channels, kept: Collection[str], streams: Collection[str], reach: Reach
+async def released_readings(
+    channels: Channels, kept: Collection[str], streams: Collection[str], reach: NeededRange
 ) -> list[StoredEvent]:
     """What releases and imports that touch the reach appended, whenever that was; a correction may
     have another time. Costs a look at the channel `releases`, one by id for each reading that was
@@ -34,14 +34,14 @@ async def readings_given_again(
                 if one.event.type in streams:
                     found[one.position] = one
     for done in await _touching(channels, kept, reach, BATCH_DONE, BatchDone):
-        for id in islice(await _ids(channels, done), _MOST):
+        for id in islice(await _released_ids(channels, done), _MOST_RELEASED):
             for name, one in await channels.find_event(id):
                 if name == "events" and one.event.type in streams:
                     found[one.position] = one
     return list(found.values())
 
 
-async def _imported(channels: Channels, done: ReleaseDone, reach: Reach) -> list[StoredEvent]:
+async def _imported(channels: Channels, done: ReleaseDone, reach: NeededRange) -> list[StoredEvent]:
     """The readings of an import in the reach."""
     events, found = channels.channel("events"), []
     async for page in pages_of(
@@ -56,7 +56,7 @@ async def _imported(channels: Channels, done: ReleaseDone, reach: Reach) -> list
 
 
 async def _touching(
-    channels: Channels, kept: Collection[str], reach: Reach, type: str, kind: type[S]
+    channels: Channels, kept: Collection[str], reach: NeededRange, type: str, kind: type[S]
 ) -> list[S]:
     """What is on record of a type about readings around the time."""
     found: list[S] = []
@@ -73,17 +73,17 @@ async def _touching(
     return found
 
 
-def _touches(done: Span, reach: Reach) -> bool:
+def _touches(done: Span, reach: NeededRange) -> bool:
     if done.first_ms is None or done.last_ms is None:
         return False
     return done.first_ms <= reach.end and done.last_ms >= reach.start
 
 
-async def _ids(channels: Channels, done: BatchDone) -> list[str]:
+async def _released_ids(channels: Channels, done: BatchDone) -> list[str]:
     """Those of the corrections, and of readings that have the ids of their raw events."""
     ids = list(done.corrected.values())
     channel = channels.channel(done.channel)
-    for position in islice([*done.released, *done.mended_readings], _MOST):
+    for position in islice([*done.released, *done.mended_readings], _MOST_RELEASED):
         raw = await channel.read_after(position - 1, limit=1)
         if raw and raw[0].position == position:
             ids.append(raw[0].event.id)

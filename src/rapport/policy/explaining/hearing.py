@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rapport.policy.explaining.holding import event_places, sides_of
-from rapport.policy.explaining.world import World
+from rapport.policy.explaining.world import Evidence
 from rapport.policy.plan import LastingTerm, Side, SilentTerm, StateTerm, state_atoms
 
 _MOST_NAMED = 5
 
 
-def heard(
-    world: World, terms: Iterable[int], bindings: Mapping[str, str], start: int, end: int
+def observed_readings(
+    world: Evidence, terms: Iterable[int], bindings: Mapping[str, str], start: int, end: int
 ) -> str:
     """Whose readings in [start, end) could have spoken against an absence."""
     counts: dict[str, int] = {}
@@ -34,7 +34,7 @@ def heard(
     return f"looked at the readings of {said}{more}"
 
 
-def _sides(world: World, terms: Iterable[int]) -> Iterable[Side]:
+def _sides(world: Evidence, terms: Iterable[int]) -> Iterable[Side]:
     for number in terms:
         term = world.plan.terms[number]
         if isinstance(term, LastingTerm):
@@ -48,6 +48,6 @@ def _sides(world: World, terms: Iterable[int]) -> Iterable[Side]:
             yield from (sides_of(state)[place] for place in event_places(state))
 
 
-def _allowed(world: World, side: Side) -> list[str]:
+def _allowed(world: Evidence, side: Side) -> list[str]:
     assert side.stream is not None
     return [key for key in world.keys(side.stream) if world.allows(side, key)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rapport.policy import measures, relations
-from rapport.policy.explaining.world import Reading, Value, World, complete
+from rapport.policy.explaining.world import Evidence, Reading, Value, complete
 from rapport.policy.plan import (
     Constant,
     ConstraintTerm,
@@ -55,7 +55,7 @@ def event_places(term: StateTerm) -> tuple[int, ...]:
             return (0,) if term.first.stream is not None else (1,)
 
 
-def truth(world: World, term: StateTerm, bindings: Bindings, events: Events) -> bool | None:
+def truth(world: Evidence, term: StateTerm, bindings: Bindings, events: Events) -> bool | None:
     """None: unknown, because a reading or a value that is compared is missing. A relationship that
     misses a value does not hold.
     """
@@ -73,7 +73,7 @@ def truth(world: World, term: StateTerm, bindings: Bindings, events: Events) -> 
 
 
 def values(
-    world: World, term: StateTerm, bindings: Bindings, events: Events
+    world: Evidence, term: StateTerm, bindings: Bindings, events: Events
 ) -> tuple[Value | None, Value | None]:
     """What a relationship compares: the value of each side."""
     first, second = (
@@ -83,7 +83,7 @@ def values(
     return first, second
 
 
-def operands(world: World, term: StateTerm, bindings: Bindings, events: Events) -> Operands:
+def operands(world: Evidence, term: StateTerm, bindings: Bindings, events: Events) -> Operands:
     """What a comparison compares."""
     assert term.compared is not None
     left, right = (
@@ -94,7 +94,7 @@ def operands(world: World, term: StateTerm, bindings: Bindings, events: Events) 
 
 
 def _operand(
-    world: World, term: StateTerm, operand: Operand, bindings: Bindings, events: Events
+    world: Evidence, term: StateTerm, operand: Operand, bindings: Bindings, events: Events
 ) -> Any:
     match operand:
         case Constant(value):
@@ -115,7 +115,7 @@ def _operand(
 
 
 def _value(
-    world: World, term: StateTerm, value: SideValue, bindings: Bindings, events: Events
+    world: Evidence, term: StateTerm, value: SideValue, bindings: Bindings, events: Events
 ) -> Value | None:
     side = sides_of(term)[value.side]
     if side.stream is not None and value.attribute == side.attribute:

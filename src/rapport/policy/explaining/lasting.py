@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rapport.policy.explaining.holding import event_places, sides_of, truth
-from rapport.policy.explaining.stretch import Occurrence, Stretch, occurrence
-from rapport.policy.explaining.world import Reading, World
+from rapport.policy.explaining.stretch import Occurrence, StateSpan, occurrence
+from rapport.policy.explaining.world import Evidence, Reading
 from rapport.policy.plan import (
     LastingTerm,
     Side,
@@ -22,10 +22,10 @@ from rapport.policy.plan import (
 
 End = tuple[str, str]
 """Alias and stream."""
-Known = Mapping[End, Reading]
+LastReadings = Mapping[End, Reading]
 
 
-class Moment(NamedTuple):
+class StateMoment(NamedTuple):
     """The state of a binding after a step."""
 
     time: int
@@ -35,22 +35,24 @@ class Moment(NamedTuple):
     """None: a value grew stale."""
 
 
-def stretches(world: World, term: LastingTerm, bound: Mapping[str, str]) -> Iterator[Stretch]:
+def state_spans(
+    world: Evidence, term: LastingTerm, bound: Mapping[str, str]
+) -> Iterator[StateSpan]:
     """Every stretch in which the state was true, however short, of every binding."""
     for bindings in bindings_of_state(world, term, bound):
         began: Occurrence | None = None
-        for moment in moments(world, term, bindings):
+        for moment in state_moments(world, term, bindings):
             if moment.truth is True and began is None:
                 began = _begun(world, term, bindings, moment)
             elif moment.truth is not True and began is not None:
-                yield Stretch(began, moment.time, moment.came)
+                yield StateSpan(began, moment.time, moment.came)
                 began = None
         if began is not None:
-            yield Stretch(began, None)
+            yield StateSpan(began, None)
 
 
 def bindings_of_state(
-    world: World, term: LastingTerm, bound: Mapping[str, str]
+    world: Evidence, term: LastingTerm, bound: Mapping[str, str]
 ) -> Iterator[dict[str, str]]:
     """Whoever has readings, for aliases with events; instances of the tables for the others."""
     sides = {term.first.alias: term.first, term.second.alias: term.second}
@@ -62,7 +64,9 @@ def bindings_of_state(
         yield dict(zip(sides, identities, strict=True))
 
 
-def _candidates(world: World, side: Side, streams: set[str], bound: Mapping[str, str]) -> list[str]:
+def _candidates(
+    world: Evidence, side: Side, streams: set[str], bound: Mapping[str, str]
+) -> list[str]:
     if streams:
         every = sorted({key for stream in streams for key in world.keys(stream)})
         found = [key for key in every if world.allows(side, key)]
@@ -82,7 +86,9 @@ def ends_of_state(term: LastingTerm) -> list[End]:
     return list(dict.fromkeys(ends))
 
 
-def moments(world: World, term: LastingTerm, bindings: Mapping[str, str]) -> Iterator[Moment]:
+def state_moments(
+    world: Evidence, term: LastingTerm, bindings: Mapping[str, str]
+) -> Iterator[StateMoment]:
     """The state after every reading of the binding and every value that grew stale."""
     ends = ends_of_state(term)
     aliases = {alias for alias, _ in ends}
@@ -100,11 +106,11 @@ def moments(world: World, term: LastingTerm, bindings: Mapping[str, str]) -> Ite
                 for alias, stream in ends
                 if (stream, bindings[alias]) in last
             }
-            yield Moment(time, state_truth(world, term.state, bindings, known), known, came)
+            yield StateMoment(time, state_truth(world, term.state, bindings, known), known, came)
 
 
 def _steps(
-    world: World, ends: list[End], bindings: Mapping[str, str]
+    world: Evidence, ends: list[End], bindings: Mapping[str, str]
 ) -> list[tuple[int, Reading | None, Reading | None]]:
     """Time, what came, what grew stale; what grows stale comes before readings of its time."""
     places = dict.fromkeys((stream, bindings[alias]) for alias, stream in ends)
@@ -118,7 +124,7 @@ def _steps(
 
 
 def state_truth(
-    world: World, state: StateExpression, bindings: Mapping[str, str], known: Known
+    world: Evidence, state: StateExpression, bindings: Mapping[str, str], known: LastReadings
 ) -> bool | None:
     """Three-valued, by Kleene."""
     if isinstance(state, StateAtom):
@@ -132,7 +138,7 @@ def state_truth(
 
 
 def atom_truth(
-    world: World, atom: StateAtom, bindings: Mapping[str, str], known: Known
+    world: Evidence, atom: StateAtom, bindings: Mapping[str, str], known: LastReadings
 ) -> bool | None:
     """Of the term without its NOT; a reading makes no pair with itself."""
     events = atom_events(atom, known)
@@ -141,7 +147,7 @@ def atom_truth(
     return truth(world, atom.term, bindings, events)
 
 
-def atom_events(atom: StateAtom, known: Known) -> dict[int, Reading]:
+def atom_events(atom: StateAtom, known: LastReadings) -> dict[int, Reading]:
     """The last readings that an atom reads, by side."""
     found = {}
     for place in event_places(atom.term):
@@ -152,7 +158,7 @@ def atom_events(atom: StateAtom, known: Known) -> dict[int, Reading]:
 
 
 def _begun(
-    world: World, term: LastingTerm, bindings: Mapping[str, str], moment: Moment
+    world: Evidence, term: LastingTerm, bindings: Mapping[str, str], moment: StateMoment
 ) -> Occurrence:
     shown: set[Reading] = set()
     for atom in state_atoms(term.state):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from rapport.core.detection import identity_order
-from rapport.policy.explaining.occurring import Occurring
+from rapport.policy.explaining.occurring import TermOccurrences
 from rapport.policy.explaining.stretch import Occurrence
 from rapport.policy.plan import ConstraintTerm, Plan
 from rapport.policy.runners.operators.reaches import longest_window_ms
@@ -37,7 +37,7 @@ class Match(NamedTuple):
     when: int
 
 
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
+class ClauseOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a clause that asks for absence, or of a mixed one."""
 
     satisfied_at: int | None
@@ -48,10 +48,10 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     """Of a mixed clause, the positive part that satisfied it."""
 
 
-class Matching:
+class PlanMatches:
     """The matches of one plan, for identities that may be given."""
 
-    def __init__(self, occurring: Occurring, shape: Shape) -> None:
+    def __init__(self, occurring: TermOccurrences, shape: Shape) -> None:
         self.occurring, self.shape = occurring, shape
         self.plan: Plan = occurring.world.plan
         self._far = 2 * longest_window_ms(self.plan)
@@ -205,7 +205,7 @@ class Matching:
 
     # Absence and mixed clauses.
 
-    def absence(self, clause: Alternatives, bindings: Mapping[str, str], t0: int) -> Decided:
+    def absence(self, clause: Alternatives, bindings: Mapping[str, str], t0: int) -> ClauseOutcome:
         """Whether the NOT children of a clause hold."""
 
         def counts(other: Occurrence) -> bool:
@@ -214,16 +214,16 @@ class Matching:
         for terms in clause.counterexamples:
             found = self.refuters(terms, bindings, counts)
             if found is not None:
-                return Decided(satisfied_at=None, refuters=found)
+                return ClauseOutcome(satisfied_at=None, refuters=found)
         terms_of = {term for terms in clause.counterexamples for term in terms}
         waits = any(not isinstance(self.plan.terms[one], ConstraintTerm) for one in terms_of)
-        return Decided(satisfied_at=t0 + clause.window_ms if waits else t0)
+        return ClauseOutcome(satisfied_at=t0 + clause.window_ms if waits else t0)
 
     def earliest(
         self, clause: Alternatives, taken: dict[int, Occurrence], t0: int
-    ) -> tuple[Decided, dict[int, Occurrence]] | None:
+    ) -> tuple[ClauseOutcome, dict[int, Occurrence]] | None:
         """The earliest positive part of a mixed clause near `t0`, and what it takes."""
-        best: tuple[tuple[object, ...], Decided, dict[int, Occurrence]] | None = None
+        best: tuple[tuple[object, ...], ClauseOutcome, dict[int, Occurrence]] | None = None
         for place, part in enumerate(clause.parts):
             for assignment in self._choices(part, taken):
                 bindings = bindings_of(assignment.values())
@@ -235,7 +235,7 @@ class Matching:
                 causes = sorted({event.cause for one in own.values() for event in one.events})
                 rank = (end, causes, place, in_order(bindings))
                 if best is None or rank < best[0]:
-                    best = (rank, Decided(satisfied_at=max(when, t0), chosen=part), own)
+                    best = (rank, ClauseOutcome(satisfied_at=max(when, t0), chosen=part), own)
         return None if best is None else (best[1], best[2])
 
     def _choices(self, part: Part, taken: dict[int, Occurrence]) -> Iterator[dict[int, Occurrence]]:

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 
 from rapport.policy import relations
-from rapport.policy.explaining.attempts import Attempt, Span, attempts
+from rapport.policy.explaining.attempts import Attempt, TimeSpan, attempts
 from rapport.policy.explaining.geometry import distance, distances_outside
 from rapport.policy.explaining.holding import operands, values
-from rapport.policy.explaining.wording import Wording, about, plain
-from rapport.policy.explaining.world import World
+from rapport.policy.explaining.wording import Wording, approximate, value_text
+from rapport.policy.explaining.world import Evidence
 from rapport.policy.plan import StateTerm
 
 
-class Measuring:
+class Proximity:
     """Measures attempts at the terms of one policy."""
 
-    def __init__(self, world: World, wording: Wording) -> None:
+    def __init__(self, world: Evidence, wording: Wording) -> None:
         self.world, self.wording = world, wording
 
     def measured(self, term: StateTerm, attempt: Attempt) -> str:
@@ -29,7 +29,7 @@ class Measuring:
             unit = self.wording.unit(term)
             if self.wording.is_truth(term):
                 left, right = (one if one is None else bool(one) for one in (left, right))
-            said = [f"{plain(one)} {unit}".rstrip() for one in (left, right)]
+            said = [f"{value_text(one)} {unit}".rstrip() for one in (left, right)]
             if left is None or right is None:
                 return f"{said[0]} and {said[1]} cannot be compared"
             word = "is" if attempt.truth else "is not"
@@ -41,16 +41,16 @@ class Measuring:
             return f"{side.attribute} of {bindings[side.alias]} is missing"
         shape = relations.get(term.function).shape
         if shape == "distance":
-            return f"{names[0]} and {names[1]} were {about(distance(first, second))} m apart"
+            return f"{names[0]} and {names[1]} were {approximate(distance(first, second))} m apart"
         if shape == "contains":
             out = float(distances_outside(first, np.array([second]))[0])
-            where = "inside" if out == 0 else f"{about(out)} m outside"
+            where = "inside" if out == 0 else f"{approximate(out)} m outside"
             return f"{names[0]} was {where} {names[1]}"
         holds = "holds" if attempt.truth else "does not hold"
         return f"it {holds} of {names[0]} and {names[1]}"
 
     def nearest(
-        self, term: StateTerm, bindings: Mapping[str, str], span: Span, most: int
+        self, term: StateTerm, bindings: Mapping[str, str], span: TimeSpan, most: int
     ) -> list[dict[str, str]]:
         """The different identities that came nearest to a term, nearest first."""
         tried = attempts(self.world, term, bindings, span)
@@ -61,7 +61,7 @@ class Measuring:
                 found.append(one.bindings)
         return found
 
-    def rank(self, term: StateTerm, attempt: Attempt, span: Span) -> tuple[float, int]:
+    def rank(self, term: StateTerm, attempt: Attempt, span: TimeSpan) -> tuple[float, int]:
         """Nearest to holding first, then nearest in time."""
         time = min((span.distance(one.time) for one in attempt.events.values()), default=0)
         return (self._margin(term, attempt), time)

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rapport.policy.explaining.attempts import Attempt, Span, attempts
-from rapport.policy.explaining.changes import Change, ValueChanges, moved
+from rapport.policy.explaining.attempts import Attempt, TimeSpan, attempts
+from rapport.policy.explaining.changes import ReadingChange, ValueChanges, moved_reading
 from rapport.policy.explaining.deciding import Decision, Decisions
 from rapport.policy.explaining.holding import event_places
 from rapport.policy.explaining.lasting import (
     atom_events,
     bindings_of_state,
-    moments,
+    state_moments,
+    state_spans,
     state_truth,
-    stretches,
 )
 from rapport.policy.explaining.matching import bindings_of, part_end
-from rapport.policy.explaining.partials import Partial
+from rapport.policy.explaining.partials import PartialMatch
 from rapport.policy.explaining.silences import silences
-from rapport.policy.explaining.stretch import Occurrence, Stretch
+from rapport.policy.explaining.stretch import Occurrence, StateSpan
 from rapport.policy.explaining.wording import Wording
-from rapport.policy.explaining.world import Reading, World
+from rapport.policy.explaining.world import Evidence, Reading
 from rapport.policy.plan import (
     CorrelationTerm,
     LastingTerm,
@@ -40,27 +40,27 @@ from rapport.policy.runners.operators.shapes import NotFollowed, NotPreceded, Oc
 _MOST_TRIED = 80
 
 
-class NearestMiss:
+class MissSearch:
     """Looks for the change of one reading that is smallest and enough."""
 
     def __init__(
-        self, decisions: Decisions, wording: Wording, bindings: Mapping[str, str], span: Span
+        self, decisions: Decisions, wording: Wording, bindings: Mapping[str, str], span: TimeSpan
     ) -> None:
         self._decisions, self._world = decisions, decisions.world
         self._plan, self._shape = decisions.plan, decisions.shape
         self._bindings, self._span = bindings, span
         self._values = ValueChanges(self._world, wording)
 
-    def of_partial(self, partial: Partial) -> Change | None:
+    def of_partial(self, partial: PartialMatch) -> ReadingChange | None:
         """What would complete a match."""
         return self._first_enough(self._completing(partial))
 
-    def of_decision(self, decision: Decision) -> Change | None:
+    def of_decision(self, decision: Decision) -> ReadingChange | None:
         """What would have kept a match from being refuted."""
         return self._first_enough(self._unrefuting(decision))
 
-    def _first_enough(self, changes: Iterable[Change]) -> Change | None:
-        unique: dict[tuple[Reading, Reading], Change] = {}
+    def _first_enough(self, changes: Iterable[ReadingChange]) -> ReadingChange | None:
+        unique: dict[tuple[Reading, Reading], ReadingChange] = {}
         for change in changes:
             known = unique.get((change.reading, change.changed))
             if change.reading != change.changed and (
@@ -75,7 +75,7 @@ class NearestMiss:
 
     # What a partial match misses.
 
-    def _completing(self, partial: Partial) -> Iterator[Change]:
+    def _completing(self, partial: PartialMatch) -> Iterator[ReadingChange]:
         bindings = {**self._bindings, **bindings_of(partial.assignment.values())}
         for clause, taken in zip(self._shape.positive, partial.parts, strict=True):
             if taken is None:
@@ -85,8 +85,8 @@ class NearestMiss:
         yield from self._nearer_together(parts, partial.assignment)
 
     def _for_part(
-        self, part: Part, partial: Partial, bindings: Mapping[str, str]
-    ) -> Iterator[Change]:
+        self, part: Part, partial: PartialMatch, bindings: Mapping[str, str]
+    ) -> Iterator[ReadingChange]:
         for term in part.needs():
             if term not in partial.assignment:
                 yield from self._for_term(self._plan.terms[term], bindings)
@@ -101,7 +101,7 @@ class NearestMiss:
                 yield from self._without(refuters or (), self._forbidden(part, found))
 
     def _filled(
-        self, part: Part, partial: Partial, bindings: Mapping[str, str]
+        self, part: Part, partial: PartialMatch, bindings: Mapping[str, str]
     ) -> Iterator[dict[int, Occurrence]]:
         missing = [term for term in part.needs() if term not in partial.assignment]
         for number, way in enumerate(
@@ -121,7 +121,7 @@ class NearestMiss:
 
     def _nearer_together(
         self, parts: list[Part], assignment: Mapping[int, Occurrence]
-    ) -> Iterator[Change]:
+    ) -> Iterator[ReadingChange]:
         window = self._plan.window_ms
         timed = [
             (part_end(part, assignment), part)
@@ -135,13 +135,13 @@ class NearestMiss:
                     if event.time != end:
                         continue
                     if end == ends[0] and ends[-1] - end >= window:
-                        yield moved(event, ends[-1] - window + 1, window)
+                        yield moved_reading(event, ends[-1] - window + 1, window)
                     if end == ends[-1] and end - ends[0] >= window:
-                        yield moved(event, ends[0] + window - 1, window)
+                        yield moved_reading(event, ends[0] + window - 1, window)
 
     # What would make a term occur.
 
-    def _for_term(self, term: TermStep, bindings: Mapping[str, str]) -> Iterator[Change]:
+    def _for_term(self, term: TermStep, bindings: Mapping[str, str]) -> Iterator[ReadingChange]:
         match term:
             case LastingTerm():
                 yield from self._for_lasting(term, bindings)
@@ -151,7 +151,9 @@ class NearestMiss:
             case _:
                 yield from self._for_state_term(term, bindings)
 
-    def _for_state_term(self, term: StateTerm, bindings: Mapping[str, str]) -> Iterator[Change]:
+    def _for_state_term(
+        self, term: StateTerm, bindings: Mapping[str, str]
+    ) -> Iterator[ReadingChange]:
         if not event_places(term):
             return
         for attempt in attempts(self._world, term, bindings, self._span):
@@ -160,11 +162,13 @@ class NearestMiss:
             elif attempt.truth and isinstance(term, CorrelationTerm):
                 yield from _within(attempt, pair_window_ms(self._plan, term))
 
-    def _for_lasting(self, term: LastingTerm, bindings: Mapping[str, str]) -> Iterator[Change]:
-        for one in stretches(self._world, term, bindings):
+    def _for_lasting(
+        self, term: LastingTerm, bindings: Mapping[str, str]
+    ) -> Iterator[ReadingChange]:
+        for one in state_spans(self._world, term, bindings):
             yield from _longer(one, term.duration_ms, self._span)
         for own in bindings_of_state(self._world, term, bindings):
-            for moment in moments(self._world, term, own):
+            for moment in state_moments(self._world, term, own):
                 if moment.time > self._span.end + term.duration_ms or moment.truth:
                     continue
                 if moment.time < self._span.start - term.duration_ms:
@@ -176,7 +180,7 @@ class NearestMiss:
 
     # What refuted it.
 
-    def _unrefuting(self, decision: Decision) -> Iterator[Change]:
+    def _unrefuting(self, decision: Decision) -> Iterator[ReadingChange]:
         t0 = decision.t0
         clauses = [*self._shape.absent, *self._shape.mixed]
         for clause, decided in zip(clauses, [*decision.absences, *decision.mixed], strict=False):
@@ -184,21 +188,21 @@ class NearestMiss:
                 continue
             yield from self._without(decided.refuters, (t0, t0 + clause.window_ms))
             if clause.parts:
-                partial = Partial(dict(decision.taken), (None,) * len(self._shape.positive))
+                partial = PartialMatch(dict(decision.taken), (None,) * len(self._shape.positive))
                 for part in clause.parts:
                     bindings = {**self._bindings, **bindings_of(decision.taken.values())}
                     yield from self._for_part(part, partial, bindings)
 
     def _without(
         self, refuters: Iterable[tuple[int, Occurrence]], forbidden: tuple[int, int]
-    ) -> Iterator[Change]:
+    ) -> Iterator[ReadingChange]:
         """Changes by which a counterexample would be none; it must not end in [start, end)."""
         start, end = forbidden
         for number, found in refuters:
             term = self._plan.terms[number]
             for event in found.events:
-                yield moved(event, start - 1, end - start)
-                yield moved(event, end, end - start)
+                yield moved_reading(event, start - 1, end - start)
+                yield moved_reading(event, end, end - start)
             if isinstance(term, LastingTerm | SilentTerm):
                 continue
             events = dict(zip(event_places(term), found.events, strict=True))
@@ -206,14 +210,16 @@ class NearestMiss:
             yield from self._values.of(term, attempt, wanted=False)
 
 
-def fires(world: World, change: Change, bindings: Mapping[str, str], span: Span) -> bool:
+def fires(
+    world: Evidence, change: ReadingChange, bindings: Mapping[str, str], span: TimeSpan
+) -> bool:
     """Whether the policy detects these identities around the time, had the reading been so."""
     readings = [change.changed if one == change.reading else one for one in world.readings]
     decisions = Decisions(world.with_readings(readings)).all(bindings, near=span)
     return any(one.became == "detected" and one.is_near(*span) for one in decisions)
 
 
-def _in_order(first: Occurrence, second: Occurrence, window: int) -> Iterator[Change]:
+def _in_order(first: Occurrence, second: Occurrence, window: int) -> Iterator[ReadingChange]:
     """Moves one of two occurrences so that they follow each other."""
     apart = first.uncertainty + second.uncertainty + 1
     soonest, latest = first.end + apart, first.end + window - 1
@@ -221,29 +227,29 @@ def _in_order(first: Occurrence, second: Occurrence, window: int) -> Iterator[Ch
     shift = target - second.end
     for event in second.events:
         if event.time == second.end and shift:
-            yield moved(event, event.time + shift, window)
+            yield moved_reading(event, event.time + shift, window)
     for event in first.events:
         if event.time == first.end and shift:
-            yield moved(event, event.time - shift, window)
+            yield moved_reading(event, event.time - shift, window)
 
 
-def _within(attempt: Attempt, window: int) -> Iterator[Change]:
+def _within(attempt: Attempt, window: int) -> Iterator[ReadingChange]:
     """Moves one of two readings so that they make a pair."""
     one, other = attempt.events[0], attempt.events[1]
     early, late = sorted((one, other), key=lambda each: each.time)
     if late.time - early.time >= window:
-        yield moved(late, early.time + window - 1, window)
-        yield moved(early, late.time - window + 1, window)
+        yield moved_reading(late, early.time + window - 1, window)
+        yield moved_reading(early, late.time - window + 1, window)
 
 
-def _longer(stretch: Stretch, length: int, span: Span) -> Iterator[Change]:
+def _longer(stretch: StateSpan, length: int, span: TimeSpan) -> Iterator[ReadingChange]:
     """Lets what ended a state or a silence come later, or what began it earlier."""
     own, ending = stretch.occurrence, stretch.ended_by
     if stretch.has_lasted or ending is None or stretch.ended is None:
         return
     if own.first_moment > span.end or stretch.ended < span.start:
         return
-    yield moved(ending, own.end, length)
+    yield moved_reading(ending, own.end, length)
     for event in own.events:
         if event.time == own.since:
-            yield moved(event, stretch.ended - length, length)
+            yield moved_reading(event, stretch.ended - length, length)

@@ -9,23 +9,23 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from rapport.core.times import rough_duration
-from rapport.policy.explaining.attempts import Attempt, Span, attempts
+from rapport.policy.explaining.attempts import Attempt, TimeSpan, attempts
 from rapport.policy.explaining.holding import event_places, sides_of
 from rapport.policy.explaining.lasting import (
-    Moment,
+    StateMoment,
     atom_events,
     bindings_of_state,
     ends_of_state,
-    moments,
+    state_moments,
+    state_spans,
     state_truth,
-    stretches,
 )
-from rapport.policy.explaining.measuring import Measuring
+from rapport.policy.explaining.measuring import Proximity
 from rapport.policy.explaining.silences import silences
-from rapport.policy.explaining.stretch import Occurrence, Stretch
-from rapport.policy.explaining.verdict import Node, Truth
-from rapport.policy.explaining.wording import Wording, at, duration, who
-from rapport.policy.explaining.world import LateReading, World
+from rapport.policy.explaining.stretch import Occurrence, StateSpan
+from rapport.policy.explaining.verdict import ConditionNode, Truth
+from rapport.policy.explaining.wording import Wording, bindings_text, duration, time_mark
+from rapport.policy.explaining.world import Evidence, LateReading
 from rapport.policy.plan import (
     LastingTerm,
     Side,
@@ -39,19 +39,19 @@ from rapport.policy.runners.operators.reaches import pair_window_ms
 _TRUTHS: dict[bool | None, Truth] = {True: "true", False: "false", None: "unknown"}
 
 
-class Nodes:
+class NodeBuilder:
     """Makes nodes of terms."""
 
-    def __init__(self, world: World, wording: Wording) -> None:
+    def __init__(self, world: Evidence, wording: Wording) -> None:
         self.world, self.wording = world, wording
-        self.measuring = Measuring(world, wording)
+        self.measuring = Proximity(world, wording)
 
     # Terms that hold.
 
-    def held(self, term: TermStep, found: Occurrence) -> Node:
+    def held(self, term: TermStep, found: Occurrence) -> ConditionNode:
         """A term with the occurrence that was taken."""
         shown = tuple(self.wording.reading(one) for one in found.events)
-        return Node(
+        return ConditionNode(
             text=self.wording.term(term),
             truth="true",
             because=self._how_held(term, found),
@@ -61,17 +61,17 @@ class Nodes:
     def _how_held(self, term: TermStep, found: Occurrence) -> str:
         match term:
             case LastingTerm():
-                return f"true since {at(found.since)}, {duration(term.duration_ms)} long"
+                return f"true since {time_mark(found.since)}, {duration(term.duration_ms)} long"
             case SilentTerm():
                 name = found.bindings[term.first.alias]
-                return f"{name} was not heard of after {at(found.since)}"
+                return f"{name} was not heard of after {time_mark(found.since)}"
             case _:
                 events = dict(zip(event_places(term), found.events, strict=True))
                 return self.measuring.measured(term, Attempt(found.bindings, events, True))
 
     # Terms that do not.
 
-    def missed(self, term: TermStep, bindings: Mapping[str, str], span: Span) -> Node:
+    def missed(self, term: TermStep, bindings: Mapping[str, str], span: TimeSpan) -> ConditionNode:
         """A term that did not occur in the span, with what came nearest."""
         match term:
             case LastingTerm():
@@ -81,28 +81,32 @@ class Nodes:
             case _:
                 return self._not_held(term, bindings, span)
 
-    def _not_held(self, term: StateTerm, bindings: Mapping[str, str], span: Span) -> Node:
+    def _not_held(
+        self, term: StateTerm, bindings: Mapping[str, str], span: TimeSpan
+    ) -> ConditionNode:
         text = self.wording.term(term)
         if unknown := self._unknown(sides_of(term), bindings):
-            return Node(text=text, truth="unknown", because=unknown)
+            return ConditionNode(text=text, truth="unknown", because=unknown)
         refused = self._refused(sides_of(term), bindings)
         if refused:
-            return Node(text=text, truth="false", because=refused)
+            return ConditionNode(text=text, truth="false", because=refused)
         tried = attempts(self.world, term, bindings, span)
         if not tried:
-            return Node(text=text, truth="unknown", because=self._unheard(term, bindings, span))
+            return ConditionNode(
+                text=text, truth="unknown", because=self._unheard(term, bindings, span)
+            )
         if any(one.truth for one in tried):
             return self._held_but(term, tried, text)
         known = [one for one in tried if one.truth is False]
         best = min(known or tried, key=lambda one: self.measuring.rank(term, one, span))
-        return Node(
+        return ConditionNode(
             text=text,
             truth=_TRUTHS[best.truth],
             because=self.measuring.measured(term, best),
             readings=tuple(self.wording.reading(one) for one in best.events.values()),
         )
 
-    def _held_but(self, term: StateTerm, tried: list[Attempt], text: str) -> Node:
+    def _held_but(self, term: StateTerm, tried: list[Attempt], text: str) -> ConditionNode:
         """It holds of some readings, and yet did not occur where it was needed."""
         best = next(one for one in tried if one.truth)
         events = list(best.events.values())
@@ -118,7 +122,7 @@ class Nodes:
         else:
             because += ", but not together with the other conditions"
         shown = tuple(self.wording.reading(one) for one in events)
-        return Node(text=text, truth="false", because=because, readings=shown)
+        return ConditionNode(text=text, truth="false", because=because, readings=shown)
 
     def _unknown(self, sides: Iterable[Side], bindings: Mapping[str, str]) -> str:
         """That an identity that was named is not known at all."""
@@ -131,7 +135,7 @@ class Nodes:
         return ""
 
     def _too_late(
-        self, side: Side, streams: Iterable[str], bindings: Mapping[str, str], span: Span | None
+        self, side: Side, streams: Iterable[str], bindings: Mapping[str, str], span: TimeSpan | None
     ) -> str:
         """That readings there were came too late, of who was named or of anybody who could be
         meant; empty when there were none.
@@ -155,7 +159,7 @@ class Nodes:
             said += "stands too far behind others in its file, too late to count"
         else:
             delay = rough_duration(_delay(worst))
-            said += f"was received {at(worst.received)}, {delay} late: too late to count"
+            said += f"was received {time_mark(worst.received)}, {delay} late: too late to count"
         return said + (f" (and {len(late) - 1:,} more)" if len(late) > 1 else "")
 
     def _refused(self, sides: Iterable[Side], bindings: Mapping[str, str]) -> str:
@@ -178,7 +182,7 @@ class Nodes:
                 )
         return ""
 
-    def _unheard(self, term: StateTerm, bindings: Mapping[str, str], span: Span) -> str:
+    def _unheard(self, term: StateTerm, bindings: Mapping[str, str], span: TimeSpan) -> str:
         places = [sides_of(term)[place] for place in event_places(term)]
         for side in places:
             assert side.stream is not None
@@ -192,30 +196,32 @@ class Nodes:
         aliases = " or ".join(dict.fromkeys(side.alias for side in places))
         return f"no reading of anybody who could be {aliases} in that time"
 
-    def _silent_since(self, stream: str, name: str, span: Span) -> str:
+    def _silent_since(self, stream: str, name: str, span: TimeSpan) -> str:
         attribute = stream.partition(".")[2]
         own = self.world.of(stream, name)
         before = [one for one in own if one.time < span.start]
         after = [one for one in own if one.time > span.end]
         said = f"no {attribute} of {name} in that time"
         if before:
-            said += f"; the last before was at {at(before[-1].time)}"
+            said += f"; the last before was at {time_mark(before[-1].time)}"
         if after:
-            said += f"; the next came at {at(after[0].time)}"
+            said += f"; the next came at {time_mark(after[0].time)}"
         return said
 
     # Durations and silences.
 
-    def _not_lasted(self, term: LastingTerm, bindings: Mapping[str, str], span: Span) -> Node:
+    def _not_lasted(
+        self, term: LastingTerm, bindings: Mapping[str, str], span: TimeSpan
+    ) -> ConditionNode:
         text = self.wording.term(term)
         if unknown := self._unknown((term.first, term.second), bindings):
-            return Node(text=text, truth="unknown", because=unknown)
+            return ConditionNode(text=text, truth="unknown", because=unknown)
         refused = self._refused((term.first, term.second), bindings)
         if refused:
-            return Node(text=text, truth="false", because=refused)
+            return ConditionNode(text=text, truth="false", because=refused)
         found = [
             one
-            for one in stretches(self.world, term, bindings)
+            for one in state_spans(self.world, term, bindings)
             if one.occurrence.first_moment <= span.end
             and (one.ended is None or one.ended >= span.start)
         ]
@@ -224,55 +230,67 @@ class Nodes:
             return self._too_short(term, best, text, span)
         return self._never_true(term, bindings, span, text)
 
-    def _too_short(self, term: LastingTerm, best: Stretch, text: str, span: Span) -> Node:
+    def _too_short(
+        self, term: LastingTerm, best: StateSpan, text: str, span: TimeSpan
+    ) -> ConditionNode:
         own = best.occurrence
         assert own.since is not None
         if best.has_lasted:
-            because = f"true since {at(own.since)}, {duration(term.duration_ms)} long"
+            because = f"true since {time_mark(own.since)}, {duration(term.duration_ms)} long"
             because += _counted(own.end, span, "when it was not true in between")
-            return Node(text=text, truth="false", because=because)
+            return ConditionNode(text=text, truth="false", because=because)
         assert best.ended is not None
         lasted = best.ended - own.since
         because = (
-            f"of {who(own.bindings)} it was true from {at(own.since)} to {at(best.ended)}: "
+            f"of {bindings_text(own.bindings)} it was true from {time_mark(own.since)} to {time_mark(best.ended)}: "
             f"{duration(lasted)}, {duration(own.end - best.ended)} too short"
         )
         if best.ended_by is None:
             because += "; then the last value was too old to count (stale_after)"
-            return Node(text=text, truth="false", because=because)
+            return ConditionNode(text=text, truth="false", because=because)
         ending = (self.wording.reading(best.ended_by),)
-        return Node(text=text, truth="false", because=because + "; this ended it", readings=ending)
+        return ConditionNode(
+            text=text, truth="false", because=because + "; this ended it", readings=ending
+        )
 
     def _never_true(
-        self, term: LastingTerm, bindings: Mapping[str, str], span: Span, text: str
-    ) -> Node:
+        self, term: LastingTerm, bindings: Mapping[str, str], span: TimeSpan, text: str
+    ) -> ConditionNode:
         for own in bindings_of_state(self.world, term, bindings):
-            last: Moment | None = None
-            for moment in moments(self.world, term, own):
+            last: StateMoment | None = None
+            for moment in state_moments(self.world, term, own):
                 if moment.time > span.end and last is not None:
                     break
                 last = moment
             if last is not None:
                 children = tuple(self._atoms(term, own, last))
                 if last.truth:
-                    because = f"of {who(own)} it was true only from {at(last.time)} on"
-                    return Node(text=text, truth="false", because=because, children=children)
-                because = f"of {who(own)} it was not true at {at(last.time)}"
+                    because = (
+                        f"of {bindings_text(own)} it was true only from {time_mark(last.time)} on"
+                    )
+                    return ConditionNode(
+                        text=text, truth="false", because=because, children=children
+                    )
+                because = f"of {bindings_text(own)} it was not true at {time_mark(last.time)}"
                 truth = _TRUTHS[last.truth]
-                return Node(text=text, truth=truth, because=because, children=children)
+                return ConditionNode(text=text, truth=truth, because=because, children=children)
         sides = {term.first.alias: term.first, term.second.alias: term.second}
         for alias, stream in ends_of_state(term):
             if late := self._too_late(sides[alias], (stream,), bindings, None):
-                return Node(text=text, truth="unknown", because=late)
-        return Node(text=text, truth="unknown", because="nobody it could be about was heard of")
+                return ConditionNode(text=text, truth="unknown", because=late)
+        return ConditionNode(
+            text=text, truth="unknown", because="nobody it could be about was heard of"
+        )
 
-    def _atoms(self, term: LastingTerm, own: Mapping[str, str], at: Moment) -> Iterable[Node]:
+    def _atoms(
+        self, term: LastingTerm, own: Mapping[str, str], at: StateMoment
+    ) -> Iterable[ConditionNode]:
         for atom in state_atoms(term.state):
             events = atom_events(atom, at.known)
             found = state_truth(self.world, atom, own, at.known)
             complete = all(place in events for place in event_places(atom.term))
             attempt = Attempt(dict(own), events, found)
-            yield Node(
+            yield ConditionNode(
                 text=self.wording.term(atom.term, negated=atom.negated),
                 truth=_TRUTHS[found],
                 because=self.measuring.measured(atom.term, attempt)
@@ -281,13 +299,15 @@ class Nodes:
                 readings=tuple(self.wording.reading(one) for one in events.values()),
             )
 
-    def _not_silent(self, term: SilentTerm, bindings: Mapping[str, str], span: Span) -> Node:
+    def _not_silent(
+        self, term: SilentTerm, bindings: Mapping[str, str], span: TimeSpan
+    ) -> ConditionNode:
         text = self.wording.term(term)
         if unknown := self._unknown((term.first,), bindings):
-            return Node(text=text, truth="unknown", because=unknown)
+            return ConditionNode(text=text, truth="unknown", because=unknown)
         refused = self._refused((term.first,), bindings)
         if refused:
-            return Node(text=text, truth="false", because=refused)
+            return ConditionNode(text=text, truth="false", because=refused)
         found = [
             one
             for one in silences(self.world, term, bindings)
@@ -298,26 +318,26 @@ class Nodes:
             streams = [] if term.first.stream is None else [term.first.stream]
             late = self._too_late(term.first, streams, bindings, None)
             because = late or "nobody it could be about is known"
-            return Node(text=text, truth="unknown", because=because)
+            return ConditionNode(text=text, truth="unknown", because=because)
         best = max(found, key=_length)
         name = best.occurrence.bindings[term.first.alias]
         if best.ended is None or best.ended_by is None or best.has_lasted:
             because = f"{name} was silent so long"
             because += _counted(best.occurrence.end, span, "after an event")
-            return Node(text=text, truth="false", because=because)
+            return ConditionNode(text=text, truth="false", because=because)
         since = best.occurrence.since or 0
         because = f"{name} was silent for {duration(best.ended - since)} only; then came this"
         ending = (self.wording.reading(best.ended_by),)
-        return Node(text=text, truth="false", because=because, readings=ending)
+        return ConditionNode(text=text, truth="false", because=because, readings=ending)
 
     # Absence.
 
-    def refuting(self, refuters: Iterable[tuple[int, Occurrence]]) -> tuple[Node, ...]:
+    def refuting(self, refuters: Iterable[tuple[int, Occurrence]]) -> tuple[ConditionNode, ...]:
         """The counterexample as nodes: each of them is true, which is what is wrong."""
         return tuple(self.held(self.world.plan.terms[term], found) for term, found in refuters)
 
 
-def _length(stretch: Stretch) -> float:
+def _length(stretch: StateSpan) -> float:
     assert stretch.occurrence.since is not None
     return float("inf") if stretch.ended is None else stretch.ended - stretch.occurrence.since
 
@@ -326,8 +346,8 @@ def _delay(late: LateReading) -> int:
     return 0 if late.received is None else late.received - late.time
 
 
-def _counted(end: int, span: Span, again: str) -> str:
+def _counted(end: int, span: TimeSpan, again: str) -> str:
     """Why what lasted so long is not enough: it counts at one moment only."""
     if end < span.start:
-        return f", which counted once, at {at(end)}, and counts again only {again}"
+        return f", which counted once, at {time_mark(end)}, and counts again only {again}"
     return ", but not together with the other conditions"

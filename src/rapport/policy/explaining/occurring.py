@@ -13,10 +13,10 @@ import numpy.typing as npt
 from rapport.core.errors import InvalidInput
 from rapport.policy import relations
 from rapport.policy.explaining.holding import Bindings, event_places, sides_of, truth
-from rapport.policy.explaining.lasting import stretches
+from rapport.policy.explaining.lasting import state_spans
 from rapport.policy.explaining.silences import silences
 from rapport.policy.explaining.stretch import Occurrence, occurrence
-from rapport.policy.explaining.world import Reading, World
+from rapport.policy.explaining.world import Evidence, Reading
 from rapport.policy.plan import (
     ConstraintTerm,
     CorrelationTerm,
@@ -32,10 +32,10 @@ _MOST_TESTS = 3_000_000
 """Pairs of readings that one question may look at."""
 
 
-class Occurring:
+class TermOccurrences:
     """What occurs in a world, found when asked for; costs the readings of who is asked about."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Evidence) -> None:
         self.world = world
         self._found: dict[tuple[object, ...], list[Occurrence]] = {}
         self._tests = 0
@@ -57,7 +57,7 @@ class Occurring:
         term = self.world.plan.terms[number]
         match term:
             case LastingTerm():
-                found = [s.occurrence for s in stretches(self.world, term, bound) if s.has_lasted]
+                found = [s.occurrence for s in state_spans(self.world, term, bound) if s.has_lasted]
                 yield from found
             case SilentTerm():
                 yield from (s.occurrence for s in silences(self.world, term, bound) if s.has_lasted)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from rapport.policy.explaining.attempts import Span
+from rapport.policy.explaining.attempts import TimeSpan
 from rapport.policy.explaining.deciding import Decisions
 from rapport.policy.explaining.matching import bindings_of, latest_end
 from rapport.policy.explaining.stretch import Occurrence
@@ -16,7 +16,7 @@ _KEPT = 60
 _MOST_WAYS = 1_500
 
 
-class Partial(NamedTuple):
+class PartialMatch(NamedTuple):
     """Some positive clauses satisfied by occurrences that agree; the others are None."""
 
     assignment: dict[int, Occurrence]
@@ -28,22 +28,28 @@ class Partial(NamedTuple):
         return sum(part is not None for part in self.parts)
 
 
-def partials(decisions: Decisions, given: Mapping[str, str], span: Span) -> list[Partial]:
+def partial_matches(
+    decisions: Decisions, given: Mapping[str, str], span: TimeSpan
+) -> list[PartialMatch]:
     """Occurrences in the span that satisfy as many positive clauses as possible, best first."""
-    found = [Partial({}, ())]
+    found = [PartialMatch({}, ())]
     for clause in decisions.shape.positive:
-        grown = [Partial(one.assignment, (*one.parts, None)) for one in found]
+        grown = [PartialMatch(one.assignment, (*one.parts, None)) for one in found]
         for one in found:
             for part in clause.parts:
                 ways = islice(_ways(decisions, part, one, given, span), _MOST_WAYS)
-                grown += [Partial(way, (*one.parts, part)) for way in ways]
+                grown += [PartialMatch(way, (*one.parts, part)) for way in ways]
         grown.sort(key=lambda one: _rank(decisions, one, span))
         found = grown[:_KEPT]
     return found
 
 
 def _ways(
-    decisions: Decisions, part: Part, partial: Partial, given: Mapping[str, str], span: Span
+    decisions: Decisions,
+    part: Part,
+    partial: PartialMatch,
+    given: Mapping[str, str],
+    span: TimeSpan,
 ) -> Iterator[dict[int, Occurrence]]:
     matching = decisions.matching
     missing = [term for term in part.needs() if term not in partial.assignment]
@@ -56,7 +62,7 @@ def _ways(
             yield way
 
 
-def _rank(decisions: Decisions, one: Partial, span: Span) -> tuple[object, ...]:
+def _rank(decisions: Decisions, one: PartialMatch, span: TimeSpan) -> tuple[object, ...]:
     parts = [part for part in one.parts if part is not None]
     spread = decisions.matching.spread(parts, one.assignment)
     timed = [each for each in one.assignment.values() if not each.is_fact]

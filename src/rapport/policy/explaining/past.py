@@ -17,28 +17,28 @@ from rapport.core.release import CARRIED, CORRECTS, RELEASED
 from rapport.core.times import format_time, rough_duration
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.engine.events import LATE_TYPE, TIME_TYPE
-from rapport.policy.explaining.given_again import readings_given_again
-from rapport.policy.explaining.reach import Reach
-from rapport.policy.explaining.verdict import Note
+from rapport.policy.explaining.given_again import released_readings
+from rapport.policy.explaining.reach import NeededRange
+from rapport.policy.explaining.verdict import AnswerNote
 from rapport.policy.explaining.world import LateReading, Reading, readings_of
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import split_events
 
-_PAGE = 5_000
+_EVENTS_PER_PAGE = 5_000
 _SLACK_MS = 600_000
 """How long after its time a reading is still looked for where events come as they happen."""
 _MOST_HELD = 8
 _MOST_LATE = 200
 
 
-class Past(msgspec.Struct, kw_only=True):
+class PastReadings(msgspec.Struct, kw_only=True):
     """Readings that counted, and what was around them."""
 
     readings: list[Reading]
     events: dict[str, StoredEvent]
     """The events behind the readings, by id."""
     reported: list[Detection]
-    notes: list[Note]
+    notes: list[AnswerNote]
     looked_at: int
     """How many events were read to find them."""
     reached: int
@@ -47,7 +47,7 @@ class Past(msgspec.Struct, kw_only=True):
     """Whether all that was told since was looked at."""
     late: list[LateReading] = []
     """Readings of the time that came too late to count."""
-    gaps: list[Note] = []
+    gaps: list[AnswerNote] = []
     """Parts of the log that should have been read and are damaged or missing."""
 
 
@@ -56,13 +56,13 @@ async def read_past(
     ontology: Ontology,
     policy: str,
     streams: Collection[str],
-    reach: Reach,
+    reach: NeededRange,
     *,
     told_since: int,
     lateness_ms: int = 0,
     to_the_end: bool = False,
     as_corrected: bool = True,
-) -> Past:
+) -> PastReadings:
     """The readings of some streams with times in the reach, as they stand or as they came first,
     and what was told.
 
@@ -72,7 +72,7 @@ async def read_past(
     read on to their ends.
     """
     kept = frozenset(channels.names())
-    gaps: list[Note] = []
+    gaps: list[AnswerNote] = []
     stored, looked_at, reached = await _stored(channels, kept, streams, reach, lateness_ms, gaps)
     came = max([reach.end, *(one.received for one in stored)])
     until = None if to_the_end or not stored else came + _SLACK_MS
@@ -82,7 +82,7 @@ async def read_past(
     unseen = late.keys() - {one.event.id for one in stored}
     stored += await _late_ones(channels, [id for id in late if id in unseen], streams)
     if as_corrected:
-        again = await readings_given_again(channels, kept, streams, reach)
+        again = await released_readings(channels, kept, streams, reach)
         standing = _uncorrected(_in_order([*stored, *again]))
         counted = [one for one in standing if reach.start <= one.event.time <= reach.end]
     else:
@@ -92,7 +92,7 @@ async def read_past(
     usable = [one.event for one in counted if not _is_late(one, late)]
     batch, _rejected = split_events(usable, ontology)
     notes += await _held(channels, kept, ontology, streams, reach, until, gaps)
-    return Past(
+    return PastReadings(
         readings=readings_of(batch, ontology),
         events={one.event.id: one for one in counted},
         reported=reported,
@@ -109,9 +109,9 @@ async def _stored(
     channels: Channels,
     kept: Collection[str],
     streams: Collection[str],
-    reach: Reach,
+    reach: NeededRange,
     lateness_ms: int,
-    gaps: list[Note],
+    gaps: list[AnswerNote],
 ) -> tuple[list[StoredEvent], int, int]:
     """Readings in the reach, until whatever else comes with such a time comes too late; how many
     events were looked at, and the largest time of a reading among them.
@@ -134,13 +134,15 @@ async def _stored(
     return found, looked_at, reached
 
 
-async def _received(channel: Channel, start: int, gaps: list[Note]) -> AsyncIterator[StoredEvent]:
+async def _received(
+    channel: Channel, start: int, gaps: list[AnswerNote]
+) -> AsyncIterator[StoredEvent]:
     """Yields the events received from a time on; adds each gap of the log before the next event to
     `gaps`.
     """
     position = await position_before(channel, start)
     before: StoredEvent | None = None
-    while batch := await channel.read_after(position, limit=_PAGE):
+    while batch := await channel.read_after(position, limit=_EVENTS_PER_PAGE):
         for stored in batch:
             if stored.position > position + 1:
                 gaps += _gap_notes(channel, position, before, stored)
@@ -151,7 +153,7 @@ async def _received(channel: Channel, start: int, gaps: list[Note]) -> AsyncIter
 
 def _gap_notes(
     channel: Channel, position: int, before: StoredEvent | None, after: StoredEvent | None
-) -> list[Note]:
+) -> list[AnswerNote]:
     """Describes the gaps between two events that were read one after the other."""
     through = channel.last_position() if after is None else after.position - 1
     since = "" if before is None else format_time(before.received)
@@ -159,7 +161,7 @@ def _gap_notes(
     span = f"between {since} and {until}" if since and until else f"after {since}"
     span = span if since else f"before {until}" if until else "of this time"
     return [
-        Note(
+        AnswerNote(
             kind="gap",
             text=f"events {span} are missing: segment {gap.reason} "
             f"(channel {channel.name}, positions {gap.first} to {gap.last})",
@@ -221,12 +223,12 @@ def _is_late(stored: StoredEvent, late: Collection[str]) -> bool:
     return stored.event.id in late and RELEASED not in headers and CARRIED not in headers
 
 
-def _late_note(stored: StoredEvent) -> Note:
+def _late_note(stored: StoredEvent) -> AnswerNote:
     event = stored.event
     delay = rough_duration(stored.received - event.time)
     text = f"the {event.type.partition('.')[2]} of {event.subject} was received "
     text += f"{format_time(stored.received)}, {delay} late: too late to count"
-    return Note(kind="late", text=text, time=event.time, event=event.id)
+    return AnswerNote(kind="late", text=text, time=event.time, event=event.id)
 
 
 def _late_readings(stored: list[StoredEvent], ontology: Ontology) -> list[LateReading]:
@@ -242,10 +244,10 @@ async def _from_detections(
     channels: Channels,
     kept: Collection[str],
     policy: str,
-    reach: Reach,
+    reach: NeededRange,
     told_since: int,
     until: int | None,
-    gaps: list[Note],
+    gaps: list[AnswerNote],
 ) -> tuple[dict[str, None], list[Detection], int]:
     """Ids of late readings of the time, what the policy told, and how far the clock moved time."""
     late: dict[str, None] = {}
@@ -277,15 +279,15 @@ async def _held(
     kept: Collection[str],
     ontology: Ontology,
     streams: Collection[str],
-    reach: Reach,
+    reach: NeededRange,
     until: int | None,
-    gaps: list[Note],
-) -> list[Note]:
+    gaps: list[AnswerNote],
+) -> list[AnswerNote]:
     """What was held back of the sources that the policy listens to, or of unknown ones."""
     if "quarantine" not in kept:
         return []
     others = {name for name, one in ontology.sources.items() if one.streams.isdisjoint(streams)}
-    notes: list[Note] = []
+    notes: list[AnswerNote] = []
     async for one in _received(channels.channel("quarantine"), reach.start, gaps):
         if len(notes) >= _MOST_HELD or (until is not None and one.received > until):
             break
@@ -294,10 +296,12 @@ async def _held(
     return notes
 
 
-def _held_note(event: Event, others: Collection[str]) -> list[Note]:
+def _held_note(event: Event, others: Collection[str]) -> list[AnswerNote]:
     data = event.payload()
     source = str(data.get("source", "")) if isinstance(data, Mapping) else ""
     if not isinstance(data, Mapping) or source in others:
         return []
     said = f"{source or event.subject}: {data.get('message', data.get('reason', ''))}"
-    return [Note(kind="quarantined", text=f"held back, {said}", time=event.time, event=event.id)]
+    return [
+        AnswerNote(kind="quarantined", text=f"held back, {said}", time=event.time, event=event.id)
+    ]

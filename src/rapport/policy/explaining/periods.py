@@ -14,15 +14,15 @@ from itertools import pairwise
 
 import msgspec
 
-from rapport.policy.engine.places import Place
-from rapport.policy.life.changes import KeptChange
-from rapport.policy.life.registry import Entry, State, entry_after
+from rapport.policy.engine.places import StreamPosition
+from rapport.policy.life.changes import RecordedChange
+from rapport.policy.life.registry import PolicyEntry, PolicyState, entry_after
 from rapport.policy.runners.base import END_OF_TIME
 
 BEGIN_OF_TIME = -END_OF_TIME
 
 
-class Period(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyPeriod(msgspec.Struct, frozen=True, kw_only=True):
     """Readings with a time in [since, until) met the policy in one state."""
 
     since: int
@@ -30,13 +30,13 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
     until: int = END_OF_TIME
     sees_from: int
     """The first readings it knows of: of a version that was a shadow, those of that time too."""
-    state: State
+    state: PolicyState
     text: str
     version: str
-    change: KeptChange
+    change: RecordedChange
     """What began it."""
 
-    def begun_at(self, time: int) -> Period:
+    def begun_at(self, time: int) -> PolicyPeriod:
         """The same in a stream that began at a time, without a reading."""
         is_first = self.sees_from == BEGIN_OF_TIME
         return msgspec.structs.replace(self, sees_from=time) if is_first else self
@@ -48,12 +48,12 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def periods_of(
-    changes: Iterable[KeptChange],
+    changes: Iterable[RecordedChange],
     name: str,
     lateness_ms: int,
     reached: Mapping[int, int],
     stopped: Mapping[str, int],
-) -> list[Period]:
+) -> list[PolicyPeriod]:
     """The periods of a policy in their order, one after the other without a gap.
 
     Args:
@@ -61,8 +61,8 @@ def periods_of(
         reached: by position of `events` the largest time up to it, for places without a time.
         stopped: by id of a change the time of the detection that made it.
     """
-    found: list[Period] = []
-    entry: Entry | None = None
+    found: list[PolicyPeriod] = []
+    entry: PolicyEntry | None = None
     turn = shadowed = BEGIN_OF_TIME
     resets = 0
     for kept in changes:
@@ -84,7 +84,7 @@ def periods_of(
         while found and found[-1].change.changed.place.resets < resets and found[-1].since > since:
             found.pop()
         found.append(
-            Period(
+            PolicyPeriod(
                 since=max(since, found[-1].since) if found else since,
                 sees_from=shadowed if kept.changed.what == "promoted" else since,
                 state=entry.state,
@@ -96,13 +96,13 @@ def periods_of(
     return _ended(found)
 
 
-def _turn_after_reset(kept: KeptChange, lateness_ms: int) -> int | None:
+def _turn_after_reset(kept: RecordedChange, lateness_ms: int) -> int | None:
     """Where time had just begun anew: by the clock at which the change was made."""
     place = kept.changed.place
     return kept.time - lateness_ms if place.resets and place.time <= BEGIN_OF_TIME else None
 
 
-def turn_of(place: Place, lateness_ms: int, reached: Mapping[int, int]) -> int:
+def turn_of(place: StreamPosition, lateness_ms: int, reached: Mapping[int, int]) -> int:
     """The time of the first readings that meet what changed at a place."""
     time = place.time
     if needs_time(place):
@@ -110,30 +110,30 @@ def turn_of(place: Place, lateness_ms: int, reached: Mapping[int, int]) -> int:
     return BEGIN_OF_TIME if time <= BEGIN_OF_TIME else time - lateness_ms
 
 
-def needs_time(place: Place) -> bool:
+def needs_time(place: StreamPosition) -> bool:
     """Whether only its position is known: it lies behind all that an ended process had read."""
     return place.time <= BEGIN_OF_TIME and place.after > 0
 
 
-def period_at(periods: Sequence[Period], at: int) -> Period | None:
+def period_at(periods: Sequence[PolicyPeriod], at: int) -> PolicyPeriod | None:
     """The one that readings of a time met; None before the first, or when there is none."""
     return next((one for one in reversed(periods) if one.since <= at), None)
 
 
-def running_near(periods: Sequence[Period], start: int, end: int) -> Period | None:
+def running_near(periods: Sequence[PolicyPeriod], start: int, end: int) -> PolicyPeriod | None:
     """The last one in which it ran at some time between two."""
     near = [one for one in periods if one.is_running and one.since <= end and one.until > start]
     return near[-1] if near else None
 
 
-def _turns(before: Entry | None, after: Entry, kept: KeptChange) -> bool:
+def _turns(before: PolicyEntry | None, after: PolicyEntry, kept: RecordedChange) -> bool:
     """Whether another period begins. The same plan goes on, unless it was made to begin anew."""
     if before is None or kept.changed.what == "resumed":
         return True
     return (before.state, before.version) != (after.state, after.version)
 
 
-def _ended(periods: list[Period]) -> list[Period]:
+def _ended(periods: list[PolicyPeriod]) -> list[PolicyPeriod]:
     """Each until the next; of those that begin at one time only the last was ever there."""
     ended = [
         msgspec.structs.replace(one, until=after.since)

@@ -8,10 +8,10 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.core.event import StoredEvent
-from rapport.policy.explaining.verdict import Candidate, Node
+from rapport.policy.explaining.verdict import Candidate, ConditionNode
 
 _LONGEST = 200
-_MOST = 60
+_MOST_RAW = 60
 
 
 class RawValues:
@@ -29,8 +29,8 @@ class RawValues:
 
     async def filled(self, candidate: Candidate) -> Candidate:
         """The candidate with the raw form of what it shows."""
-        for id in _ids(candidate):
-            if id not in self._found and id in self._events and len(self._found) < _MOST:
+        for id in _reading_ids(candidate):
+            if id not in self._found and id in self._events and len(self._found) < _MOST_RAW:
                 self._found[id] = await self._raw(self._events[id])
         clauses = tuple(self._node(one) for one in candidate.clauses)
         return msgspec.structs.replace(candidate, clauses=clauses)
@@ -45,7 +45,7 @@ class RawValues:
             return "no longer in the log"
         return found[0].event.data[:_LONGEST].decode("utf-8", "replace")
 
-    def _node(self, node: Node) -> Node:
+    def _node(self, node: ConditionNode) -> ConditionNode:
         return msgspec.structs.replace(
             node,
             readings=tuple(
@@ -56,7 +56,7 @@ class RawValues:
         )
 
 
-def _ids(candidate: Candidate) -> Iterator[str]:
+def _reading_ids(candidate: Candidate) -> Iterator[str]:
     nodes = list(candidate.clauses)
     while nodes:
         node = nodes.pop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rapport.policy.explaining.attempts import Span
+from rapport.policy.explaining.attempts import TimeSpan
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import LastingTerm, Plan, SilentTerm
 from rapport.policy.runners.operators.reaches import longest_window_ms, uncertainty_ms
@@ -14,21 +14,21 @@ _WINDOWS = 8
 """Pairs use up events, chains reach back and absence waits: each of these one window or two."""
 
 
-class Reach(NamedTuple):
+class NeededRange(NamedTuple):
     """From when to when readings are needed."""
 
     start: int
     end: int
 
 
-def reach_of(plan: Plan, sources: Mapping[str, PushSource], span: Span) -> Reach:
+def needed_range(plan: Plan, sources: Mapping[str, PushSource], span: TimeSpan) -> NeededRange:
     """The readings that decide what happens in the span. Longer chains of pairs that use each other
     up than eight windows are not followed.
     """
     window = _WINDOWS * (longest_window_ms(plan) + uncertainty_ms(plan, sources))
     lasting = longest_duration_ms(plan)
     period = max((one.period_ms for one in sources.values()), default=0)
-    return Reach(span.start - window - 2 * lasting - 2 * period, span.end + window + lasting)
+    return NeededRange(span.start - window - 2 * lasting - 2 * period, span.end + window + lasting)
 
 
 def longest_duration_ms(plan: Plan) -> int:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from rapport.channel.channel import Channels
 from rapport.core.times import format_time
-from rapport.policy.explaining.tables_then import TablesBefore
-from rapport.policy.explaining.verdict import Note
-from rapport.policy.rows_on_record import TablesOfRecord, version_at, versions_on_record
+from rapport.policy.explaining.tables_then import EarlierTables
+from rapport.policy.explaining.verdict import AnswerNote
+from rapport.policy.rows_on_record import RecordedTableRows, version_at, versions_on_record
 from rapport.tables.recorded_rows import RowsVersion, TableRows
 from rapport.tables.tables import Tables
 
@@ -19,7 +19,7 @@ _MOST_EVENTS = 5_000
 """So many after the base are read, to say what changed since."""
 
 
-class RowsOnRecord(TablesBefore):
+class RecordedTables(EarlierTables):
     """The rows that readings of a time met, and which tables have others since."""
 
     told_by = "the tables of then, which are on record"
@@ -51,14 +51,16 @@ class RowsOnRecord(TablesBefore):
         own = {name for name, one in self._concepts.items() if one == concept}
         return [one.place.time for one in self._later if one.changed & own]
 
-    def notes(self, concepts: Sequence[str]) -> Sequence[Note]:
+    def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
         """Also where the rows of then are not on record, and so others were used."""
         return [*super().notes(concepts), *self._gaps(concepts)]
 
-    def _gaps(self, concepts: Sequence[str]) -> list[Note]:
+    def _gaps(self, concepts: Sequence[str]) -> list[AnswerNote]:
         own = {name: one for name, one in self._concepts.items() if one in concepts}
         notes = [
-            Note(kind="tables", text=unusable_text(name, self._unusable[name]), time=self._time)
+            AnswerNote(
+                kind="tables", text=unusable_text(name, self._unusable[name]), time=self._time
+            )
             for name in own
             if name in self._unusable
         ]
@@ -68,7 +70,7 @@ class RowsOnRecord(TablesBefore):
                 "nothing is on record of the tables before "
                 f"{format_time(begins.since)}: the first rows that are known are used"
             )
-            notes.append(Note(kind="tables", text=text, time=begins.since))
+            notes.append(AnswerNote(kind="tables", text=text, time=begins.since))
         return notes
 
 
@@ -82,7 +84,7 @@ def unusable_text(table: str, rows: TableRows | None) -> str:
     return f"the table {table!r} is used with the rows of today, not those of then: {why}"
 
 
-async def rows_on_record(tables: Tables, channels: Channels, time: int) -> RowsOnRecord | None:
+async def rows_on_record(tables: Tables, channels: Channels, time: int) -> RecordedTables | None:
     """The tables that readings of a time met; None when nothing is on record.
 
     Costs what was recorded between two bases, and typing the tables whose rows are others now.
@@ -91,7 +93,7 @@ async def rows_on_record(tables: Tables, channels: Channels, time: int) -> RowsO
     version = version_at(versions, time)
     if version is None:
         return None
-    record = await asyncio.to_thread(TablesOfRecord, tables)
+    record = await asyncio.to_thread(RecordedTableRows, tables)
     then = await asyncio.to_thread(record.at, version)
     later = [one for one in versions if one.place.since > time]
-    return RowsOnRecord(tables, then, version, later, record.unusable, time)
+    return RecordedTables(tables, then, version, later, record.unusable, time)

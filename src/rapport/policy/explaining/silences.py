@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from rapport.policy.explaining.stretch import Stretch, occurrence
-from rapport.policy.explaining.world import Reading, World
+from rapport.policy.explaining.stretch import StateSpan, occurrence
+from rapport.policy.explaining.world import Evidence, Reading
 from rapport.policy.plan import SilentTerm
 
 
-def silences(world: World, term: SilentTerm, bound: Mapping[str, str]) -> Iterator[Stretch]:
+def silences(world: Evidence, term: SilentTerm, bound: Mapping[str, str]) -> Iterator[StateSpan]:
     """Every silence of whoever the alias may be, however short; in order of time per identity."""
     if world.began is None:
         return
@@ -28,7 +28,7 @@ def silences(world: World, term: SilentTerm, bound: Mapping[str, str]) -> Iterat
 
 
 def _identities(
-    world: World, term: SilentTerm, bound: Mapping[str, str], known: set[str]
+    world: Evidence, term: SilentTerm, bound: Mapping[str, str], known: set[str]
 ) -> list[str]:
     alias = term.first.alias
     heard = [key for stream in term.streams for key in world.keys(stream)]
@@ -41,11 +41,15 @@ def _identities(
 
 
 def _silence(
-    world: World, term: SilentTerm, identity: str, last: Reading | None, following: Reading | None
-) -> Stretch:
+    world: Evidence,
+    term: SilentTerm,
+    identity: str,
+    last: Reading | None,
+    following: Reading | None,
+) -> StateSpan:
     assert world.began is not None
     since = world.began if last is None else last.time
     events = () if last is None else (last,)
     bindings = {term.first.alias: identity}
     found = occurrence(world, bindings, events, since + term.duration_ms, since=since)
-    return Stretch(found, None if following is None else following.time, following)
+    return StateSpan(found, None if following is None else following.time, following)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from rapport.policy.explaining.world import Reading, World
+from rapport.policy.explaining.world import Evidence, Reading
 
 
 class Occurrence(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Occurrence(msgspec.Struct, frozen=True):
         return min(self.start, self.end if self.since is None else self.since)
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class StateSpan(msgspec.Struct, frozen=True):
     """A state that was true, or a silence, from the occurrence's `since` on; `ended` is None when
     it goes on for ever.
     """
@@ -65,7 +65,7 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def occurrence(
-    world: World,
+    world: Evidence,
     bindings: Mapping[str, str],
     events: Iterable[Reading],
     until: int | None,

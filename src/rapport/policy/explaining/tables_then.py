@@ -10,13 +10,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from rapport.core.times import format_time
-from rapport.policy.explaining.verdict import Known, Note
+from rapport.policy.explaining.verdict import AnswerNote, ExternalFact
 from rapport.policy.runners.base import PullData
 from rapport.tables.instances import Instances
 
 
 @runtime_checkable
-class KeptVersions(Protocol):
+class TableVersions(Protocol):
     """Tables that keep what they said before they were loaded again."""
 
     @property
@@ -30,10 +30,10 @@ class KeptVersions(Protocol):
         """What a looked-up function gives; of this only the newest is kept."""
 
 
-class PullThen:
+class PullAtTime:
     """What the tables said at one time."""
 
-    def __init__(self, tables: KeptVersions, time: int) -> None:
+    def __init__(self, tables: TableVersions, time: int) -> None:
         self._tables, self._time = tables, time
 
     def instances(self, concept: str) -> Instances:
@@ -43,7 +43,7 @@ class PullThen:
         return self._tables.pairs(function)
 
 
-class TablesBefore:
+class EarlierTables:
     """Tables as they were at a time, beside those of now."""
 
     told_by = "what they said then"
@@ -52,7 +52,7 @@ class TablesBefore:
         """`pull`: as they were."""
         self.pull, self._now, self._time = pull, now, time
 
-    def known(self, concept: str, identity: str) -> Sequence[Known]:
+    def known(self, concept: str, identity: str) -> Sequence[ExternalFact]:
         """What was true of an instance then and is no longer, with the time of the change."""
         since = self.loaded_since(concept)
         if not since:
@@ -66,12 +66,12 @@ class TablesBefore:
         if not changed:
             return ()
         told = f"by the tables until {format_time(since[0])}; they say something else now"
-        return [Known(text=", ".join(changed), told=told, time=self._time)]
+        return [ExternalFact(text=", ".join(changed), told=told, time=self._time)]
 
-    def notes(self, concepts: Sequence[str]) -> Sequence[Note]:
+    def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
         """Which tables were loaded again after that, and when last."""
         return [
-            Note(
+            AnswerNote(
                 kind="tables",
                 text=f"since then the tables of {concept} were loaded again with other rows, "
                 f"{_times(len(since))}; this is told by {self.told_by}",
@@ -86,15 +86,15 @@ class TablesBefore:
         return ()
 
 
-class TablesOfVersions(TablesBefore):
+class VersionedTables(EarlierTables):
     """The version of each table that was in force at a time, and what changed after it.
 
     Exact from the start of the process that loaded them: the first version counts as that of all
     times before.
     """
 
-    def __init__(self, tables: KeptVersions, time: int) -> None:
-        super().__init__(PullThen(tables, time), tables, time)
+    def __init__(self, tables: TableVersions, time: int) -> None:
+        super().__init__(PullAtTime(tables, time), tables, time)
         self._tables = tables
 
     def loaded_since(self, concept: str) -> Sequence[int]:

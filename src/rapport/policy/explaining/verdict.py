@@ -13,14 +13,16 @@ from rapport.core.detection import Detection
 from rapport.core.event import Gap
 
 Truth = Literal["true", "false", "unknown"]
-Became = Literal["detected", "pending", "undecided", "left out", "not run", "refuted", "incomplete"]
+CandidateOutcome = Literal[
+    "detected", "pending", "undecided", "left out", "not run", "refuted", "incomplete"
+]
 """`pending`: time has not come to where it is decided; `left out`: because of `at most once per`;
 `not run`: everything held, but the policy was not there yet, paused, or ended before it was
 certain; `incomplete`: some condition never came true.
 """
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ShownReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A reading that decided something."""
 
     id: str
@@ -35,17 +37,17 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was received, before it was given a meaning."""
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ConditionNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A condition, or a part of one, with what it rests on."""
 
     text: str
     truth: Truth
     because: str = ""
-    readings: tuple[Shown, ...] = ()
-    children: tuple[Node, ...] = ()
+    readings: tuple[ShownReading, ...] = ()
+    children: tuple[ConditionNode, ...] = ()
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ExternalFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that was asked for elsewhere, such as of a context broker: no reading says it."""
 
     text: str
@@ -59,7 +61,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_known: bool = True
 
 
-class Suppressed(msgspec.Struct, frozen=True, kw_only=True):
+class Suppression(msgspec.Struct, frozen=True, kw_only=True):
     """Why what held was not told: `at most once per`."""
 
     detection: str
@@ -73,18 +75,18 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Certain identities around a certain time: how far the policy got with them."""
 
     bindings: dict[str, str]
-    became: Became
+    became: CandidateOutcome
     time: int
     """The moment to which times are told: the last thing that had to happen."""
-    clauses: tuple[Node, ...]
+    clauses: tuple[ConditionNode, ...]
     """One per line of the normal form, then what concerns all of them together."""
     detection: Detection | None = None
     """What it is, or would have been."""
     silent: tuple[str, ...] = ()
     """Sources that promised to be heard and were not."""
-    suppressed_by: Suppressed | None = None
+    suppressed_by: Suppression | None = None
     """Of what was left out: because of which detection, and until when."""
-    known: tuple[Known, ...] = ()
+    known: tuple[ExternalFact, ...] = ()
     """What came from elsewhere about those it binds."""
 
     @property
@@ -93,17 +95,17 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(node.truth == "true" for node in self.clauses)
 
     @property
-    def first_failed(self) -> Node | None:
+    def first_failed(self) -> ConditionNode | None:
         """The first condition that is not true; false ones before unknown ones."""
         failed = [node for node in self.clauses if node.truth == "false"]
         failed += [node for node in self.clauses if node.truth == "unknown"]
         return failed[0] if failed else None
 
 
-class Miss(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class NearestMiss(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The smallest change of one value that would have made the policy fire; tried out."""
 
-    reading: Shown
+    reading: ShownReading
     text: str
     """`temperature of s1 more than 30 degC instead of 29.5 degC`."""
     relative: float
@@ -114,7 +116,7 @@ class Miss(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The time it would have needed."""
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AnswerNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something around the policy that bears on the answer: late readings, held-back ones, silent
     sources, when the policy ran, tables that were loaded again, gaps of the log.
     """
@@ -130,7 +132,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gap: Gap | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WhyNotAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a policy did or did not fire for some identities around a time."""
 
     policy: str
@@ -142,11 +144,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fired: tuple[Candidate, ...]
     candidates: tuple[Candidate, ...] = ()
     """When it did not fire: those for which most holds, best first."""
-    nearest: Miss | None = None
+    nearest: NearestMiss | None = None
     """Of the first candidate."""
     window_ms: int = 0
     once_per_ms: int | None = None
-    notes: tuple[Note, ...] = ()
+    notes: tuple[AnswerNote, ...] = ()
     text: str = ""
     """The policy as it was then, where that is known."""
 
@@ -157,7 +159,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(node.truth == "false" for node in best)
 
 
-class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A detection, or what was left open: the conditions behind it, and the policy's text."""
 
     policy: str
@@ -169,5 +171,5 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     left_out: int = 0
     """How many like it came too soon after it, by `at most once per`."""
     once_per_ms: int | None = None
-    gaps: tuple[Note, ...] = ()
+    gaps: tuple[AnswerNote, ...] = ()
     """Parts of the log around it that cannot be read: readings may be missing from `held`."""

@@ -16,13 +16,13 @@ from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.engine.events import TIME_TYPE, TimeMoved
 from rapport.policy.explaining.periods import (
     BEGIN_OF_TIME,
-    Period,
+    PolicyPeriod,
     needs_time,
     period_at,
     periods_of,
 )
-from rapport.policy.explaining.verdict import Note
-from rapport.policy.life.changes import CHANNEL, KeptChange, kept_change
+from rapport.policy.explaining.verdict import AnswerNote
+from rapport.policy.life.changes import CHANNEL, RecordedChange, recorded_change
 
 _PAGE = 1_000
 _LOOKED_BACK = 5_000
@@ -30,25 +30,25 @@ _LOOKED_BACK = 5_000
 _SAME_TIME_MS = 60_000
 
 
-async def changes_on_record(channels: Channels) -> list[KeptChange]:
+async def changes_on_record(channels: Channels) -> list[RecordedChange]:
     """All changes of policies; empty for a log that has none."""
-    found: list[KeptChange] = []
+    found: list[RecordedChange] = []
     if CHANNEL not in channels.names():
         return found
     channel, position = channels.channel(CHANNEL), 0
     while batch := await channel.read_after(position, limit=_PAGE):
         position = batch[-1].position
-        found += [kept for stored in batch if (kept := kept_change(stored)) is not None]
+        found += [kept for stored in batch if (kept := recorded_change(stored)) is not None]
     return found
 
 
 async def periods_on_record(
     channels: Channels,
-    changes: Sequence[KeptChange],
+    changes: Sequence[RecordedChange],
     name: str,
     streams: Collection[str],
     lateness_ms: int,
-) -> list[Period]:
+) -> list[PolicyPeriod]:
     """What a policy was when; empty when nothing is on record.
 
     Costs a look at some thousand events for each change that was made while a node caught up after
@@ -95,16 +95,18 @@ async def _reached(channel: Channel, position: int, streams: Collection[str]) ->
     return reached
 
 
-class VersionThen(msgspec.Struct, frozen=True):
+class VersionAtTime(msgspec.Struct, frozen=True):
     """The period that is asked about, and what people should know about it."""
 
-    period: Period
-    notes: tuple[Note, ...]
+    period: PolicyPeriod
+    notes: tuple[AnswerNote, ...]
     ran: bool
     """Whether the policy ran at the time."""
 
 
-def version_then(periods: Sequence[Period], at: int, near: Period | None) -> VersionThen | None:
+def version_at_time(
+    periods: Sequence[PolicyPeriod], at: int, near: PolicyPeriod | None
+) -> VersionAtTime | None:
     """What readings of the time met; before the first version the first one, and a note that says
     so. None when nothing is on record.
 
@@ -117,10 +119,10 @@ def version_then(periods: Sequence[Period], at: int, near: Period | None) -> Ver
     ran = met is not None and met.is_running
     if not ran and near is not None:
         period, ran = near, True
-    return VersionThen(period, tuple(_notes(periods, period, met)), ran)
+    return VersionAtTime(period, tuple(_notes(periods, period, met)), ran)
 
 
-def version_of(periods: Sequence[Period], detection: Detection) -> Period | None:
+def version_of(periods: Sequence[PolicyPeriod], detection: Detection) -> PolicyPeriod | None:
     """The period in which a detection was found; the last of its version where its time has none,
     None when nothing is on record.
     """
@@ -129,8 +131,10 @@ def version_of(periods: Sequence[Period], detection: Detection) -> Period | None
     return met[-1] if met else own[-1] if own else None
 
 
-def _notes(periods: Sequence[Period], chosen: Period, met: Period | None) -> list[Note]:
-    notes: list[Note] = []
+def _notes(
+    periods: Sequence[PolicyPeriod], chosen: PolicyPeriod, met: PolicyPeriod | None
+) -> list[AnswerNote]:
+    notes: list[AnswerNote] = []
     if met is None:
         text = f"the policy was registered only at {_when(periods[0])}: it saw nothing before"
         notes.append(_note(text, periods[0]))
@@ -146,7 +150,7 @@ def _notes(periods: Sequence[Period], chosen: Period, met: Period | None) -> lis
     return notes
 
 
-def _idle(period: Period) -> str:
+def _idle(period: PolicyPeriod) -> str:
     match period.state:
         case "paused":
             return f"paused since {_when(period)}: it saw nothing"
@@ -158,7 +162,7 @@ def _idle(period: Period) -> str:
             return f"deleted at {_when(period)}"
 
 
-def _when(period: Period) -> str:
+def _when(period: PolicyPeriod) -> str:
     """The time that the stream had reached, and that of the clock where it is another one."""
     made, reached = period.change.time, period.change.changed.place.time
     by = f" by {period.change.changed.by}" if period.change.changed.by else ""
@@ -169,6 +173,6 @@ def _when(period: Period) -> str:
     return f"{format_time(reached)} of the readings' time (made at {format_time(made)}{by})"
 
 
-def _note(text: str, period: Period) -> Note:
+def _note(text: str, period: PolicyPeriod) -> AnswerNote:
     since = period.since if period.since > BEGIN_OF_TIME else period.change.time
-    return Note(kind="policy", text=text, time=since, event=period.change.id)
+    return AnswerNote(kind="policy", text=text, time=since, event=period.change.id)

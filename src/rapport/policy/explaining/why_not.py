@@ -12,16 +12,23 @@ import msgspec
 
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput, UnknownName
-from rapport.policy.explaining.attempts import Span
-from rapport.policy.explaining.candidates import Candidates
+from rapport.policy.explaining.attempts import TimeSpan
+from rapport.policy.explaining.candidates import CandidateBuilder
 from rapport.policy.explaining.deciding import Decision, Decisions
 from rapport.policy.explaining.matching import bindings_of
-from rapport.policy.explaining.miss import NearestMiss
-from rapport.policy.explaining.nodes import Nodes
-from rapport.policy.explaining.partials import Partial, partials
-from rapport.policy.explaining.verdict import Answer, Candidate, Explained, Miss, Node, Suppressed
-from rapport.policy.explaining.wording import Wording, told
-from rapport.policy.explaining.world import LateReading, Reading, World
+from rapport.policy.explaining.miss import MissSearch
+from rapport.policy.explaining.nodes import NodeBuilder
+from rapport.policy.explaining.partials import PartialMatch, partial_matches
+from rapport.policy.explaining.verdict import (
+    Candidate,
+    ConditionNode,
+    Explanation,
+    NearestMiss,
+    Suppression,
+    WhyNotAnswer,
+)
+from rapport.policy.explaining.wording import Wording, with_times
+from rapport.policy.explaining.world import Evidence, LateReading, Reading
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
@@ -31,7 +38,7 @@ _MOST_CANDIDATES = 5
 _MOST_FIRED = 20
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class WhyNotQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """For whom, and around which time; no identities: whoever came nearest."""
 
     at: int
@@ -39,10 +46,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     within_ms: int | None = None
     """How far around; None: the longest window of the policy."""
 
-    def span(self, plan: Plan) -> Span:
+    def span(self, plan: Plan) -> TimeSpan:
         """The time that is looked at."""
         reach = longest_window_ms(plan) if self.within_ms is None else self.within_ms
-        return Span(self.at - reach, self.at + reach)
+        return TimeSpan(self.at - reach, self.at + reach)
 
 
 def why_not(
@@ -50,12 +57,12 @@ def why_not(
     ontology: Ontology,
     pull: PullData,
     readings: Iterable[Reading],
-    question: Question,
+    question: WhyNotQuestion,
     *,
     reported: Sequence[Detection] | None = None,
     began: int | None = None,
     late: Iterable[LateReading] = (),
-) -> Answer:
+) -> WhyNotAnswer:
     """Each condition of the policy as it stood; raises UnknownName for an alias it does not have.
 
     Args:
@@ -65,8 +72,8 @@ def why_not(
         late: readings of the time that came too late to count.
     """
     check_aliases(plan, question.given)
-    world = World(plan, ontology.sources, pull, readings, began=began, late=late)
-    return _Looking(world, ontology, question, reported).answer()
+    world = Evidence(plan, ontology.sources, pull, readings, began=began, late=late)
+    return _WhyNotSearch(world, ontology, question, reported).answer()
 
 
 def why(
@@ -77,22 +84,22 @@ def why(
     detection: Detection,
     *,
     began: int | None = None,
-) -> Explained:
+) -> Explanation:
     """What a detection rests on, condition by condition; `held` is None when these readings and
     tables do not give it. `began`: the policy's start; None: the first reading.
     """
-    world = World(plan, ontology.sources, pull, readings, began=began)
+    world = Evidence(plan, ontology.sources, pull, readings, began=began)
     decisions = Decisions(world)
-    found = Explained(policy=plan.policy, version=detection.version, once_per_ms=plan.once_per_ms)
+    found = Explanation(policy=plan.policy, version=detection.version, once_per_ms=plan.once_per_ms)
     left_out = 0
     for decision in decisions.all(detection.bindings, reported=[detection]):
         if decision.detection.bindings != detection.bindings:
             continue
         later = decision.detection.time - detection.time
         if later == 0 and decision.detection.causes == detection.causes:
-            nodes = Nodes(world, Wording(ontology))
-            held = Candidates(decisions, nodes, {}).of_decision(decision)
-            found = msgspec.structs.replace(found, held=_said(held))
+            nodes = NodeBuilder(world, Wording(ontology))
+            held = CandidateBuilder(decisions, nodes, {}).of_decision(decision)
+            found = msgspec.structs.replace(found, held=_with_times_in(held))
         elif decision.became == "left out" and 0 <= later < (plan.once_per_ms or 0):
             left_out += 1
     return msgspec.structs.replace(found, left_out=left_out)
@@ -130,24 +137,24 @@ def check_aliases(plan: Plan, given: Mapping[str, str]) -> None:
             raise UnknownName("alias", alias, sorted(aliases), code="explain.unknown_alias")
 
 
-class _Looking:
+class _WhyNotSearch:
     """One question about one world."""
 
     def __init__(
         self,
-        world: World,
+        world: Evidence,
         ontology: Ontology,
-        question: Question,
+        question: WhyNotQuestion,
         reported: Sequence[Detection] | None,
     ) -> None:
         self._world, self._question, self._reported = world, question, reported
         self._span = question.span(world.plan)
         self._wording = Wording(ontology)
         self._decisions = Decisions(world)
-        nodes = Nodes(world, self._wording)
-        self._candidates = Candidates(self._decisions, nodes, question.given)
+        nodes = NodeBuilder(world, self._wording)
+        self._candidates = CandidateBuilder(self._decisions, nodes, question.given)
 
-    def answer(self) -> Answer:
+    def answer(self) -> WhyNotAnswer:
         plan, given = self._world.plan, self._question.given
         near = [
             one
@@ -156,7 +163,7 @@ class _Looking:
         ]
         fired = [one for one in near if one.became == "detected"]
         fired.sort(key=lambda one: self._span.distance(one.t0))
-        answer = Answer(
+        answer = WhyNotAnswer(
             policy=plan.policy,
             version=plan.version(),
             at=self._question.at,
@@ -169,29 +176,29 @@ class _Looking:
         return answer if fired else self._with_candidates(answer, near)
 
     def _of(self, decision: Decision) -> Candidate:
-        candidate = _said(self._candidates.of_decision(decision))
+        candidate = _with_times_in(self._candidates.of_decision(decision))
         by, once_per = decision.suppressed_by, self._world.plan.once_per_ms
         if by is None or once_per is None:
             return candidate
-        suppressed = Suppressed(detection=by.id(), time=by.time, until=by.time + once_per)
+        suppressed = Suppression(detection=by.id(), time=by.time, until=by.time + once_per)
         return msgspec.structs.replace(candidate, suppressed_by=suppressed)
 
-    def _with_candidates(self, answer: Answer, near: list[Decision]) -> Answer:
+    def _with_candidates(self, answer: WhyNotAnswer, near: list[Decision]) -> WhyNotAnswer:
         """The nearest ones: matches that were refuted, then what was never a match."""
-        ranked: list[tuple[Candidate, Decision | Partial]] = []
+        ranked: list[tuple[Candidate, Decision | PartialMatch]] = []
         near.sort(key=lambda one: (one.became == "refuted", self._span.distance(one.t0)))
         for decision in near:
             who = decision.detection.bindings
             if len(ranked) < _MOST_FIRED and all(who != one.bindings for one, _ in ranked):
                 ranked.append((self._of(decision), decision))
-        for partial in partials(self._decisions, self._question.given, self._span):
+        for partial in partial_matches(self._decisions, self._question.given, self._span):
             known = {**self._question.given, **bindings_of(partial.assignment.values())}
             # Best first: the same people once more, or some of them, tell nothing new.
             if any(known.items() <= one.bindings.items() for one, _ in ranked):
                 continue
             for who in self._candidates.nearest_to(partial, self._span):
                 candidate = self._candidates.of_partial(partial, who, self._span)
-                ranked.append((_said(candidate), partial))
+                ranked.append((_with_times_in(candidate), partial))
             if len(ranked) >= _MOST_FIRED + _MOST_CANDIDATES:
                 break
         # Of what all is true a match of fewer occurrences stands in the way: nothing was missed.
@@ -208,15 +215,15 @@ class _Looking:
         complete = candidate.became != "incomplete"
         return (not complete, -candidate.holding, self._span.distance(candidate.time))
 
-    def _change(self, best: Candidate, behind: Decision | Partial) -> Miss | None:
-        search = NearestMiss(self._decisions, self._wording, best.bindings, self._span)
+    def _change(self, best: Candidate, behind: Decision | PartialMatch) -> NearestMiss | None:
+        search = MissSearch(self._decisions, self._wording, best.bindings, self._span)
         if isinstance(behind, Decision):
             change = search.of_decision(behind) if behind.became == "refuted" else None
         else:
             change = search.of_partial(behind)
         if change is None:
             return None
-        return Miss(
+        return NearestMiss(
             reading=self._wording.reading(change.reading),
             text=change.text,
             relative=change.relative,
@@ -225,13 +232,13 @@ class _Looking:
         )
 
 
-def _said(candidate: Candidate) -> Candidate:
+def _with_times_in(candidate: Candidate) -> Candidate:
     """With the times in its sentences told from its moment."""
 
-    def node(one: Node) -> Node:
+    def node(one: ConditionNode) -> ConditionNode:
         return msgspec.structs.replace(
             one,
-            because=told(one.because, candidate.time),
+            because=with_times(one.because, candidate.time),
             children=tuple(node(child) for child in one.children),
         )
 

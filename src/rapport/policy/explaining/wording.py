@@ -8,7 +8,7 @@ from typing import Any
 
 from rapport.core.times import format_time
 from rapport.policy import measures, relations
-from rapport.policy.explaining.verdict import Shown
+from rapport.policy.explaining.verdict import ShownReading
 from rapport.policy.explaining.world import Reading
 from rapport.policy.language.printer import print_value
 from rapport.policy.ontology import Ontology
@@ -73,11 +73,11 @@ class Wording:
     def of_property(self, concept: str, attribute: str, value: Any) -> str:
         """A value of an attribute with its unit, a truth as a word even where it is a number."""
         if value is None:
-            return plain(value)
+            return value_text(value)
         if self._ontology.concepts[concept].get(attribute) == "boolean":
-            return plain(bool(value))
+            return value_text(bool(value))
         unit = self._ontology.units.get(concept, {}).get(attribute, "")
-        return f"{plain(value)} {unit}".rstrip()
+        return f"{value_text(value)} {unit}".rstrip()
 
     def unit(self, term: StateTerm) -> str:
         """Of what a comparison measures; empty when there is none."""
@@ -104,14 +104,14 @@ class Wording:
         unit = self._ontology.units.get(concept, {}).get(attribute, "")
         if kind in ("point", "rectangle"):
             unit = unit or "m"
-        shown = ", ".join(plain(part) for part in value)
+        shown = ", ".join(value_text(part) for part in value)
         return f"{shown} {unit}" if unit else shown
 
-    def reading(self, reading: Reading) -> Shown:
+    def reading(self, reading: Reading) -> ShownReading:
         """With its value in words."""
         attribute = reading.stream.partition(".")[2]
         said = f"{attribute} of {reading.key} = {self.value(reading.stream, reading.value)}"
-        return Shown(
+        return ShownReading(
             id=reading.id,
             time=reading.time,
             stream=reading.stream,
@@ -125,7 +125,7 @@ class Wording:
         words = [term.first.alias, "is", *(["not"] if negated else []), self._name(term)]
         if term.parameter is not None:
             is_length = relations.get(term.function).parameter_kind == "length"
-            words += [plain(term.parameter) + (" m" if is_length else ""), "of"]
+            words += [value_text(term.parameter) + (" m" if is_length else ""), "of"]
         return " ".join([*words, term.second.alias])
 
     def _name(self, term: StateTerm) -> str:
@@ -140,7 +140,7 @@ class Wording:
             case Constant(value) if self.is_truth(term):
                 return "true" if value in (1.0, "true") else "false"
             case Constant(value):
-                said = print_value(value) if isinstance(value, str) else plain(value)
+                said = print_value(value) if isinstance(value, str) else value_text(value)
                 return f"{said} {unit}" if unit and not isinstance(value, str) else said
             case SideValue(side, attribute):
                 return f"{attribute} of {(term.first, term.second)[side].alias}"
@@ -171,7 +171,7 @@ class Wording:
         return found[0] if found else ""
 
 
-def plain(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A number with four decimals at most, a text in quotes, a truth as a word."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -186,13 +186,13 @@ def plain(value: Any) -> str:
     return "0" if text in ("-0", "") else text
 
 
-def about(number: float) -> str:
+def approximate(number: float) -> str:
     """Something worked out: three digits are enough for people.
 
-    >>> about(10.6301458), about(0.5), about(1234.5678), about(0)
+    >>> approximate(10.6301458), approximate(0.5), approximate(1234.5678), approximate(0)
     ('10.6', '0.5', '1235', '0')
     """
-    return plain(round(number)) if abs(number) >= 1_000 else f"{number:.3g}"
+    return value_text(round(number)) if abs(number) >= 1_000 else f"{number:.3g}"
 
 
 def duration(span_ms: int) -> str:
@@ -204,22 +204,22 @@ def duration(span_ms: int) -> str:
     if span_ms < 1_000:
         return f"{span_ms} ms"
     if span_ms < 60_000:
-        return f"{plain(span_ms / 1_000)} s"
+        return f"{value_text(span_ms / 1_000)} s"
     minutes, rest = divmod(span_ms, 60_000)
     hours, minutes = divmod(minutes, 60)
     parts = [f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes)
-    return " ".join(parts + [f"{plain(rest / 1_000)} s"] * bool(rest))
+    return " ".join(parts + [f"{value_text(rest / 1_000)} s"] * bool(rest))
 
 
-def at(time_ms: int | None) -> str:
+def time_mark(time_ms: int | None) -> str:
     """A time within a sentence; `told` says it when the moment is known from which to count."""
     return f"{_OPEN}{time_ms}{_CLOSE}"
 
 
-def told(text: str, reference_ms: int) -> str:
+def with_times(text: str, reference_ms: int) -> str:
     """The sentence with its times said, and how far they lie from the reference.
 
-    >>> told(f"since {at(1_500)}", 1_000)
+    >>> with_times(f"since {time_mark(1_500)}", 1_000)
     'since 00:00:01.500 (+0.5 s)'
     """
     return _TIMES.sub(lambda found: moment(int(found[1]), reference_ms), text)
@@ -242,9 +242,9 @@ def relative(shift_ms: int) -> str:
     if not shift_ms:
         return "±0"
     sign, size = ("+" if shift_ms > 0 else "-"), abs(shift_ms)
-    return f"{sign}{plain(size / 1_000)} s" if size < 1_000 else sign + duration(size)
+    return f"{sign}{value_text(size / 1_000)} s" if size < 1_000 else sign + duration(size)
 
 
-def who(bindings: Mapping[str, str]) -> str:
+def bindings_text(bindings: Mapping[str, str]) -> str:
     """`A = p17, R = lab`."""
     return ", ".join(f"{alias} = {identity}" for alias, identity in sorted(bindings.items()))

@@ -69,7 +69,7 @@ def readings_of(batch: pa.RecordBatch, ontology: Ontology) -> list[Reading]:
     ]
 
 
-class World:
+class Evidence:
     """What one plan is explained by: readings in the order of rule 1, tables, sources."""
 
     def __init__(
@@ -97,13 +97,13 @@ class World:
             self._by_key.setdefault((reading.stream, reading.key), []).append(reading)
         self._allowed: dict[tuple[str, tuple[Constraint, ...]], frozenset[str]] = {}
 
-    def with_readings(self, readings: Iterable[Reading]) -> World:
+    def with_readings(self, readings: Iterable[Reading]) -> Evidence:
         """The same policy over other readings; before a start that was said it sees none, else
         the first of them is its start.
         """
         start = self._given_start
         seen = [one for one in readings if start is None or one.time >= start]
-        return World(self.plan, self.sources, self.pull, seen, began=start, late=self._late)
+        return Evidence(self.plan, self.sources, self.pull, seen, began=start, late=self._late)
 
     def of(self, stream: str, key: str) -> list[Reading]:
         """The readings of one identity in a stream, in order."""

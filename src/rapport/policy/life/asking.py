@@ -16,18 +16,18 @@ from rapport.core.errors import (
     StaleVersion,
     UnknownName,
 )
-from rapport.policy.life.changes import What
-from rapport.policy.life.registry import Entry, Registry
+from rapport.policy.life.changes import ChangeKind
+from rapport.policy.life.registry import PolicyEntry, PolicyRegistry
 
 _NAME = re.compile(r"\w[\w-]{0,99}")
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a change did. Nothing is changed when everything was so already."""
 
     changed: bool
     name: str
-    what: What
+    what: ChangeKind
     version: str = ""
     after: int = 0
     """The position of `events` after which it holds."""
@@ -35,7 +35,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     """Warnings and hints; of a file's policy that is broken, why."""
 
 
-class Checked(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """What a policy would be: its version, empty when it has errors, and every problem."""
 
     version: str
@@ -52,7 +52,7 @@ def check_name(name: str) -> None:
         )
 
 
-def known_entry(registry: Registry, name: str) -> Entry:
+def known_entry(registry: PolicyRegistry, name: str) -> PolicyEntry:
     """The policy; raises UnknownName with the nearest."""
     entry = registry.find(name)
     if entry is None:
@@ -65,8 +65,8 @@ def known_entry(registry: Registry, name: str) -> Entry:
 
 
 def is_needed(
-    registry: Registry,
-    what: What,
+    registry: PolicyRegistry,
+    what: ChangeKind,
     name: str,
     version: str,
     expects: str,
@@ -101,7 +101,7 @@ def is_needed(
     return not _is_so(entry, what, version)
 
 
-def _check_shadow(entry: Entry, version: str, *, is_failed: bool) -> None:
+def _check_shadow(entry: PolicyEntry, version: str, *, is_failed: bool) -> None:
     if entry.state != "running" or is_failed:
         state = "failed" if is_failed else entry.state
         raise Conflict(
@@ -117,7 +117,7 @@ def _check_shadow(entry: Entry, version: str, *, is_failed: bool) -> None:
         )
 
 
-def _is_so(entry: Entry, what: What, version: str) -> bool:
+def _is_so(entry: PolicyEntry, what: ChangeKind, version: str) -> bool:
     match what:
         case "replaced":
             return entry.version == version and not entry.problems

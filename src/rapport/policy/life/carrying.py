@@ -14,19 +14,19 @@ import msgspec
 from rapport.core.errors import Conflict
 from rapport.kernel.clock import Clock
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.places import Place, PlanChange
-from rapport.policy.life.asking import Done
-from rapport.policy.life.changes import Changed, KeptChange, change_id
+from rapport.policy.engine.places import PlanChange, StreamPosition
+from rapport.policy.life.asking import ChangeResult
+from rapport.policy.life.changes import PolicyChange, RecordedChange, change_id
 from rapport.policy.life.compiled import CompiledTexts
-from rapport.policy.life.drafting import Draft, plan_change
+from rapport.policy.life.drafting import DraftChange, plan_change
 from rapport.policy.life.record import PolicyRecord
 
 _LOOK_EVERY_MS, _MOST_LOOKS = 20, 1_500
-Renew = Callable[[], Awaitable[None]]
+RenewTables = Callable[[], Awaitable[None]]
 """Goes over to other tables and another ontology."""
 
 
-class Carrying:
+class ChangeExecutor:
     """Who carries changes out. All calls but `caught_up` are made while holding the engine's turn.
 
     Holds nothing of its own.
@@ -54,15 +54,15 @@ class Carrying:
             hint="ask again in a moment",
         )
 
-    async def carry_out(self, drafts: Sequence[Draft]) -> list[Done]:
+    async def carry_out(self, drafts: Sequence[DraftChange]) -> list[ChangeResult]:
         """Puts changes on record, then carries them out."""
         if not drafts:
             return []
         return await self._carry_out(drafts, self._record.texts, None)
 
     async def turn_to(
-        self, texts: CompiledTexts, drafts: Sequence[Draft], renew: Renew | None
-    ) -> list[Done]:
+        self, texts: CompiledTexts, drafts: Sequence[DraftChange], renew: RenewTables | None
+    ) -> list[ChangeResult]:
         """The same with other meanings of all texts. `renew` is called when all is on record and
         nothing runs any more that is to end here.
         """
@@ -70,11 +70,11 @@ class Carrying:
         return await self._carry_out(drafts, texts, renew)
 
     async def _carry_out(
-        self, drafts: Sequence[Draft], texts: CompiledTexts, renew: Renew | None
-    ) -> list[Done]:
+        self, drafts: Sequence[DraftChange], texts: CompiledTexts, renew: RenewTables | None
+    ) -> list[ChangeResult]:
         place = await self._engine.place()
         first = len(self._record.registry.changes) + 1
-        changes = [changed_of(draft, place, first + n) for n, draft in enumerate(drafts)]
+        changes = [change_of(draft, place, first + n) for n, draft in enumerate(drafts)]
         try:
             recorded = await self._recorded(changes)
             self._record.texts = texts
@@ -90,7 +90,7 @@ class Carrying:
             raise
         return [self._done(change) for change in changes]
 
-    async def _recorded(self, changes: Sequence[Changed]) -> list[KeptChange]:
+    async def _recorded(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
         try:
             return await self._record.append(changes)
         except Exception:
@@ -100,9 +100,9 @@ class Carrying:
                 raise
             return [kept for kept in known if kept is not None]
 
-    def _done(self, changed: Changed) -> Done:
+    def _done(self, changed: PolicyChange) -> ChangeResult:
         entry = self._record.registry.entries.get(changed.name)
-        return Done(
+        return ChangeResult(
             changed=True,
             name=changed.name,
             what=changed.what,
@@ -111,11 +111,11 @@ class Carrying:
             problems=changed.problems,
         )
 
-    def _plan_change(self, kept: KeptChange) -> PlanChange:
+    def _plan_change(self, kept: RecordedChange) -> PlanChange:
         entry = self._record.registry.entries.get(kept.changed.name)
         return plan_change(kept, entry, self._record.texts)
 
 
-def changed_of(draft: Draft, place: Place, number: int) -> Changed:
+def change_of(draft: DraftChange, place: StreamPosition, number: int) -> PolicyChange:
     """The change that a draft is at a place."""
-    return Changed(place=place, number=number, **msgspec.structs.asdict(draft))
+    return PolicyChange(place=place, number=number, **msgspec.structs.asdict(draft))

@@ -13,13 +13,13 @@ import msgspec
 from rapport.core.errors import Problem
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.policy.engine.places import Place
+from rapport.policy.engine.places import StreamPosition
 
 CHANNEL = "policies"
 CHANGED = "rapport.policies.changed"
 BY_FILES = "files of the site"
 
-What = Literal[
+ChangeKind = Literal[
     "registered",
     "replaced",
     "paused",
@@ -33,16 +33,16 @@ What = Literal[
 ]
 """`rebuilt`: the same text gave another plan, or gives one again; `broken`: it gives none any
 more."""
-WITH_TEXT: tuple[What, ...] = ("registered", "replaced", "shadowed", "promoted")
+WITH_TEXT: tuple[ChangeKind, ...] = ("registered", "replaced", "shadowed", "promoted")
 """Changes that bring a version."""
 
 
-class Changed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One change of one policy, which holds from `place` on."""
 
-    what: What
+    what: ChangeKind
     name: str
-    place: Place
+    place: StreamPosition
     number: int
     """Counts the changes of a node from 1."""
     text: str = ""
@@ -57,16 +57,16 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Id of the detection because of which it was made."""
 
 
-class KeptChange(msgspec.Struct, frozen=True):
+class RecordedChange(msgspec.Struct, frozen=True):
     """A change on record: its id, when it was made, and where it stands."""
 
     id: str
     time: int
     position: int
-    changed: Changed
+    changed: PolicyChange
 
 
-def change_id(changed: Changed) -> str:
+def change_id(changed: PolicyChange) -> str:
     """What a detection causes has one id however often the detection is found; other changes are
     told apart by their number.
     """
@@ -80,7 +80,7 @@ def command_id(what: str, name: str, cause: str) -> str:
     return content_id(CHANNEL, "because", what, name, cause)
 
 
-def change_event(changed: Changed, source: str, time_ms: int) -> Event:
+def change_event(changed: PolicyChange, source: str, time_ms: int) -> Event:
     """The event that puts a change on record."""
     return make_event(
         source=source,
@@ -93,12 +93,12 @@ def change_event(changed: Changed, source: str, time_ms: int) -> Event:
     )
 
 
-def kept_change(stored: StoredEvent) -> KeptChange | None:
+def recorded_change(stored: StoredEvent) -> RecordedChange | None:
     """The change that an event of the channel is; None for other events. Raises InvalidInput for
     one that cannot be read.
     """
     event = stored.event
     if event.type != CHANGED:
         return None
-    changed: Changed = event.payload_as(Changed)
-    return KeptChange(event.id, event.time, stored.position, changed)
+    changed: PolicyChange = event.payload_as(PolicyChange)
+    return RecordedChange(event.id, event.time, stored.position, changed)

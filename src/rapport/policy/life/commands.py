@@ -14,18 +14,18 @@ _COMMAND = re.compile(r"(delete|pause)\s+policy\s+(\S.*)", re.IGNORECASE)
 _QUOTES = "'\""
 
 
-class Stop(NamedTuple):
+class StopCommand(NamedTuple):
     """What a phrase does to which policy."""
 
     what: Literal["delete", "pause"]
     policy: str
 
 
-def stop_of(phrase: str) -> Stop | None:
+def stop_of(phrase: str) -> StopCommand | None:
     """The command that a phrase is; None for all others.
 
     >>> stop_of("Delete policy night-watch")
-    Stop(what='delete', policy='night-watch')
+    StopCommand(what='delete', policy='night-watch')
     >>> stop_of("raise alarm") is None
     True
     """
@@ -33,7 +33,7 @@ def stop_of(phrase: str) -> Stop | None:
     if found is None:
         return None
     name = found[2].strip(_QUOTES)
-    return Stop("delete" if found[1].lower() == "delete" else "pause", name)
+    return StopCommand("delete" if found[1].lower() == "delete" else "pause", name)
 
 
 def lint_commands(tree: PolicyTree, known: Collection[str], faults: Faults) -> None:

@@ -11,17 +11,17 @@ import msgspec
 from rapport.core.errors import Problem
 from rapport.policy.compiler.compile import Compiled
 from rapport.policy.engine.places import PlanChange
-from rapport.policy.life.changes import BY_FILES, KeptChange, What
+from rapport.policy.life.changes import BY_FILES, ChangeKind, RecordedChange
 from rapport.policy.life.compiled import CompiledTexts
-from rapport.policy.life.registry import Entry, Registry
+from rapport.policy.life.registry import PolicyEntry, PolicyRegistry
 
 BY_MEANING = "ontology of the site"
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class DraftChange(msgspec.Struct, frozen=True, kw_only=True):
     """A change that has no place and no number yet."""
 
-    what: What
+    what: ChangeKind
     name: str
     text: str = ""
     version: str = ""
@@ -31,21 +31,24 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
 
     @staticmethod
-    def of(what: What, name: str, text: str, compiled: Compiled, *, by: str) -> Draft:
+    def of(what: ChangeKind, name: str, text: str, compiled: Compiled, *, by: str) -> DraftChange:
         """One that brings a version."""
         plan = compiled.plan
-        return Draft(
+        return DraftChange(
             what=what, name=name, text=text, version=plan.version(), actions=plan.actions, by=by
         )
 
 
 def drafts_of_files(
-    registry: Registry, files: Mapping[str, str], unread: Collection[str], texts: CompiledTexts
-) -> list[Draft]:
+    registry: PolicyRegistry,
+    files: Mapping[str, str],
+    unread: Collection[str],
+    texts: CompiledTexts,
+) -> list[DraftChange]:
     """What files say otherwise than before; a file that does not compile brings a broken policy."""
-    found: list[Draft] = []
+    found: list[DraftChange] = []
     for what, name, text in registry.from_files(files, unread):
-        draft = Draft(what=what, name=name, text=text, by=BY_FILES, is_from_file=True)
+        draft = DraftChange(what=what, name=name, text=text, by=BY_FILES, is_from_file=True)
         problems = texts.problems(name, text) if text or what != "deleted" else ()
         if problems:
             draft = msgspec.structs.replace(draft, problems=problems)
@@ -56,37 +59,39 @@ def drafts_of_files(
     return found
 
 
-def drafts_of_meaning(
-    registry: Registry, but: Collection[str], texts: CompiledTexts
-) -> list[Draft]:
+def drafts_of_ontology(
+    registry: PolicyRegistry, but: Collection[str], texts: CompiledTexts
+) -> list[DraftChange]:
     """What became of policies whose text did not change: broken, mended, or another plan."""
-    found: list[Draft] = []
+    found: list[DraftChange] = []
     for entry in registry.alive():
         if entry.name in but:
             continue
         problems = texts.problems(entry.name, entry.text)
         if problems and problems != entry.problems:
-            draft = Draft(what="broken", name=entry.name, by=BY_MEANING, problems=problems)
+            draft = DraftChange(what="broken", name=entry.name, by=BY_MEANING, problems=problems)
             found.append(draft)
         elif not problems and _is_other(entry, texts):
             compiled = texts.get(entry.name, entry.text)
-            draft = Draft.of("rebuilt", entry.name, "", compiled, by=BY_MEANING)
+            draft = DraftChange.of("rebuilt", entry.name, "", compiled, by=BY_MEANING)
             found.append(draft)
         elif entry.shadow_text and _is_other_shadow(entry, texts):
-            found.append(Draft(what="dropped", name=entry.name, by=BY_MEANING))
+            found.append(DraftChange(what="dropped", name=entry.name, by=BY_MEANING))
     return found
 
 
-def _is_other(entry: Entry, texts: CompiledTexts) -> bool:
+def _is_other(entry: PolicyEntry, texts: CompiledTexts) -> bool:
     version = texts.get(entry.name, entry.text).plan.version()
     return version != entry.version or bool(entry.problems)
 
 
-def _is_other_shadow(entry: Entry, texts: CompiledTexts) -> bool:
+def _is_other_shadow(entry: PolicyEntry, texts: CompiledTexts) -> bool:
     return texts.plan(entry.name, entry.shadow_text, entry.shadow_version) is None
 
 
-def plan_change(kept: KeptChange, entry: Entry | None, texts: CompiledTexts) -> PlanChange:
+def plan_change(
+    kept: RecordedChange, entry: PolicyEntry | None, texts: CompiledTexts
+) -> PlanChange:
     """What a change means to the engine, given the policy after it. Where a text does not compile
     (any longer) the policy does not run.
     """

@@ -18,29 +18,29 @@ from rapport.core.errors import PolicyError, Problem, Unsupported
 from rapport.kernel.clock import Clock
 from rapport.policy.compiler.compile import Compiled
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.places import Place
+from rapport.policy.engine.places import StreamPosition
 from rapport.policy.language.faults import Faults
-from rapport.policy.life.asking import Checked, Done, check_name, is_needed, known_entry
-from rapport.policy.life.carrying import Carrying, Renew, changed_of
-from rapport.policy.life.changes import CHANNEL, KeptChange, What
+from rapport.policy.life.asking import ChangeResult, CheckResult, check_name, is_needed, known_entry
+from rapport.policy.life.carrying import ChangeExecutor, RenewTables, change_of
+from rapport.policy.life.changes import CHANNEL, ChangeKind, RecordedChange
 from rapport.policy.life.commands import lint_commands
 from rapport.policy.life.compiled import Compile, CompiledTexts
-from rapport.policy.life.drafting import Draft, drafts_of_files, drafts_of_meaning
+from rapport.policy.life.drafting import DraftChange, drafts_of_files, drafts_of_ontology
 from rapport.policy.life.record import PolicyRecord
-from rapport.policy.life.registry import Entry, Registry
+from rapport.policy.life.registry import PolicyEntry, PolicyRegistry
 from rapport.policy.life.versions import (
-    ShownChange,
-    ShownPolicy,
-    shown_history,
-    shown_policy,
+    ChangeView,
+    PolicyView,
+    history_view,
+    policy_view,
     text_of_version,
 )
 
 READER = "policies"
-_NOTHING = Place(0, 0)
+_NOTHING = StreamPosition(0, 0)
 
 
-class PolicyLife:
+class PolicyLifecycle:
     """Who changes the policies of a node, and who tells its engine which run since when.
 
     `begin` first. Everything is done while holding the engine's turn; all calls belong to its event
@@ -63,7 +63,7 @@ class PolicyLife:
         self._record = PolicyRecord(
             channels, clock, engine.name, CompiledTexts(compile), act_within_ms=act_within_ms
         )
-        self._carrying = Carrying(self._record, engine, clock)
+        self._carrying = ChangeExecutor(self._record, engine, clock)
         engine.follow(self._record)
 
     @property
@@ -76,14 +76,14 @@ class PolicyLife:
         return self._record.phrases(policy, version)
 
     @property
-    def _registry(self) -> Registry:
+    def _registry(self) -> PolicyRegistry:
         return self._record.registry
 
     # --- from files ---
 
     async def begin(
         self, files: Mapping[str, str], unread: Collection[str] = (), *, record: bool = True
-    ) -> list[Done]:
+    ) -> list[ChangeResult]:
         """Takes in what is on record and what the files changed since; a policy that does not
         compile is marked with the reasons and does not run.
 
@@ -98,8 +98,8 @@ class PolicyLife:
                 await self._engine.place()  # goes to where the last process stood
                 return await self._carrying.carry_out(drafts)
             for number, draft in enumerate(drafts):
-                changed = changed_of(draft, _NOTHING, number)
-                self._record.add(KeptChange("", self._clock.now_ms(), 0, changed))
+                changed = change_of(draft, _NOTHING, number)
+                self._record.add(RecordedChange("", self._clock.now_ms(), 0, changed))
             return []
 
     async def take_files(
@@ -108,8 +108,8 @@ class PolicyLife:
         unread: Collection[str],
         compile: Compile,
         *,
-        renew: Renew | None = None,
-    ) -> list[Done]:
+        renew: RenewTables | None = None,
+    ) -> list[ChangeResult]:
         """The same while events flow, with what texts mean now. Policies that this breaks are
         marked. `renew` is called at the place, when all is on record and nothing runs any more that
         is to end there.
@@ -141,7 +141,7 @@ class PolicyLife:
         changed = [one for one in said if one.what != "deleted"]
         return [fault for one in changed for fault in texts.problems(one.name, one.text)]
 
-    async def take_meaning(self, compile: Compile) -> list[Done]:
+    async def take_meaning(self, compile: Compile) -> list[ChangeResult]:
         """Words mean something else from now on. Policies that this breaks are marked, those that
         mean something else begin anew, all at one place.
         """
@@ -150,16 +150,16 @@ class PolicyLife:
         async with self._carrying.caught_up():
             await self._prepare(texts, {})
             return await self._carrying.turn_to(
-                texts, drafts_of_meaning(self._registry, (), texts), None
+                texts, drafts_of_ontology(self._registry, (), texts), None
             )
 
     async def _drafts(
         self, texts: CompiledTexts, files: Mapping[str, str], unread: Collection[str]
-    ) -> list[Draft]:
+    ) -> list[DraftChange]:
         await self._prepare(texts, files)
         said = drafts_of_files(self._registry, files, unread, texts)
         names = {draft.name for draft in said}
-        return said + drafts_of_meaning(self._registry, names, texts)
+        return said + drafts_of_ontology(self._registry, names, texts)
 
     async def _prepare(self, texts: CompiledTexts, files: Mapping[str, str]) -> None:
         alive = self._registry.alive()
@@ -173,23 +173,25 @@ class PolicyLife:
 
     # --- changes ---
 
-    async def check(self, name: str, text: str) -> Checked:
+    async def check(self, name: str, text: str) -> CheckResult:
         """Every problem of a policy, with nothing done."""
         check_name(name)
         await self.texts.prepare([(name, text)])
         try:
             compiled = self.texts.get(name, text)
         except PolicyError as error:
-            return Checked("", error.problems)
-        return Checked(compiled.plan.version(), self._told(text, compiled))
+            return CheckResult("", error.problems)
+        return CheckResult(compiled.plan.version(), self._told(text, compiled))
 
-    async def register(self, name: str, text: str, *, by: str = "") -> Done:
+    async def register(self, name: str, text: str, *, by: str = "") -> ChangeResult:
         """Starts a policy that was not there; raises PolicyError with every fault, or
         DuplicateName.
         """
         return await self._bring("registered", name, text, by)
 
-    async def replace(self, name: str, text: str, *, by: str = "", expects: str = "") -> Done:
+    async def replace(
+        self, name: str, text: str, *, by: str = "", expects: str = ""
+    ) -> ChangeResult:
         """Another version in the place of the old one; it begins anew. A paused policy stays
         paused.
 
@@ -197,7 +199,7 @@ class PolicyLife:
         """
         return await self._bring("replaced", name, text, by, expects)
 
-    async def shadow(self, name: str, text: str, *, by: str = "") -> Done:
+    async def shadow(self, name: str, text: str, *, by: str = "") -> ChangeResult:
         """A version that runs beside the running one; only differences are told. An earlier shadow
         ends.
 
@@ -212,7 +214,7 @@ class PolicyLife:
             )
         return await self._bring("shadowed", name, text, by)
 
-    async def promote(self, name: str, *, by: str = "") -> Done:
+    async def promote(self, name: str, *, by: str = "") -> ChangeResult:
         """The version in the shadow becomes the policy and loses nothing it waits for; raises
         UnknownName or Conflict.
         """
@@ -220,28 +222,30 @@ class PolicyLife:
             await self._record.read_on()
             text = known_entry(self._registry, name).shadow_text
             if not text:
-                return await self._make_here(Draft(what="promoted", name=name, by=by))
+                return await self._make_here(DraftChange(what="promoted", name=name, by=by))
             return await self._bring_here("promoted", name, text, by)
 
-    async def drop(self, name: str, *, by: str = "") -> Done:
+    async def drop(self, name: str, *, by: str = "") -> ChangeResult:
         """Ends the shadow; raises UnknownName or Conflict."""
-        return await self._make(Draft(what="dropped", name=name, by=by))
+        return await self._make(DraftChange(what="dropped", name=name, by=by))
 
-    async def pause(self, name: str, *, by: str = "") -> Done:
+    async def pause(self, name: str, *, by: str = "") -> ChangeResult:
         """The policy sees nothing and forgets what it waits for; it keeps its version. Raises
         UnknownName.
         """
-        return await self._make(Draft(what="paused", name=name, by=by))
+        return await self._make(DraftChange(what="paused", name=name, by=by))
 
-    async def resume(self, name: str, *, by: str = "") -> Done:
+    async def resume(self, name: str, *, by: str = "") -> ChangeResult:
         """The policy begins anew at this place, also one that failed; raises UnknownName."""
-        return await self._make(Draft(what="resumed", name=name, by=by))
+        return await self._make(DraftChange(what="resumed", name=name, by=by))
 
-    async def delete(self, name: str, *, by: str = "") -> Done:
+    async def delete(self, name: str, *, by: str = "") -> ChangeResult:
         """Ends a policy; its history stays. Raises UnknownName."""
-        return await self._make(Draft(what="deleted", name=name, by=by))
+        return await self._make(DraftChange(what="deleted", name=name, by=by))
 
-    async def _bring(self, what: What, name: str, text: str, by: str, expects: str = "") -> Done:
+    async def _bring(
+        self, what: ChangeKind, name: str, text: str, by: str, expects: str = ""
+    ) -> ChangeResult:
         check_name(name)
         await self.texts.prepare([(name, text)])  # most of the work, while events flow
         self.texts.get(name, text)
@@ -250,22 +254,22 @@ class PolicyLife:
             return await self._bring_here(what, name, text, by, expects)
 
     async def _bring_here(
-        self, what: What, name: str, text: str, by: str, expects: str = ""
-    ) -> Done:
+        self, what: ChangeKind, name: str, text: str, by: str, expects: str = ""
+    ) -> ChangeResult:
         """With what the text means now: that may have changed while the turn was waited for. Called
         while holding the turn.
         """
         await self.texts.prepare([(name, text)])
         compiled = self.texts.get(name, text)
-        done = await self._make_here(Draft.of(what, name, text, compiled, by=by), expects)
+        done = await self._make_here(DraftChange.of(what, name, text, compiled, by=by), expects)
         return msgspec.structs.replace(done, problems=self._told(text, compiled))
 
-    async def _make(self, draft: Draft) -> Done:
+    async def _make(self, draft: DraftChange) -> ChangeResult:
         async with self._engine.turn:
             await self._record.read_on()
             return await self._make_here(draft)
 
-    async def _make_here(self, draft: Draft, expects: str = "") -> Done:
+    async def _make_here(self, draft: DraftChange, expects: str = "") -> ChangeResult:
         is_failed = draft.name in self._engine.failed()
         if is_needed(
             self._registry, draft.what, draft.name, draft.version, expects, is_failed=is_failed
@@ -273,7 +277,7 @@ class PolicyLife:
             [done] = await self._carrying.carry_out([draft])
             return done
         entry = known_entry(self._registry, draft.name)
-        return Done(changed=False, name=draft.name, what=draft.what, version=entry.version)
+        return ChangeResult(changed=False, name=draft.name, what=draft.what, version=entry.version)
 
     def _told(self, text: str, compiled: Compiled) -> tuple[Problem, ...]:
         """Warnings and hints, with those about other policies."""
@@ -283,7 +287,7 @@ class PolicyLife:
 
     # --- looking ---
 
-    def policies(self) -> list[ShownPolicy]:
+    def policies(self) -> list[PolicyView]:
         """All that were not deleted, with what they did since the start."""
         return self._shown(self._registry.alive())
 
@@ -291,18 +295,18 @@ class PolicyLife:
         """Names and versions of all that should run, wherever."""
         return {one.name: one.version for one in self._registry.alive() if one.state == "running"}
 
-    def policy(self, name: str) -> ShownPolicy:
+    def policy(self, name: str) -> PolicyView:
         """One with its text; raises UnknownName."""
         return self._shown([known_entry(self._registry, name)], whole=True)[0]
 
-    def _shown(self, entries: Sequence[Entry], *, whole: bool = False) -> list[ShownPolicy]:
+    def _shown(self, entries: Sequence[PolicyEntry], *, whole: bool = False) -> list[PolicyView]:
         engine = self._engine
         counts, tallies, failed = engine.counts_by_policy(), engine.shadows(), engine.failed()
         beside = engine.failed_shadows()
         there = {one.name: one.version for one in entries if one.state == "running"}
         unwatched = engine.on_spark.problems(there, self._clock.now_ms())
         return [
-            shown_policy(
+            policy_view(
                 entry,
                 counts,
                 tallies,
@@ -333,9 +337,9 @@ class PolicyLife:
             entry.text if entry is not None else ""
         )
 
-    def history(self, name: str) -> list[ShownChange]:
+    def history(self, name: str) -> list[ChangeView]:
         """All changes of a policy, a deleted one too; raises UnknownName."""
         changes = self._registry.history(name)
         if not changes:
             known_entry(self._registry, name)
-        return shown_history(changes)
+        return history_view(changes)

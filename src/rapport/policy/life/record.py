@@ -10,24 +10,24 @@ from rapport.channel.channel import Channels
 from rapport.core.detection import ACT_WITHIN_MS, Detection, SkippedAction
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.policy.engine.places import Command, Place, PlanChange, PlansAt
+from rapport.policy.engine.places import PlanChange, PlansAt, PolicyCommand, StreamPosition
 from rapport.policy.life.changes import (
     CHANNEL,
-    Changed,
-    KeptChange,
-    What,
+    ChangeKind,
+    PolicyChange,
+    RecordedChange,
     change_event,
     change_id,
     command_id,
-    kept_change,
+    recorded_change,
 )
-from rapport.policy.life.commands import Stop, stop_of
+from rapport.policy.life.commands import StopCommand, stop_of
 from rapport.policy.life.compiled import CompiledTexts
 from rapport.policy.life.drafting import plan_change
-from rapport.policy.life.registry import Entry, Registry, entry_after
+from rapport.policy.life.registry import PolicyEntry, PolicyRegistry, entry_after
 
 _PAGE = 1_000
-_DONE: dict[str, What] = {"delete": "deleted", "pause": "paused"}
+_DONE: dict[str, ChangeKind] = {"delete": "deleted", "pause": "paused"}
 _log = get_logger(__name__)
 
 
@@ -49,11 +49,11 @@ class PolicyRecord:
         self._act_within_ms = act_within_ms
         self._channels, self._clock, self._name = channels, clock, name
         self.texts = texts
-        self.registry = Registry()
+        self.registry = PolicyRegistry()
         self._position = 0
-        self._then = (-1, Registry())
+        self._then = (-1, PolicyRegistry())
         """What the record said when it went so far, for who reads again."""
-        self._stops: dict[tuple[str, str], tuple[Stop, ...]] = {}
+        self._stops: dict[tuple[str, str], tuple[StopCommand, ...]] = {}
         self._phrases: dict[str, dict[str, tuple[str, ...]]] = {}
         """By policy and version what others do; versions in the order in which they ran last."""
 
@@ -90,15 +90,15 @@ class PolicyRecord:
                 found.append(plan_change(kept, entry, self.texts))
         return found
 
-    def commands_of(self, detection: Detection) -> Sequence[Command]:
+    def commands_of(self, detection: Detection) -> Sequence[PolicyCommand]:
         """What the version that found it does to policies."""
         stops = self._stops.get((detection.policy, detection.version), ())
         return [
-            Command(stop.what, stop.policy, detection, self._skipped(stop, detection))
+            PolicyCommand(stop.what, stop.policy, detection, self._skipped(stop, detection))
             for stop in stops
         ]
 
-    def _skipped(self, stop: Stop, detection: Detection) -> SkippedAction | None:
+    def _skipped(self, stop: StopCommand, detection: Detection) -> SkippedAction | None:
         """None where it is carried out, or was before: a second reading comes to the same."""
         now_ms = self._clock.now_ms()
         if now_ms - detection.time <= self._act_within_ms:
@@ -113,7 +113,7 @@ class PolicyRecord:
         )
 
     async def obey(
-        self, command: Command, place: Place, *, met: int, is_stopped: bool
+        self, command: PolicyCommand, place: StreamPosition, *, met: int, is_stopped: bool
     ) -> PlanChange | None:
         """Deletes or pauses a policy because of a detection; once, however often it is found. One
         that did nothing when it was first found, since there was nothing to stop, does nothing when
@@ -137,7 +137,7 @@ class PolicyRecord:
             policy=command.policy,
         )
 
-    def _entry_then(self, policy: str, met: int, is_stopped: bool) -> Entry | None:
+    def _entry_then(self, policy: str, met: int, is_stopped: bool) -> PolicyEntry | None:
         """The policy as it stood when the record was met so far."""
         then, changes = self.registry, self.registry.changes
         if changes and changes[-1].position > met:  # it is read again
@@ -151,8 +151,10 @@ class PolicyRecord:
             return entry if stop is None else entry_after(entry, stop)
         return entry
 
-    async def _record_command(self, command: Command, what: What, place: Place) -> KeptChange:
-        changed = Changed(
+    async def _record_command(
+        self, command: PolicyCommand, what: ChangeKind, place: StreamPosition
+    ) -> RecordedChange:
+        changed = PolicyChange(
             what=what,
             name=command.policy,
             place=place,
@@ -176,18 +178,18 @@ class PolicyRecord:
 
     # --- the record ---
 
-    async def read_on(self) -> list[KeptChange]:
+    async def read_on(self) -> list[RecordedChange]:
         """Takes in what is on record by now; gives what is new."""
         channel = self._channels.channel(CHANNEL)
-        found: list[KeptChange] = []
+        found: list[RecordedChange] = []
         while batch := await channel.read_after(self._position, limit=_PAGE):
             self._position = batch[-1].position
-            found += [kept for stored in batch if (kept := kept_change(stored)) is not None]
+            found += [kept for stored in batch if (kept := recorded_change(stored)) is not None]
         for kept in found:
             self.add(kept)
         return found
 
-    async def append(self, changes: Sequence[Changed]) -> list[KeptChange]:
+    async def append(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
         """Puts changes on record and takes them in."""
         now_ms = self._clock.now_ms()
         events = [change_event(change, self._name, now_ms) for change in changes]
@@ -195,7 +197,7 @@ class PolicyRecord:
             await self._channels.channel(CHANNEL).append(events[first : first + _PAGE])
         return await self.read_on()
 
-    def add(self, kept: KeptChange) -> None:
+    def add(self, kept: RecordedChange) -> None:
         """Takes a change in."""
         self.registry.add(kept)
         changed = kept.changed
@@ -212,6 +214,6 @@ class PolicyRecord:
             self._phrases[changed.name] = {**versions, changed.version: phrases}
 
 
-def is_stopped_by(entry: Entry, what: What) -> bool:
+def is_stopped_by(entry: PolicyEntry, what: ChangeKind) -> bool:
     """Whether a command has nothing left to do."""
     return entry.is_deleted or (what == "paused" and entry.is_paused)

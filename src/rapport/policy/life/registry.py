@@ -10,12 +10,12 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.core.ids import content_id
-from rapport.policy.life.changes import Changed, KeptChange, What
+from rapport.policy.life.changes import ChangeKind, PolicyChange, RecordedChange
 
-State = Literal["running", "paused", "broken", "deleted"]
+PolicyState = Literal["running", "paused", "broken", "deleted"]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One policy as it stands. A deleted one is kept: its last detections still have actions."""
 
     name: str
@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     shadow_actions: tuple[str, ...] = ()
 
     @property
-    def state(self) -> State:
+    def state(self) -> PolicyState:
         """A broken policy is broken whether it is paused or not."""
         if self.is_deleted:
             return "deleted"
@@ -42,27 +42,27 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return "paused" if self.is_paused else "running"
 
 
-class FromFile(NamedTuple):
+class FileChange(NamedTuple):
     """What has to be changed because a file of the site says something else than it did."""
 
-    what: What
+    what: ChangeKind
     name: str
     text: str
 
 
-class Registry:
+class PolicyRegistry:
     """All that the record says; fed with changes in their order."""
 
-    def __init__(self, changes: Iterable[KeptChange] = ()) -> None:
-        self.entries: dict[str, Entry] = {}
-        self.changes: list[KeptChange] = []
-        self.known: dict[str, KeptChange] = {}
+    def __init__(self, changes: Iterable[RecordedChange] = ()) -> None:
+        self.entries: dict[str, PolicyEntry] = {}
+        self.changes: list[RecordedChange] = []
+        self.known: dict[str, RecordedChange] = {}
         """By id."""
         self._said: dict[str, str] = {}
         for change in changes:
             self.add(change)
 
-    def add(self, kept: KeptChange) -> None:
+    def add(self, kept: RecordedChange) -> None:
         """The next change."""
         changed = kept.changed
         self.changes.append(kept)
@@ -73,43 +73,45 @@ class Registry:
         if entry is not None:
             self.entries[changed.name] = entry
 
-    def until(self, position: int) -> Registry:
+    def until(self, position: int) -> PolicyRegistry:
         """What the record said when it went so far."""
-        return Registry(change for change in self.changes if change.position <= position)
+        return PolicyRegistry(change for change in self.changes if change.position <= position)
 
-    def alive(self) -> list[Entry]:
+    def alive(self) -> list[PolicyEntry]:
         """Those that were not deleted, by name."""
         return [entry for _, entry in sorted(self.entries.items()) if not entry.is_deleted]
 
-    def find(self, name: str) -> Entry | None:
+    def find(self, name: str) -> PolicyEntry | None:
         """The policy, unless it is deleted or never was."""
         entry = self.entries.get(name)
         return None if entry is None or entry.is_deleted else entry
 
-    def history(self, name: str) -> list[KeptChange]:
+    def history(self, name: str) -> list[RecordedChange]:
         """All changes of one policy, oldest first."""
         return [change for change in self.changes if change.changed.name == name]
 
-    def from_files(self, files: Mapping[str, str], unread: Collection[str] = ()) -> list[FromFile]:
+    def from_files(
+        self, files: Mapping[str, str], unread: Collection[str] = ()
+    ) -> list[FileChange]:
         """What the files change. One that says what it said leaves in force what was changed since;
         one in `unread` says what it said.
         """
-        found: list[FromFile] = []
+        found: list[FileChange] = []
         for name, text in sorted(files.items()):
             if self._said.get(name) != _digest(text):
-                what: What = "registered" if self.find(name) is None else "replaced"
-                found.append(FromFile(what, name, text))
+                what: ChangeKind = "registered" if self.find(name) is None else "replaced"
+                found.append(FileChange(what, name, text))
         gone = self._said.keys() - files.keys() - set(unread)
-        return found + [FromFile("deleted", name, "") for name in sorted(gone)]
+        return found + [FileChange("deleted", name, "") for name in sorted(gone)]
 
-    def _note_file(self, changed: Changed) -> None:
+    def _note_file(self, changed: PolicyChange) -> None:
         if changed.what == "deleted":
             self._said.pop(changed.name, None)
         else:
             self._said[changed.name] = _digest(changed.text)
 
 
-def entry_after(entry: Entry | None, kept: KeptChange) -> Entry | None:
+def entry_after(entry: PolicyEntry | None, kept: RecordedChange) -> PolicyEntry | None:
     """The policy after a change. Whatever changes it, but the shadow's own changes, ends its
     shadow: there is nothing left to compare with.
     """
@@ -143,9 +145,9 @@ def entry_after(entry: Entry | None, kept: KeptChange) -> Entry | None:
             return _without_shadow(entry)
 
 
-def _brought(kept: KeptChange, is_paused: bool) -> Entry:
+def _brought(kept: RecordedChange, is_paused: bool) -> PolicyEntry:
     changed = kept.changed
-    return Entry(
+    return PolicyEntry(
         name=changed.name,
         text=changed.text,
         version=changed.version,
@@ -157,7 +159,7 @@ def _brought(kept: KeptChange, is_paused: bool) -> Entry:
     )
 
 
-def _without_shadow(entry: Entry, **changes: object) -> Entry:
+def _without_shadow(entry: PolicyEntry, **changes: object) -> PolicyEntry:
     return msgspec.structs.replace(
         entry, shadow_text="", shadow_version="", shadow_actions=(), **changes
     )

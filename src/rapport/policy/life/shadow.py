@@ -27,7 +27,7 @@ _RUNNING, _SHADOW, _BOTH = 1, 2, 3
 _Key = tuple[int, tuple[tuple[str, str], ...]]
 
 
-class Versions(msgspec.Struct, frozen=True):
+class ComparedVersions(msgspec.Struct, frozen=True):
     """The versions that are compared."""
 
     policy: str
@@ -35,7 +35,7 @@ class Versions(msgspec.Struct, frozen=True):
     shadow: str
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class ShadowDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A situation that one version found and the other did not."""
 
     policy: str
@@ -47,7 +47,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     shadow: str
 
 
-class Tally(msgspec.Struct, frozen=True):
+class ShadowTally(msgspec.Struct, frozen=True):
     """What both found, and what only one of them did, so far."""
 
     both: int = 0
@@ -55,7 +55,7 @@ class Tally(msgspec.Struct, frozen=True):
     only_shadow: int = 0
 
 
-class _Seen(msgspec.Struct, array_like=True):
+class _Situation(msgspec.Struct, array_like=True):
     """Who found a situation, and because of what."""
 
     time: int
@@ -64,14 +64,14 @@ class _Seen(msgspec.Struct, array_like=True):
     causes: tuple[Cause, ...]
 
 
-class ShadowSaved(msgspec.Struct):
+class ShadowState(msgspec.Struct):
     """A comparison at rest, with the state of the runner of the shadow."""
 
-    versions: Versions
+    versions: ComparedVersions
     began: int
     judged_from: int
-    tally: Tally
-    open: list[_Seen]
+    tally: ShadowTally
+    open: list[_Situation]
     runner: bytes = b""
 
 
@@ -83,21 +83,21 @@ def longest_memory(plan: Plan) -> int:
     return max([longest_window_ms(plan), *lasting])
 
 
-class Comparison:
+class ShadowComparison:
     """What two versions find, matched; holds what may still be found by the other one."""
 
     def __init__(self, running: Plan, shadow: Plan, began: int) -> None:
         """`began`: the watermark at which the shadow started; it saw no reading before."""
-        self.versions = Versions(running.policy, running.version(), shadow.version())
+        self.versions = ComparedVersions(running.policy, running.version(), shadow.version())
         self._grace = max(longest_window_ms(running), longest_window_ms(shadow))
         self._began = began
         self._judged_from = began + max(longest_memory(running), longest_memory(shadow))
-        self._open: dict[_Key, _Seen] = {}
-        self.tally = Tally()
+        self._open: dict[_Key, _Situation] = {}
+        self.tally = ShadowTally()
 
     def take(
         self, running: Iterable[Detection], shadow: Iterable[Detection], watermark: int
-    ) -> list[Difference]:
+    ) -> list[ShadowDifference]:
         """Takes what both found; gives the differences that are certain at the watermark, in order
         of time."""
         self._note(running, _RUNNING)
@@ -109,18 +109,18 @@ class Comparison:
         alone = [key[0] for key, seen in self._open.items() if seen.by != _BOTH]
         return min(alone) + self._grace + 1 if alone else None
 
-    def end(self) -> list[Difference]:
+    def end(self) -> list[ShadowDifference]:
         """The differences that are left: both have decided the same readings."""
         return list(self._settled(None))
 
-    def reset(self) -> list[Difference]:
+    def reset(self) -> list[ShadowDifference]:
         """Both versions begin anew with the next reading; gives the differences that are left."""
         self._began = self._judged_from = -END_OF_TIME
         return self.end()
 
-    def saved(self, runner: bytes) -> ShadowSaved:
+    def saved(self, runner: bytes) -> ShadowState:
         """Everything, for a restart."""
-        return ShadowSaved(
+        return ShadowState(
             versions=self.versions,
             began=self._began,
             judged_from=self._judged_from,
@@ -129,7 +129,7 @@ class Comparison:
             runner=runner,
         )
 
-    def restore(self, saved: ShadowSaved) -> None:
+    def restore(self, saved: ShadowState) -> None:
         """Goes on as if nothing had happened."""
         self._began, self._judged_from = saved.began, saved.judged_from
         self.tally = saved.tally
@@ -142,7 +142,7 @@ class Comparison:
             key = _key(detection.time, detection.bindings)
             seen = self._open.get(key)
             if seen is None:
-                seen = _Seen(detection.time, detection.bindings, by, detection.causes)
+                seen = _Situation(detection.time, detection.bindings, by, detection.causes)
                 self._open[key] = seen
             seen.by |= by
 
@@ -150,7 +150,7 @@ class Comparison:
         is_seen = all(time >= self._began for time, _ in detection.causes)
         return is_seen and detection.time >= self._judged_from
 
-    def _settled(self, before: int | None) -> Iterator[Difference]:
+    def _settled(self, before: int | None) -> Iterator[ShadowDifference]:
         due = sorted(key for key in self._open if before is None or key[0] < before)
         for key in due:
             seen = self._open.pop(key)
@@ -159,14 +159,14 @@ class Comparison:
                 yield self._difference(seen)
 
     def _count(self, by: int) -> None:
-        self.tally = Tally(
+        self.tally = ShadowTally(
             self.tally.both + (by == _BOTH),
             self.tally.only_running + (by == _RUNNING),
             self.tally.only_shadow + (by == _SHADOW),
         )
 
-    def _difference(self, seen: _Seen) -> Difference:
-        return Difference(
+    def _difference(self, seen: _Situation) -> ShadowDifference:
+        return ShadowDifference(
             policy=self.versions.policy,
             found_by="running" if seen.by == _RUNNING else "shadow",
             time=seen.time,
@@ -177,7 +177,7 @@ class Comparison:
         )
 
 
-def difference_event(source: str, difference: Difference) -> Event:
+def difference_event(source: str, difference: ShadowDifference) -> Event:
     """A difference as an event of `detections`; nobody acts on it."""
     flat = [part for pair in sorted(difference.bindings.items()) for part in pair]
     return make_event(

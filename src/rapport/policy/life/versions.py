@@ -12,22 +12,22 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.policy.engine.counts import PolicyCounts
-from rapport.policy.life.changes import WITH_TEXT, KeptChange, What
-from rapport.policy.life.registry import Entry, State
-from rapport.policy.life.shadow import Tally
+from rapport.policy.life.changes import WITH_TEXT, ChangeKind, RecordedChange
+from rapport.policy.life.registry import PolicyEntry, PolicyState
+from rapport.policy.life.shadow import ShadowTally
 
 
-class ShownPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
     """A policy in a list."""
 
     name: str
-    state: State | Literal["failed"]
+    state: PolicyState | Literal["failed"]
     version: str
     by: str
     since: int
     shadow: str = ""
     """The version in its shadow."""
-    tally: Tally | None = None
+    tally: ShadowTally | None = None
     counts: PolicyCounts = PolicyCounts()
     problems: tuple[Problem, ...] = ()
     """Why it is broken, or failed, or its shadow did, or that nobody watches."""
@@ -37,12 +37,12 @@ class ShownPolicy(msgspec.Struct, frozen=True, kw_only=True):
     shadow_text: str = ""
 
 
-class ShownChange(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
     """A change in the history of a policy."""
 
     id: str
     time: int
-    what: What
+    what: ChangeKind
     version: str
     by: str
     after: int
@@ -54,23 +54,23 @@ class ShownChange(msgspec.Struct, frozen=True, kw_only=True):
     """Against the version before."""
 
 
-def shown_policy(
-    entry: Entry,
+def policy_view(
+    entry: PolicyEntry,
     counts: Mapping[str, PolicyCounts],
-    tallies: Mapping[str, Tally],
+    tallies: Mapping[str, ShadowTally],
     *,
     failed: Problem | None = None,
     shadow_failed: Problem | None = None,
     unwatched: Problem | None = None,
     on_spark: bool = False,
     whole: bool = False,
-) -> ShownPolicy:
+) -> PolicyView:
     """With its text when `whole`; `failed`: why it does not run although it should;
     `shadow_failed`: the same of the version in its shadow; `unwatched`: why that is not known of
     one on Spark.
     """
     told = [one for one in (failed, shadow_failed, unwatched) if one is not None]
-    return ShownPolicy(
+    return PolicyView(
         name=entry.name,
         state="failed" if failed is not None else entry.state,
         version=entry.version,
@@ -86,9 +86,9 @@ def shown_policy(
     )
 
 
-def shown_history(changes: Iterable[KeptChange]) -> list[ShownChange]:
+def history_view(changes: Iterable[RecordedChange]) -> list[ChangeView]:
     """All changes of one policy, oldest first; each version with what it changed."""
-    found: list[ShownChange] = []
+    found: list[ChangeView] = []
     before, version = "", ""
     for kept in changes:
         changed = kept.changed
@@ -100,7 +100,7 @@ def shown_history(changes: Iterable[KeptChange]) -> list[ShownChange]:
         elif changed.what in ("rebuilt", "broken"):
             version = changed.version
         found.append(
-            ShownChange(
+            ChangeView(
                 id=kept.id,
                 time=kept.time,
                 what=changed.what,
@@ -116,7 +116,7 @@ def shown_history(changes: Iterable[KeptChange]) -> list[ShownChange]:
     return found
 
 
-def text_of_version(changes: Iterable[KeptChange], version: str) -> str:
+def text_of_version(changes: Iterable[RecordedChange], version: str) -> str:
     """The text that gave a version; empty when none did. A version that an ontology made anew has
     the text of the one before.
     """

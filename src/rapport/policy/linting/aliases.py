@@ -15,7 +15,7 @@ from rapport.policy.plan import Constraint
 Constraints = Mapping[str, tuple[Constraint, ...]]
 
 
-def lint_policy(
+def lint_aliases(
     tree: PolicyTree, constraints: Constraints, used: frozenset[str], faults: Faults
 ) -> None:
     """Notes unused aliases, aliases that can coincide, properties that exclude each other, and

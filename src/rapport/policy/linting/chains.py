@@ -48,7 +48,9 @@ def reads_of(plan: Plan) -> frozenset[str]:
     return frozenset(found)
 
 
-def leads_to(plans: Mapping[str, Plan], effects: Mapping[str, list[Effect]]) -> dict[str, set[str]]:
+def policy_graph(
+    plans: Mapping[str, Plan], effects: Mapping[str, list[Effect]]
+) -> dict[str, set[str]]:
     """Which policies read what each of them does."""
     readers: dict[str, set[str]] = {}
     for name, plan in plans.items():
@@ -65,10 +67,10 @@ def leads_to(plans: Mapping[str, Plan], effects: Mapping[str, list[Effect]]) -> 
     }
 
 
-def way_round(start: str, leads: Leads) -> tuple[str, ...]:
+def shortest_cycle(start: str, leads: Leads) -> tuple[str, ...]:
     """The shortest way from a policy back to itself, both ends included; empty when there is none.
 
-    >>> way_round("a", {"a": ["b"], "b": ["a", "b"]})
+    >>> shortest_cycle("a", {"a": ["b"], "b": ["a", "b"]})
     ('a', 'b', 'a')
     """
     came: dict[str, str] = {}

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from rapport.policy.language.tree import Operator
-from rapport.policy.linting.requirements import Required
+from rapport.policy.linting.requirements import Requirement
 from rapport.policy.plan import (
     Compared,
     Constant,
@@ -32,7 +32,7 @@ _TURNED: dict[Operator, Operator] = {
 }
 
 
-def comparisons_of(plan: Plan) -> dict[tuple[str, str], list[Required]]:
+def comparisons_of(plan: Plan) -> dict[tuple[str, str], list[Requirement]]:
     """What every match requires of an attribute of a concept, where it is compared with constants;
     only of concepts that the policy has one alias of.
     """
@@ -40,7 +40,7 @@ def comparisons_of(plan: Plan) -> dict[tuple[str, str], list[Required]]:
     for term in plan.terms:
         for side in (term.first, term.second):
             aliases[side.concept].add(side.alias)
-    found: dict[tuple[str, str], list[Required]] = defaultdict(list)
+    found: dict[tuple[str, str], list[Requirement]] = defaultdict(list)
     for kind in (ReadingTerm, ConstraintTerm):
         for (_alias, attribute), terms in single_comparisons(plan, kind).items():
             concept = terms[0].first.concept
@@ -66,7 +66,7 @@ def single_comparisons(
     return dict(found)
 
 
-def required_by(compared: Compared | None) -> Required | None:
+def required_by(compared: Compared | None) -> Requirement | None:
     """What a comparison of one value with a constant requires of it."""
     if compared is None:
         return None
@@ -75,7 +75,7 @@ def required_by(compared: Compared | None) -> Required | None:
     )
 
 
-def values_of(term: StateTerm) -> Iterator[tuple[Value, Required]]:
+def values_of(term: StateTerm) -> Iterator[tuple[Value, Requirement]]:
     """The values that a term compares with a constant, with what that requires of them."""
     if term.compared is None:
         return
@@ -85,9 +85,9 @@ def values_of(term: StateTerm) -> Iterator[tuple[Value, Required]]:
             yield (sides[operand.side].alias, operand.attribute), required
 
 
-def operands_of(compared: Compared) -> Iterator[tuple[Operand, Required]]:
+def operands_of(compared: Compared) -> Iterator[tuple[Operand, Requirement]]:
     """Each operand that is compared with a constant, with what that requires of it."""
     if isinstance(compared.right, Constant):
-        yield compared.left, Required(compared.operator, compared.right.value)
+        yield compared.left, Requirement(compared.operator, compared.right.value)
     if isinstance(compared.left, Constant):
-        yield compared.right, Required(_TURNED[compared.operator], compared.left.value)
+        yield compared.right, Requirement(_TURNED[compared.operator], compared.left.value)

@@ -42,7 +42,7 @@ CONTRARY: tuple[Pair, ...] = (
 _LEFT_OUT = frozenset(("the", "a", "an", "please", "switch", "turn", "set", "put", "of", "in"))
 
 
-class Saying(NamedTuple):
+class ActionStatement(NamedTuple):
     """One word (0 or 1) of a pair, said of a target."""
 
     pair: int
@@ -61,25 +61,25 @@ def contrary_target(one: str, other: str, pairs: Iterable[Pair] = CONTRARY) -> s
     True
     """
     known = list(pairs)
-    theirs = {contrary_to(saying) for saying in sayings(other, known)}
-    return next((one.target for one in sayings(one, known) if one in theirs), None)
+    theirs = {contrary_to(saying) for saying in action_statements(other, known)}
+    return next((one.target for one in action_statements(one, known) if one in theirs), None)
 
 
-def sayings(phrase: str, pairs: Iterable[Pair]) -> list[Saying]:
+def action_statements(phrase: str, pairs: Iterable[Pair]) -> list[ActionStatement]:
     """What a phrase says by the words that have a contrary; two phrases are contrary when one says
     what is `contrary_to` something that the other does.
     """
     words = _words(phrase)
-    found: list[Saying] = []
+    found: list[ActionStatement] = []
     for place, pair in enumerate(pairs):
         for side, word in enumerate(pair):
             target = _without(words, _words(word))
             if target is not None:
-                found.append(Saying(place, side, " ".join(target)))
+                found.append(ActionStatement(place, side, " ".join(target)))
     return found
 
 
-def contrary_to(saying: Saying) -> Saying:
+def contrary_to(saying: ActionStatement) -> ActionStatement:
     """The other word of the pair, of the same target."""
     return saying._replace(side=1 - saying.side)
 

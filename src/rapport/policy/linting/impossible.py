@@ -21,7 +21,7 @@ from rapport.policy.linting.comparisons import (
     single_comparisons,
     values_of,
 )
-from rapport.policy.linting.requirements import Required, can_coincide, compatible, contrary_of
+from rapport.policy.linting.requirements import Requirement, can_coincide, compatible, negation_of
 from rapport.policy.plan import (
     Absent,
     Child,
@@ -47,14 +47,14 @@ _MOST_WAYS = 256
 """Ways in which a state can be true that are looked at; with more it counts as possible."""
 
 
-class Meant(NamedTuple):
+class LintReason(NamedTuple):
     """Something to say about a policy, about these aliases."""
 
     aliases: tuple[str, ...]
     reason: str
 
 
-def never_fires(plan: Plan, dead: Dead | None = None) -> Meant | None:
+def never_fires(plan: Plan, dead: Dead | None = None) -> LintReason | None:
     """Why the policy never can fire, None when it might.
 
     `dead`: terms that are known never to occur for other reasons, such as what the tables say.
@@ -64,7 +64,7 @@ def never_fires(plan: Plan, dead: Dead | None = None) -> Meant | None:
         needed = [known.keys() & needs(child) for child in clause.children]
         if all(needed):
             number = min(needed[0])
-            return Meant(_aliases(plan.terms[number]), known[number])
+            return LintReason(_aliases(plan.terms[number]), known[number])
     return _excluding_facts(plan) or _undone(plan)
 
 
@@ -86,7 +86,7 @@ def needs(child: Child) -> frozenset[int]:
             return frozenset((*first, *(() if child.second_negated else (child.second,))))
 
 
-def excluding_readings(plan: Plan) -> list[Meant]:
+def excluding_readings(plan: Plan) -> list[LintReason]:
     """Pairs of lines that hold together only of two different readings of one instance."""
     found = []
     for value, terms in single_comparisons(plan, ReadingTerm).items():
@@ -96,7 +96,7 @@ def excluding_readings(plan: Plan) -> list[Meant]:
                 f"no reading satisfies all that is said of {value[1]} of {value[0]}; "
                 "only two different ones in the window can"
             )
-            found.append(Meant((value[0],), reason))
+            found.append(LintReason((value[0],), reason))
     return found
 
 
@@ -114,12 +114,12 @@ def _why_dead(term: TermStep) -> str:
 def _why_never_holds(term: StateTerm) -> str:
     """A straight distance is never below zero."""
     measured = term.compared and _measured(term.compared)
-    if not measured or compatible((*measured, Required(">=", 0.0))):
+    if not measured or compatible((*measured, Requirement(">=", 0.0))):
         return ""
     return f"a distance is never negative, so '{predicate_text(term)}' never holds"
 
 
-def _measured(compared: Compared) -> tuple[Required, ...]:
+def _measured(compared: Compared) -> tuple[Requirement, ...]:
     """What is required of a distance by a constant."""
     for operand, required in operands_of(compared):
         if isinstance(operand, Measure) and measures.get(operand.function).shape == "distance":
@@ -159,10 +159,10 @@ def _is_possible(atoms: Iterable[StateAtom]) -> bool:
     """False when the atoms ask for a value that there is not. An atom under NOT is true only when
     its value is there, and then the contrary holds of it.
     """
-    values: dict[Value, list[Required]] = defaultdict(list)
+    values: dict[Value, list[Requirement]] = defaultdict(list)
     for atom in atoms:
         for value, required in values_of(atom.term):
-            values[value].append(contrary_of(required) if atom.negated else required)
+            values[value].append(negation_of(required) if atom.negated else required)
         if not atom.negated and _why_never_holds(atom.term):
             return False
     return all(compatible(requirements) for requirements in values.values())
@@ -171,23 +171,23 @@ def _is_possible(atoms: Iterable[StateAtom]) -> bool:
 # --- clauses together ---
 
 
-def _excluding_facts(plan: Plan) -> Meant | None:
+def _excluding_facts(plan: Plan) -> LintReason | None:
     """What tables say of one instance cannot be two things."""
     for value, terms in single_comparisons(plan, ConstraintTerm).items():
         requirements = [required for term in terms if (required := required_by(term.compared))]
         side = terms[0].first
         own = [
-            Required(one.operator, one.value)
+            Requirement(one.operator, one.value)
             for one in side.constraints
             if one.attribute == value[1]
         ]
         if not compatible((*requirements, *own)):
             reason = f"no {side.concept} satisfies all that is said of {value[1]} of {value[0]}"
-            return Meant((value[0],), reason)
+            return LintReason((value[0],), reason)
     return None
 
 
-def _undone(plan: Plan) -> Meant | None:
+def _undone(plan: Plan) -> LintReason | None:
     """A line that says NOT of the only thing that can begin a match: its own reading refutes it."""
     needed = {
         child.term if isinstance(child, Positive) and len(clause.children) == 1 else -1
@@ -205,7 +205,7 @@ def _undone(plan: Plan) -> Meant | None:
     if only in absent and isinstance(plan.terms[only], ReadingTerm | QueryTerm):
         term = plan.terms[only]
         reason = f"'{predicate_text(term)}' must hold and must not, by one and the same reading"
-        return Meant(_aliases(term), reason)
+        return LintReason(_aliases(term), reason)
     return None
 
 

@@ -36,11 +36,13 @@ from rapport.tables.instances import Instances
 
 _MOST_PAIRS = 250_000
 """Pairs of instances that are tried of one fact; with more of them it counts as possible."""
-_SHOWN = 6
+_MOST_VALUES = 6
 _SOME_VALUES = 10_000
 
 
-def lint_instances(tree: PolicyTree, plan: Plan, candidates: Candidates, faults: Faults) -> None:
+def lint_instances(
+    tree: PolicyTree, plan: Plan, candidates: TableCandidates, faults: Faults
+) -> None:
     """Warns of properties that no instance has, with the values that there are, and of a policy
     that for want of instances never fires. Costs at most `_MOST_PAIRS` per fact.
     """
@@ -61,7 +63,7 @@ def lint_instances(tree: PolicyTree, plan: Plan, candidates: Candidates, faults:
         )
 
 
-class Candidates:
+class TableCandidates:
     """Who in the tables has which properties; asked once for all policies of a site."""
 
     def __init__(
@@ -93,7 +95,7 @@ class Candidates:
 class KnownInstances:
     """The instances of the tables that a plan can find."""
 
-    def __init__(self, plan: Plan, candidates: Candidates) -> None:
+    def __init__(self, plan: Plan, candidates: TableCandidates) -> None:
         self._plan, self.candidates = plan, candidates
         self.instances = candidates.instances
 
@@ -214,8 +216,8 @@ def _values_hint(instances: Instances, constraint: Constraint) -> str:
     near = nearest_names(str(constraint.value), values, limit=1)
     if near:
         return f"did you mean {near[0]!r}?"
-    more = ", ..." if len(values) > _SHOWN else ""
-    return f"there are: {', '.join(values[:_SHOWN])}{more}"
+    more = ", ..." if len(values) > _MOST_VALUES else ""
+    return f"there are: {', '.join(values[:_MOST_VALUES])}{more}"
 
 
 def _texts(column: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> Iterator[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Place, PolicyTree
-from rapport.policy.linting.impossible import Meant, excluding_readings, never_fires
+from rapport.policy.linting.impossible import LintReason, excluding_readings, never_fires
 from rapport.policy.linting.requirements import can_coincide
 from rapport.policy.plan import Plan
 
 
-def lint_possible(tree: PolicyTree, plan: Plan, faults: Faults) -> None:
+def lint_satisfiable(tree: PolicyTree, plan: Plan, faults: Faults) -> None:
     """Warns of a policy that no readings and no tables can make fire, and of lines that exclude
     each other in one reading.
     """
@@ -37,7 +37,7 @@ def place_of_alias(tree: PolicyTree, alias: str) -> Place | None:
     return next((one.place for one in tree.concepts if one.alias == alias), None)
 
 
-def _is_told(plan: Plan, why: Meant) -> bool:
+def _is_told(plan: Plan, why: LintReason) -> bool:
     """Whether the reason is properties that exclude each other, which have a warning already."""
     sides = [side for term in plan.terms for side in (term.first, term.second)]
     return any(

@@ -21,19 +21,19 @@ _CONTRARY: dict[Operator, Operator] = {
 }
 
 
-class Required(NamedTuple):
+class Requirement(NamedTuple):
     """A value must compare so with a constant."""
 
     operator: Operator
     value: str | float
 
 
-def contrary_of(required: Required) -> Required:
+def negation_of(required: Requirement) -> Requirement:
     """What holds of a value that is there when the requirement does not."""
-    return Required(_CONTRARY[required.operator], required.value)
+    return Requirement(_CONTRARY[required.operator], required.value)
 
 
-def compatible(requirements: Iterable[Required]) -> bool:
+def compatible(requirements: Iterable[Requirement]) -> bool:
     """False when no value satisfies all of them; True when one might.
 
     Numbers are taken as real ones, so nothing that could be a value is ruled out.
@@ -48,13 +48,13 @@ def can_coincide(first: Sequence[Constraint], second: Sequence[Constraint]) -> b
     """False when no instance can satisfy both lists; True when one might."""
     together = (*first, *second)
     return all(
-        compatible(Required(each.operator, each.value) for each in (one, other))
+        compatible(Requirement(each.operator, each.value) for each in (one, other))
         for one, other in combinations(together, 2)
         if one.attribute == other.attribute
     )
 
 
-def _some_number(requirements: list[Required]) -> bool:
+def _some_number(requirements: list[Requirement]) -> bool:
     values = [(one.operator, float(one.value)) for one in requirements]
     exact = [value for operator, value in values if operator == "="]
     if exact:
@@ -77,7 +77,7 @@ def _holds(value: float, operator: Operator, limit: float) -> bool:
     }[operator]
 
 
-def _some_text(requirements: list[Required]) -> bool:
+def _some_text(requirements: list[Requirement]) -> bool:
     wanted = {_plain(one.value) for one in requirements if one.operator == "="}
     unwanted = {_plain(one.value) for one in requirements if one.operator == "!="}
     return len(wanted) <= 1 and not wanted & unwanted

@@ -31,7 +31,7 @@ _CONCEPT, _ATTRIBUTE, _RELATION, _PROPERTY, _CONSTANT, _CLAUSE = 1, 2, 3, 2, 1, 
 """Weights: what is compared says more than of whom, how it is compared still more."""
 
 
-class Alike(NamedTuple):
+class SimilarPolicy(NamedTuple):
     """A policy and how alike it is: 0 nothing in common, 1 speaks of all the same."""
 
     policy: str
@@ -63,10 +63,10 @@ def features(plan: Plan) -> dict[str, int]:
     return found
 
 
-def likeness(one: Mapping[str, int], other: Mapping[str, int]) -> float:
+def similarity(one: Mapping[str, int], other: Mapping[str, int]) -> float:
     """The weight of what both speak of, by the weight of what either does (Jaccard's measure).
 
-    >>> likeness({"a": 1, "b": 2}, {"b": 2, "c": 1})
+    >>> similarity({"a": 1, "b": 2}, {"b": 2, "c": 1})
     0.5
     """
     both = sum(weight for name, weight in one.items() if name in other)
@@ -74,11 +74,11 @@ def likeness(one: Mapping[str, int], other: Mapping[str, int]) -> float:
     return both / either if either else 1.0
 
 
-def most_alike(name: str, plans: Mapping[str, Plan], *, limit: int = 5) -> list[Alike]:
+def most_similar(name: str, plans: Mapping[str, Plan], *, limit: int = 5) -> list[SimilarPolicy]:
     """The other policies that have something in common with `name`, most alike first."""
     own = features(plans[name])
     found = (
-        Alike(other, likeness(own, features(plan)))
+        SimilarPolicy(other, similarity(own, features(plan)))
         for other, plan in plans.items()
         if other != name
     )
@@ -86,14 +86,14 @@ def most_alike(name: str, plans: Mapping[str, Plan], *, limit: int = 5) -> list[
     return [one for one in ranked if one.score > 0][:limit]
 
 
-def nearly_equal(plans: Mapping[str, Plan]) -> dict[str, list[Alike]]:
+def nearly_equal(plans: Mapping[str, Plan]) -> dict[str, list[SimilarPolicy]]:
     """Of each policy those before it in the alphabet that are nearly equal to it: of one shape, and
     alike to `NEARLY_EQUAL`.
     """
     shapes: dict[str, dict[str, Plan]] = {}
     for name, plan in plans.items():
         shapes.setdefault(shape_of(plan), {})[name] = plan
-    found: dict[str, list[Alike]] = {}
+    found: dict[str, list[SimilarPolicy]] = {}
     for group in shapes.values():
         found |= _nearly_equal(group)
     return found
@@ -124,13 +124,13 @@ def _terms_of(child: Child) -> tuple[int, ...]:
     return (child.first, child.second) if isinstance(child, Sequence) else (child.term,)
 
 
-def _nearly_equal(plans: Mapping[str, Plan]) -> dict[str, list[Alike]]:
+def _nearly_equal(plans: Mapping[str, Plan]) -> dict[str, list[SimilarPolicy]]:
     """Features are bits, as many as they weigh, so that a pair costs a few operations on integers;
     and a pair is looked at only when the weights allow it.
     """
     masks = _masks({name: features(plan) for name, plan in plans.items()})
     order = sorted(masks, key=lambda name: (masks[name].bit_count(), name))
-    found: dict[str, list[Alike]] = {}
+    found: dict[str, list[SimilarPolicy]] = {}
     for place, name in enumerate(order):
         own = masks[name]
         most = own.bit_count() / NEARLY_EQUAL
@@ -141,7 +141,7 @@ def _nearly_equal(plans: Mapping[str, Plan]) -> dict[str, list[Alike]]:
             score = (own & theirs).bit_count() / max((own | theirs).bit_count(), 1)
             if score >= NEARLY_EQUAL:
                 first, second = sorted((name, other))
-                found.setdefault(second, []).append(Alike(first, score))
+                found.setdefault(second, []).append(SimilarPolicy(first, score))
     return found
 
 

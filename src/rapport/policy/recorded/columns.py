@@ -9,17 +9,17 @@ import pyarrow.compute as pc
 
 from rapport.core.schema import PARTS
 from rapport.policy.readings import FARTHEST_MS
-from rapport.policy.recorded.rows import Wanted
+from rapport.policy.recorded.rows import FieldMapping
 
 
-def convert(rows: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch | None:
+def convert_columns(rows: pa.RecordBatch, wanted: FieldMapping) -> pa.RecordBatch | None:
     """The columns time, id, key and parts; None when a value needs a closer look, row by row."""
     try:
         arrays = [
-            _time(rows.column(wanted.time)),
-            _name(rows.column(wanted.id)),
-            _name(rows.column(wanted.key)),
-            *(_part(wanted, rows.column(field)) for field in wanted.value),
+            _time_column(rows.column(wanted.time)),
+            _name_column(rows.column(wanted.id)),
+            _name_column(rows.column(wanted.key)),
+            *(_value_column(wanted, rows.column(field)) for field in wanted.value),
         ]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
@@ -37,7 +37,7 @@ def in_ms(column: pa.Array) -> pa.Array:
     return column.cast(pa.timestamp("ms", column.type.tz), safe=False)
 
 
-def _time(column: pa.Array) -> pa.Array:
+def _time_column(column: pa.Array) -> pa.Array:
     times = in_ms(column).cast(pa.int64())
     if times.null_count:
         raise pa.ArrowInvalid("a time is missing")
@@ -49,7 +49,7 @@ def _time(column: pa.Array) -> pa.Array:
     return times
 
 
-def _name(column: pa.Array) -> pa.Array:
+def _name_column(column: pa.Array) -> pa.Array:
     if not (pa.types.is_integer(column.type) or _is_text(column.type)):
         raise pa.ArrowInvalid("not an id")
     names = column.cast(pa.string())
@@ -58,7 +58,7 @@ def _name(column: pa.Array) -> pa.Array:
     return names
 
 
-def _part(wanted: Wanted, column: pa.Array) -> pa.Array:
+def _value_column(wanted: FieldMapping, column: pa.Array) -> pa.Array:
     if wanted.kind == "text":
         values = column.cast(pa.string())
         if pc.any(pc.equal(values, "")).as_py():

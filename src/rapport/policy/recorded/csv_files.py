@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.csv
 
 from rapport.core.errors import Problem
-from rapport.policy.recorded.columns import convert
+from rapport.policy.recorded.columns import convert_columns
 from rapport.policy.recorded.rows import (
-    Cell,
+    CellError,
+    FieldMapping,
     Report,
-    Wanted,
     as_batch,
     check_fields,
     nothing_in,
@@ -28,13 +28,13 @@ _ROWS_AT_ONCE = 10_000
 _LONGEST_CELL = 1 << 20
 
 
-def csv_batches(path: Path, wanted: Wanted, report: Report) -> Iterator[pa.RecordBatch]:
+def csv_batches(path: Path, wanted: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
     """The rows of a file: fast as long as everything is in order, then row by row from there on."""
     heading = _heading(path)
     check_fields(path, wanted, heading, line=1)
     done = 0
     for rows in _while_in_order(path, wanted):
-        converted = convert(rows, wanted)
+        converted = convert_columns(rows, wanted)
         if converted is None:
             break
         done += len(rows)
@@ -50,7 +50,7 @@ def _heading(path: Path) -> list[str]:
     return heading
 
 
-def _while_in_order(path: Path, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def _while_in_order(path: Path, wanted: FieldMapping) -> Iterator[pa.RecordBatch]:
     """Blocks of text columns up to the first ragged row or one that is not UTF-8."""
     try:
         yield from _fast(path, wanted)
@@ -58,7 +58,7 @@ def _while_in_order(path: Path, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         return  # found again row by row, with its line
 
 
-def _fast(path: Path, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def _fast(path: Path, wanted: FieldMapping) -> Iterator[pa.RecordBatch]:
     names = list(dict.fromkeys(wanted.fields()))
     options = pyarrow.csv.ConvertOptions(
         include_columns=names,
@@ -71,7 +71,7 @@ def _fast(path: Path, wanted: Wanted) -> Iterator[pa.RecordBatch]:
 
 
 def _slow(
-    path: Path, wanted: Wanted, heading: list[str], skip: int, report: Report
+    path: Path, wanted: FieldMapping, heading: list[str], skip: int, report: Report
 ) -> Iterator[pa.RecordBatch]:
     csv.field_size_limit(_LONGEST_CELL)
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
@@ -82,21 +82,21 @@ def _slow(
         good: list[tuple[Any, ...]] = []
         try:
             for line, row in islice(rows, skip, None):
-                values = _values(path, wanted, heading, places, line, row, report)
+                values = _csv_row(path, wanted, heading, places, line, row, report)
                 if values is not None:
                     good.append(values)
                 if len(good) >= _ROWS_AT_ONCE:
                     yield as_batch(wanted, good)
                     good = []
         except csv.Error as error:
-            report(_problem(path, reader.line_num, 0, "events.bad_row", str(error)))
+            report(_csv_problem(path, reader.line_num, 0, "events.bad_row", str(error)))
         if good:
             yield as_batch(wanted, good)
 
 
-def _values(
+def _csv_row(
     path: Path,
-    wanted: Wanted,
+    wanted: FieldMapping,
     heading: list[str],
     places: list[int],
     line: int,
@@ -105,7 +105,7 @@ def _values(
 ) -> tuple[Any, ...] | None:
     if len(row) != len(heading):
         message = f"the row has {len(row)} cells, the heading has {len(heading)}"
-        report(_problem(path, line, 0, "events.bad_row", message))
+        report(_csv_problem(path, line, 0, "events.bad_row", message))
         return None
     try:
         cells = [row[place] for place in places]
@@ -113,9 +113,9 @@ def _values(
             if not cell.isascii():
                 _check_text(field, cell)
         return row_values(wanted, cells)
-    except Cell as error:
+    except CellError as error:
         column = heading.index(error.field) + 1
-        report(_problem(path, line, column, error.code, error.message, error.hint))
+        report(_csv_problem(path, line, column, error.code, error.message, error.hint))
         return None
 
 
@@ -124,12 +124,12 @@ def _check_text(field: str, cell: str) -> None:
     try:
         cell.encode("utf-8")
     except UnicodeEncodeError:
-        raise Cell(
+        raise CellError(
             field, f"{field!r} is not UTF-8 text", "events.not_utf8", "save it as UTF-8"
         ) from None
 
 
-def _problem(
+def _csv_problem(
     path: Path, line: int, column: int, code: str, message: str, hint: str = ""
 ) -> Problem:
     """A problem of a row; `column` counts cells from 1."""

@@ -20,9 +20,9 @@ from rapport.policy.recorded.corrections import without_corrected
 from rapport.policy.recorded.csv_files import csv_batches
 from rapport.policy.recorded.json_lines import json_batches
 from rapport.policy.recorded.parquet_files import parquet_batches
-from rapport.policy.recorded.rows import Report, Wanted, unreadable
+from rapport.policy.recorded.rows import FieldMapping, Report, unreadable
 
-Reader = Callable[[Path, Wanted, Report], Iterator[pa.RecordBatch]]
+Reader = Callable[[Path, FieldMapping, Report], Iterator[pa.RecordBatch]]
 
 READERS: dict[str, Reader] = {
     ".csv": csv_batches,
@@ -67,7 +67,7 @@ def read_recorded(
                 )
             ]
         )
-    wanted = Wanted.of(source, ontology.streams()[source.stream])
+    wanted = FieldMapping.of(source, ontology.streams()[source.stream])
     schema = readings_schema(ontology)
     try:
         raw = without_corrected(reader(path, wanted, report or refuse), path, wanted.id)
@@ -103,7 +103,7 @@ def refuse(problem: Problem) -> None:
 
 
 def as_readings(
-    rows: pa.RecordBatch, source: PushSource, wanted: Wanted, schema: pa.Schema
+    rows: pa.RecordBatch, source: PushSource, wanted: FieldMapping, schema: pa.Schema
 ) -> pa.RecordBatch:
     """The columns time, id, key and parts of one source as readings."""
     parts = enumerate(PARTS[wanted.kind])

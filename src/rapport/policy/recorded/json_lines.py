@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.errors import Problem, nearest_names
-from rapport.policy.recorded.rows import Cell, Report, Wanted, as_batch, row_values
+from rapport.policy.recorded.rows import CellError, FieldMapping, Report, as_batch, row_values
 
 _ROWS_AT_ONCE = 10_000
 _LONGEST_LINE = 1 << 22
@@ -19,17 +19,17 @@ _READ = msgspec.json.Decoder(dict[str, Any])
 _ABSENT = object()
 
 
-def json_batches(path: Path, wanted: Wanted, report: Report) -> Iterator[pa.RecordBatch]:
+def json_batches(path: Path, wanted: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
     """The rows of a file; faulty lines are reported and left out. Empty lines do not count."""
     with path.open("rb") as file:
         numbered = enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1)
         while lines := list(islice(numbered, _ROWS_AT_ONCE)):
-            rows = [_values(path, wanted, number, line, report) for number, line in lines]
+            rows = [_json_row(path, wanted, number, line, report) for number, line in lines]
             yield as_batch(wanted, [row for row in rows if row is not None])
 
 
-def _values(
-    path: Path, wanted: Wanted, number: int, line: bytes, report: Report
+def _json_row(
+    path: Path, wanted: FieldMapping, number: int, line: bytes, report: Report
 ) -> tuple[Any, ...] | None:
     line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
     if not line.strip():
@@ -40,8 +40,8 @@ def _values(
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         message = f"the line is not a JSON object: {error}"
         report(Problem(file=path.name, line=number, code="events.bad_row", message=message))
-    except Cell as error:
-        report(_problem(path, number, line, error))
+    except CellError as error:
+        report(_json_problem(path, number, line, error))
     return None
 
 
@@ -61,7 +61,7 @@ def _pick(found: dict[str, Any], field: str) -> Any:
             if nearest
             else f"there are: {', '.join(list(found)[:12])}"
         )
-        raise Cell(field, f"there is no field {field!r}", "events.missing_column", hint)
+        raise CellError(field, f"there is no field {field!r}", "events.missing_column", hint)
     return value
 
 
@@ -73,7 +73,7 @@ def _below(value: Any, name: str) -> Any:
     return _ABSENT
 
 
-def _problem(path: Path, number: int, line: bytes, error: Cell) -> Problem:
+def _json_problem(path: Path, number: int, line: bytes, error: CellError) -> Problem:
     column = line.find(b'"' + error.field.encode() + b'"') + 1
     return Problem(
         file=path.name,

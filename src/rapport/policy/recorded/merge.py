@@ -19,7 +19,7 @@ from rapport.policy.recorded.files import in_batches
 Clocks = npt.NDArray[np.int64]
 
 
-class _File:
+class _OpenRecording:
     """Rows read ahead from one file, with the file's clock at each."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -47,15 +47,17 @@ class _File:
         return taken
 
 
-def merge(files: Sequence[Iterator[pa.RecordBatch]], *, batch: int) -> Iterator[pa.RecordBatch]:
+def merge_recordings(
+    files: Sequence[Iterator[pa.RecordBatch]], *, batch: int
+) -> Iterator[pa.RecordBatch]:
     """The rows of all files, `batch` at a time; one file passes through as it is."""
     if len(files) == 1:
         yield from files[0]
         return
-    yield from in_batches(_merged([_File(file) for file in files]), batch)
+    yield from in_batches(_merged([_OpenRecording(file) for file in files]), batch)
 
 
-def _merged(files: list[_File]) -> Iterator[pa.RecordBatch]:
+def _merged(files: list[_OpenRecording]) -> Iterator[pa.RecordBatch]:
     while files := [file for file in files if file.rows is not None]:
         # Beyond the earliest end of what was read ahead, another file might still have something.
         safe = min(int(file.clocks[-1]) for file in files)

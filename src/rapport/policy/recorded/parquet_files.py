@@ -11,12 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from rapport.core.errors import Problem, SiteError
-from rapport.policy.recorded.columns import convert, in_ms
-from rapport.policy.recorded.rows import Cell, Report, Wanted, as_batch, check_fields, row_values
+from rapport.policy.recorded.columns import convert_columns, in_ms
+from rapport.policy.recorded.rows import (
+    CellError,
+    FieldMapping,
+    Report,
+    as_batch,
+    check_fields,
+    row_values,
+)
 
 
 def parquet_batches(
-    path: Path, wanted: Wanted, report: Report, groups: Sequence[int] | None = None
+    path: Path, wanted: FieldMapping, report: Report, groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file, or of some of its row groups that follow each other; `line` of a problem
     is the row, counted from 1.
@@ -39,7 +46,7 @@ def parquet_batches(
 
 def usable_rows(
     path: Path,
-    wanted: Wanted,
+    wanted: FieldMapping,
     rows: pa.RecordBatch,
     done: int,
     names: list[str],
@@ -48,7 +55,7 @@ def usable_rows(
     """The usable of some rows of a file, `done` rows after its beginning; the others are reported.
     `names` are all columns of the file.
     """
-    converted = convert(rows, wanted)
+    converted = convert_columns(rows, wanted)
     if converted is not None:
         return converted
     good: list[tuple[Any, ...]] = []
@@ -56,7 +63,7 @@ def usable_rows(
     for place, cells in enumerate(zip(*columns, strict=True)):
         try:
             good.append(row_values(wanted, [_plain(cell) for cell in cells]))
-        except Cell as error:
+        except CellError as error:
             column = names.index(error.field) + 1
             report(
                 Problem(

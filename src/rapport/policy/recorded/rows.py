@@ -26,7 +26,7 @@ _SHOWN = 40
 _DIGITS = re.compile(r"-?\d{1,19}")
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class FieldMapping(msgspec.Struct, frozen=True):
     """The fields a source names, and the type its value has."""
 
     id: str
@@ -38,9 +38,9 @@ class Wanted(msgspec.Struct, frozen=True):
     """Of local times; empty: a recorded file without an offset is in UTC."""
 
     @staticmethod
-    def of(source: PushSource, kind: AttributeType) -> Wanted:
+    def of(source: PushSource, kind: AttributeType) -> FieldMapping:
         """What must be read for a source."""
-        return Wanted(source.id, source.time, source.key, source.value, kind, source.zone)
+        return FieldMapping(source.id, source.time, source.key, source.value, kind, source.zone)
 
     def fields(self) -> tuple[str, ...]:
         """The names of the fields: time, id, key, parts."""
@@ -52,7 +52,7 @@ class Wanted(msgspec.Struct, frozen=True):
         return pa.schema([("time", pa.int64()), ("id", pa.string()), ("key", pa.string()), *parts])
 
 
-class Cell(InvalidInput):
+class CellError(InvalidInput):
     """A value that cannot be used; `field` names which."""
 
     def __init__(self, field: str, message: str, code: str, hint: str = "") -> None:
@@ -60,17 +60,18 @@ class Cell(InvalidInput):
         self.field = field
 
 
-def row_values(wanted: Wanted, cells: Sequence[Any]) -> tuple[Any, ...]:
+def row_values(wanted: FieldMapping, cells: Sequence[Any]) -> tuple[Any, ...]:
     """Time, id, key and parts from the raw cells of one row, in that order; raises Cell."""
-    time = _time(wanted.time, cells[0], wanted.zone)
-    id, key = _name(wanted.id, cells[1]), _name(wanted.key, cells[2])
+    time = _time_cell(wanted.time, cells[0], wanted.zone)
+    id, key = _name_cell(wanted.id, cells[1]), _name_cell(wanted.key, cells[2])
     parts = (
-        _part(wanted.kind, field, cell) for field, cell in zip(wanted.value, cells[3:], strict=True)
+        _value_cell(wanted.kind, field, cell)
+        for field, cell in zip(wanted.value, cells[3:], strict=True)
     )
     return (time, id, key, *parts)
 
 
-def as_batch(wanted: Wanted, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+def as_batch(wanted: FieldMapping, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     """Rows of `row_values` as columns."""
     schema = wanted.schema()
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
@@ -78,7 +79,7 @@ def as_batch(wanted: Wanted, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def check_fields(path: Path, wanted: Wanted, known: Sequence[str], *, line: int) -> None:
+def check_fields(path: Path, wanted: FieldMapping, known: Sequence[str], *, line: int) -> None:
     """Raises SiteError naming every field that is missing, with the nearest that is there."""
     problems = []
     for field in dict.fromkeys(wanted.fields()):
@@ -114,34 +115,36 @@ def nothing_in(path: Path) -> SiteError:
     return SiteError([problem])
 
 
-def _time(field: str, cell: Any, zone: str) -> int:
+def _time_cell(field: str, cell: Any, zone: str) -> int:
     if cell is None or cell == "":
-        raise Cell(field, "the time is missing", "events.missing_value")
+        raise CellError(field, "the time is missing", "events.missing_value")
     if isinstance(cell, float) and cell.is_integer():
         cell = int(cell)
     try:
         is_local = zone and isinstance(cell, str) and not _DIGITS.fullmatch(cell.strip())
         time = from_iso(cell, zone) if is_local else parse_time(cell)
     except InvalidInput as error:
-        raise Cell(field, error.message, "events.bad_time", error.hint) from None
+        raise CellError(field, error.message, "events.bad_time", error.hint) from None
     if not -FARTHEST_MS < time < FARTHEST_MS:
-        raise Cell(field, f"the time {time} is out of range", "events.bad_time")
+        raise CellError(field, f"the time {time} is out of range", "events.bad_time")
     return time
 
 
-def _name(field: str, cell: Any) -> str:
+def _name_cell(field: str, cell: Any) -> str:
     if isinstance(cell, str) and cell:
         return cell
     if isinstance(cell, int) and not isinstance(cell, bool):
         return str(cell)
     if cell is None or cell == "":
-        raise Cell(field, f"{field!r} is missing", "events.missing_value")
-    raise Cell(field, f"{_shown(cell)} is not an id", "events.bad_id", "ids are text or integers")
+        raise CellError(field, f"{field!r} is missing", "events.missing_value")
+    raise CellError(
+        field, f"{_shown(cell)} is not an id", "events.bad_id", "ids are text or integers"
+    )
 
 
-def _part(kind: AttributeType, field: str, cell: Any) -> Any:
+def _value_cell(kind: AttributeType, field: str, cell: Any) -> Any:
     if cell is None or cell == "":
-        raise Cell(field, f"{field!r} is missing", "events.missing_value")
+        raise CellError(field, f"{field!r} is missing", "events.missing_value")
     if kind == "text":
         return str(cell)
     if kind == "boolean":
@@ -153,7 +156,7 @@ def _boolean(field: str, cell: Any) -> bool:
     text = str(cell).strip().lower()
     if text in _YES or text in _NO:
         return text in _YES
-    raise Cell(field, f"{_shown(cell)} is not true or false", "events.bad_value")
+    raise CellError(field, f"{_shown(cell)} is not true or false", "events.bad_value")
 
 
 def _number(field: str, cell: Any) -> float:
@@ -167,7 +170,7 @@ def _number(field: str, cell: Any) -> float:
         if isinstance(cell, str) and "," in cell:
             hint = "write a decimal point; decimal commas are for an interpretation"
     if not math.isfinite(number):
-        raise Cell(field, f"{_shown(cell)} is not a number", "events.bad_number", hint)
+        raise CellError(field, f"{_shown(cell)} is not a number", "events.bad_number", hint)
     return number
 
 

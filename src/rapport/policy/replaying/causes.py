@@ -15,7 +15,7 @@ from rapport.policy.plan import Plan
 from rapport.policy.replaying.replay import DEFAULT_BATCH, Recording
 
 
-class Behind:
+class CauseCollector:
     """Collects the readings of some causes; a cause may be several, of different streams."""
 
     def __init__(self, causes: Collection[Cause], ontology: Ontology) -> None:
@@ -32,11 +32,11 @@ class Behind:
                 self.found[reading.cause].append(reading)
 
 
-def readings_behind(
+def cause_readings(
     recordings: Sequence[Recording], ontology: Ontology, causes: Collection[Cause]
 ) -> dict[Cause, list[Reading]]:
     """The readings of these causes; reads all files once more."""
-    behind = Behind(causes, ontology)
+    behind = CauseCollector(causes, ontology)
     if causes:
         for item in recordings:
             for rows in item.batches(ontology, DEFAULT_BATCH, _said_before):
@@ -44,7 +44,7 @@ def readings_behind(
     return behind.found
 
 
-def values_behind(
+def cause_values(
     causes: Iterable[Cause], readings: Mapping[Cause, list[Reading]], streams: Collection[str]
 ) -> list[Reading]:
     """What a detection rests on: of each attribute of everybody the last reading among its causes,
@@ -58,7 +58,7 @@ def values_behind(
     return sorted(last.values(), key=lambda one: (one.time, one.id, one.stream))
 
 
-def streams_behind(plan: Plan) -> frozenset[str]:
+def cause_streams(plan: Plan) -> frozenset[str]:
     """The streams whose readings can be causes: not those of what must not be."""
     return plan.streams_of(plan.positive_terms())
 

@@ -16,19 +16,19 @@ from rapport.policy.plan import Plan
 FoundBy = Literal["site", "changed"]
 
 
-class Difference(msgspec.Struct, frozen=True):
+class ReplayDifference(msgspec.Struct, frozen=True):
     """A situation that one version found and the other did not."""
 
     found_by: FoundBy
     detection: Detection
 
 
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayComparison(msgspec.Struct, frozen=True, kw_only=True):
     """What two versions of a policy found; the same situation is the same time and bindings."""
 
     policy: str
     both: int
-    differences: list[Difference]
+    differences: list[ReplayDifference]
     """In the order of the fixed output."""
 
     def only(self, by: FoundBy) -> list[Detection]:
@@ -36,7 +36,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
         return [one.detection for one in self.differences if one.found_by == by]
 
 
-class _Line(msgspec.Struct):
+class _DifferenceLine(msgspec.Struct):
     """Field order is the key order of the output."""
 
     policy: str
@@ -46,35 +46,37 @@ class _Line(msgspec.Struct):
     causes: list[str]
 
 
-def beside(plan: Plan) -> Plan:
+def renamed_plan(plan: Plan) -> Plan:
     """The changed plan under a name of its own, so that it can run beside the site's."""
     return msgspec.structs.replace(
         plan, policy=f"{plan.policy} changed {content_id(plan.policy)[:8]}"
     )
 
 
-def compare(site: Plan, changed: Plan, found: Iterable[Detection]) -> Compared:
+def compare_plans(site: Plan, changed: Plan, found: Iterable[Detection]) -> ReplayComparison:
     """Parts what both plans found; `changed` as `beside` gave it."""
     ours: dict[tuple[object, ...], Detection] = {}
     theirs: dict[tuple[object, ...], Detection] = {}
     for one in found:
         if one.policy == site.policy:
-            ours.setdefault(_situation(one), one)
+            ours.setdefault(_situation_key(one), one)
         elif one.policy == changed.policy:
             named = msgspec.structs.replace(one, policy=site.policy)
-            theirs.setdefault(_situation(one), named)
-    differences = [Difference("site", one) for key, one in ours.items() if key not in theirs]
-    differences += [Difference("changed", one) for key, one in theirs.items() if key not in ours]
+            theirs.setdefault(_situation_key(one), named)
+    differences = [ReplayDifference("site", one) for key, one in ours.items() if key not in theirs]
+    differences += [
+        ReplayDifference("changed", one) for key, one in theirs.items() if key not in ours
+    ]
     differences.sort(key=lambda one: (detection_order(one.detection), one.found_by))
-    return Compared(
+    return ReplayComparison(
         policy=site.policy, both=len(ours.keys() & theirs.keys()), differences=differences
     )
 
 
-def difference_lines(differences: Sequence[Difference]) -> bytes:
+def difference_lines(differences: Sequence[ReplayDifference]) -> bytes:
     """One line of JSON for each."""
     lines = [
-        _Line(
+        _DifferenceLine(
             one.detection.policy,
             one.found_by,
             one.detection.time,
@@ -86,5 +88,5 @@ def difference_lines(differences: Sequence[Difference]) -> bytes:
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
 
-def _situation(one: Detection) -> tuple[object, ...]:
+def _situation_key(one: Detection) -> tuple[object, ...]:
     return (one.time, *sorted(one.bindings.items()))

@@ -22,7 +22,7 @@ class FaultyRows(msgspec.Struct, kw_only=True):
     count: int = 1
 
 
-class Faults:
+class RowFaults:
     """Takes problems one by one; what it holds does not grow with a file full of them."""
 
     def __init__(self) -> None:

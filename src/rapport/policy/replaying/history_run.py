@@ -20,7 +20,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS, HISTORY
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import Plan
-from rapport.policy.pull_by_time import PullByTime, RunnerThen
+from rapport.policy.pull_by_time import PullByTime, SwitchingRunner
 from rapport.policy.readings import split_events
 from rapport.policy.replaying.ordered_readings import OrderedReadings
 from rapport.policy.runners.base import PullData
@@ -72,7 +72,7 @@ class PlanRun:
         self.span = span
         # One that was there before the first reading must not find time moving on already.
         self._is_deployed = span.began is None
-        self._then = RunnerThen(
+        self._then = SwitchingRunner(
             [span.plan] if self._is_deployed else [],
             pull,
             lateness_ms=_ENDLESS_MS,
@@ -123,7 +123,7 @@ class PlanRun:
         return [item for item in found if self.span.judges(item.time)]
 
 
-class History:
+class HistoryRunner:
     """Several plans over the same stretch of the log: `survey` all of it, `begin`, then `feed` it
     again; `close` at the end.
     """

@@ -26,28 +26,28 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.release import LATE, LOOKED, RELEASES, Looked
 from rapport.kernel.clock import ManualClock
 from rapport.policy.engine.events import LATE_TYPE, TimeMoved, TimeReset
-from rapport.policy.engine.output import Output
-from rapport.policy.engine.pace import Pace
-from rapport.policy.engine.places import Place, TablesChange
-from rapport.policy.engine.reading import Reading
-from rapport.policy.engine.running import Running
-from rapport.policy.engine.told import Told
+from rapport.policy.engine.output import EngineOutput
+from rapport.policy.engine.pace import EngineSchedule
+from rapport.policy.engine.places import StreamPosition, TablesChange
+from rapport.policy.engine.reading import StreamReader
+from rapport.policy.engine.running import ActivePlans
+from rapport.policy.engine.told import EmittedResults
 from rapport.policy.explaining.world import Reading as ShownReading
-from rapport.policy.life.changes import CHANNEL, Changed, KeptChange, change_id
+from rapport.policy.life.changes import CHANNEL, PolicyChange, RecordedChange, change_id
 from rapport.policy.life.compiled import Compile, CompiledTexts
 from rapport.policy.life.record import PolicyRecord
-from rapport.policy.life.shadow import Difference
+from rapport.policy.life.shadow import ShadowDifference
 from rapport.policy.ontology import Ontology
-from rapport.policy.pull_by_time import RowsThen
+from rapport.policy.pull_by_time import TableHistory
 from rapport.policy.readings import split_events
-from rapport.policy.replaying.causes import Behind
-from rapport.policy.replaying.replay import ReplayResult, Span
+from rapport.policy.replaying.causes import CauseCollector
+from rapport.policy.replaying.replay import ReplayResult, TimeExtent
 from rapport.policy.rows_on_record import versions_on_record
 from rapport.policy.runners.base import END_OF_TIME
 from rapport.tables.recorded_rows import RowsPlace
 from rapport.tables.tables import Tables
 
-EVENTS, DETECTIONS = "events", "detections"
+EVENTS_CHANNEL, DETECTIONS = "events", "detections"
 _PAGE = 5_000
 
 
@@ -77,7 +77,7 @@ class LiveReplay:
         self._name, self._skew_ms, self._lateness_ms = name, skew_ms, lateness_ms
         self._elsewhere = elsewhere
         self._texts = CompiledTexts(compile)
-        self.then: RowsThen | None = None
+        self.then: TableHistory | None = None
         """The rows on record that the run used."""
         self.notes: list[str] = []
         """Why something may differ from what live found; filled by `run`."""
@@ -88,9 +88,9 @@ class LiveReplay:
         """
         versions = await versions_on_record(self._channels)
         if versions:
-            self.then = RowsThen(self._tables, versions)
-        output = _Capture(self._channels, self._name, self._tables_changes)
-        running = Running(
+            self.then = TableHistory(self._tables, versions)
+        output = _CapturedOutput(self._channels, self._name, self._tables_changes)
+        running = ActivePlans(
             (),
             self._tables if self.then is None else self.then.record.at(versions[0]),
             self._ontology,
@@ -99,13 +99,13 @@ class LiveReplay:
             elsewhere=self._elsewhere,
         )
         record = _ReadOnlyRecord(self._channels, ManualClock(), self._name, self._texts)
-        pace = Pace(0, quiet_ms=0, commit_every_ms=0, commit_every_events=0)
-        reading = Reading(
+        pace = EngineSchedule(0, quiet_ms=0, commit_every_ms=0, commit_every_events=0)
+        reading = StreamReader(
             record, running, output, pace, _no_clock, now_ms=_no_clock, act_within_ms=0
         )
         await reading.go_to(0, None, 0, 0)
         await reading.meet_due()
-        span, events = Span(), 0
+        span, events = TimeExtent(), 0
         async for page in self._pages():
             await reading.take(page, self._ontology, self._skew_ms)
             events += span.note(self._times(page))
@@ -125,7 +125,7 @@ class LiveReplay:
 
     async def behind(self, causes: Collection[Cause]) -> dict[Cause, list[ShownReading]]:
         """The readings that detections name as their causes; reads the log once more."""
-        behind = Behind(causes, self._ontology)
+        behind = CauseCollector(causes, self._ontology)
         async for page in self._pages():
             wanted = [one.event for one in page if one.event.id in behind.ids]
             if wanted:
@@ -133,9 +133,9 @@ class LiveReplay:
         return behind.found
 
     async def _pages(self) -> AsyncIterator[list[StoredEvent]]:
-        if EVENTS not in self._channels.names():
+        if EVENTS_CHANNEL not in self._channels.names():
             return
-        channel, position = self._channels.channel(EVENTS), 0
+        channel, position = self._channels.channel(EVENTS_CHANNEL), 0
         while page := await channel.read_after(position, limit=_PAGE):
             position = page[-1].position
             yield page
@@ -161,7 +161,7 @@ class LiveReplay:
             for version in self.then.versions[1:]
         ]
 
-    def _place_of(self, rows: RowsPlace, resets: Sequence[TimeReset]) -> Place:
+    def _place_of(self, rows: RowsPlace, resets: Sequence[TimeReset]) -> StreamPosition:
         """Rows are recorded with the watermark of their place, not with the resets before it."""
         before = [
             one
@@ -170,9 +170,9 @@ class LiveReplay:
             or (one.after == rows.after and rows.since < one.before - self._lateness_ms)
         ]
         time = rows.since + self._lateness_ms if rows.since > -END_OF_TIME else -END_OF_TIME
-        return Place(rows.after, time, len(before))
+        return StreamPosition(rows.after, time, len(before))
 
-    async def _note_differences(self, output: _Capture) -> None:
+    async def _note_differences(self, output: _CapturedOutput) -> None:
         if await self._is_cut():
             self.notes.append(
                 "the log no longer has the first events: what policies knew from them is missing"
@@ -197,9 +197,9 @@ class LiveReplay:
             self.notes.append(f"late readings on record: {other:,} differ from those found here")
 
     async def _is_cut(self) -> bool:
-        if EVENTS not in self._channels.names():
+        if EVENTS_CHANNEL not in self._channels.names():
             return False
-        first = await oldest(self._channels.channel(EVENTS))
+        first = await oldest(self._channels.channel(EVENTS_CHANNEL))
         return first is not None and first.position > 1
 
     async def _were_looked_at_again(self) -> bool:
@@ -214,7 +214,7 @@ class LiveReplay:
         return False
 
 
-class _Capture(Output):
+class _CapturedOutput(EngineOutput):
     """Keeps what the engine would append, and reads what it did append."""
 
     def __init__(
@@ -234,8 +234,8 @@ class _Capture(Output):
 
     async def tell(
         self,
-        told: Told,
-        differences: Sequence[Difference],
+        told: EmittedResults,
+        differences: Sequence[ShadowDifference],
         late: Sequence[Cause],
         moved: TimeMoved | TimeReset | None,
     ) -> None:
@@ -269,11 +269,11 @@ class _ReadOnlyRecord(PolicyRecord):
     memory.
     """
 
-    async def append(self, changes: Sequence[Changed]) -> list[KeptChange]:
+    async def append(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
         """Takes changes in behind those on record."""
         last = max((one.position for one in self.registry.changes), default=0)
         kept = [
-            KeptChange(change_id(changed), 0, last + number, changed)
+            RecordedChange(change_id(changed), 0, last + number, changed)
             for number, changed in enumerate(changes, 1)
         ]
         for one in kept:

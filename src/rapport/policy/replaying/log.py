@@ -16,21 +16,21 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.core.release import DONE, RELEASES, ReleaseDone
 from rapport.policy.context_on_record import check_context_on_record
-from rapport.policy.explaining.attempts import Span as Asked
-from rapport.policy.explaining.reach import Reach, reach_of
+from rapport.policy.explaining.attempts import TimeSpan as Asked
+from rapport.policy.explaining.reach import NeededRange, needed_range
 from rapport.policy.explaining.world import Reading
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
-from rapport.policy.pull_by_time import PullByTime, RowsThen
+from rapport.policy.pull_by_time import PullByTime, TableHistory
 from rapport.policy.readings import split_events
-from rapport.policy.replaying.causes import Behind
-from rapport.policy.replaying.history_run import History, PlanSpan
+from rapport.policy.replaying.causes import CauseCollector
+from rapport.policy.replaying.history_run import HistoryRunner, PlanSpan
 from rapport.policy.replaying.replay import ReplayResult
 from rapport.policy.rows_on_record import versions_on_record
 from rapport.policy.runners.base import PullData
 from rapport.tables.tables import Tables
 
-EVENTS = "events"
+EVENTS_CHANNEL = "events"
 _PAGE = 5_000
 _SLACK_MS = 600_000
 """How long after its time a reading is still looked for where there is an end."""
@@ -60,7 +60,7 @@ class LogReplay:
         """`is_open`: `until` is now, so everything there is belongs to it. `tables`: those of which
         the rows of then are used where the log has them on record; None: at all times `pull`.
         """
-        if EVENTS not in channels.names():
+        if EVENTS_CHANNEL not in channels.names():
             raise InvalidInput(
                 "the site's log has no readings yet",
                 code="replay.no_events",
@@ -70,9 +70,9 @@ class LogReplay:
             raise InvalidInput("--since lies after --until", code="replay.bad_span")
         self._channels, self._ontology, self._pull = channels, ontology, pull
         self._tables = tables
-        self.then: RowsThen | None = None
+        self.then: TableHistory | None = None
         """The rows on record that a run used."""
-        self._events = channels.channel(EVENTS)
+        self._events = channels.channel(EVENTS_CHANNEL)
         self._lateness_ms, self._skew_ms = lateness_ms, skew_ms
         self._since, self._until, self._is_open = since, until, is_open
         self._range = (0, 0)
@@ -84,7 +84,7 @@ class LogReplay:
         Unsupported for plans that read context of which nothing is on record.
         """
         reaches = [self._reach(plan) for plan in plans]
-        reach = Reach(min(one.start for one in reaches), max(one.end for one in reaches))
+        reach = NeededRange(min(one.start for one in reaches), max(one.end for one in reaches))
         self._range = await self._find_range(reach)
         spans = [
             PlanSpan(
@@ -95,7 +95,7 @@ class LogReplay:
             )
             for plan, own in zip(plans, reaches, strict=True)
         ]
-        history = History(
+        history = HistoryRunner(
             spans,
             await self._pull_by_time(plans, reach),
             self._ontology,
@@ -109,13 +109,13 @@ class LogReplay:
             history.close()
 
     async def _run(
-        self, history: History, reach: Reach, progress: Callable[[int], None] | None
+        self, history: HistoryRunner, reach: NeededRange, progress: Callable[[int], None] | None
     ) -> ReplayResult:
         async for page in self._pages():
             await asyncio.to_thread(history.survey, page)
         first = await oldest(self._events)
         history.begin(is_whole=self._range[0] == 0 and (first is None or first.position == 1))
-        counted = _Counted(self._ontology.streams(), self._since, self._until, self._skew_ms)
+        counted = _ReadingCount(self._ontology.streams(), self._since, self._until, self._skew_ms)
         async for page in self._pages():
             await asyncio.to_thread(history.feed, page)
             counted.take(page)
@@ -124,7 +124,9 @@ class LogReplay:
         await asyncio.to_thread(history.advance, reach.end + 1)
         return self._result(history, counted)
 
-    async def _pull_by_time(self, plans: Sequence[Plan], reach: Reach) -> PullData | PullByTime:
+    async def _pull_by_time(
+        self, plans: Sequence[Plan], reach: NeededRange
+    ) -> PullData | PullByTime:
         if self._tables is None:
             return self._pull
         since = None if self._since is None else reach.start
@@ -132,19 +134,19 @@ class LogReplay:
         check_context_on_record(self._tables, plans, versions, "a replay of this log")
         if not versions:
             return self._pull
-        self.then = RowsThen(self._tables, versions)
+        self.then = TableHistory(self._tables, versions)
         return await asyncio.to_thread(self.then.pull, plans)
 
     async def behind(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
         """The readings that detections name as their causes; reads the stretch once more."""
-        behind = Behind(causes, self._ontology)
+        behind = CauseCollector(causes, self._ontology)
         async for page in self._pages():
             wanted = [one.event for one in page if one.event.id in behind.ids]
             if wanted:
                 behind.take(split_events(wanted, self._ontology)[0])
         return behind.found
 
-    def _result(self, history: History, counted: _Counted) -> ReplayResult:
+    def _result(self, history: HistoryRunner, counted: _ReadingCount) -> ReplayResult:
         found = [one for run in history.runs for one in run.found if one.time < self._until]
         undecided = [one for run in history.runs for one in run.undecided if one.time < self._until]
         suppressed: dict[str, int] = {}
@@ -165,12 +167,12 @@ class LogReplay:
             last=counted.last,
         )
 
-    def _reach(self, plan: Plan) -> Reach:
+    def _reach(self, plan: Plan) -> NeededRange:
         start = _LONG_AGO if self._since is None else self._since
-        reach = reach_of(plan, self._ontology.sources, Asked(start, self._until))
-        return Reach(reach.start - (plan.once_per_ms or 0), reach.end)
+        reach = needed_range(plan, self._ontology.sources, Asked(start, self._until))
+        return NeededRange(reach.start - (plan.once_per_ms or 0), reach.end)
 
-    async def _find_range(self, reach: Reach) -> tuple[int, int]:
+    async def _find_range(self, reach: NeededRange) -> tuple[int, int]:
         """The positions after the first and up to the second hold all that matters."""
         first, last = 0, self._events.last_position()
         if self._since is not None:
@@ -183,7 +185,7 @@ class LogReplay:
         # Nothing came as it happened: the log was filled later, so all of it is looked at.
         return (first, end) if end > first else (first, last)
 
-    async def _released_until(self, reach: Reach) -> int:
+    async def _released_until(self, reach: NeededRange) -> int:
         """How far the log must be read for what releases brought into the stretch afterwards."""
         through = position = 0
         if RELEASES not in self._channels.names():
@@ -192,7 +194,7 @@ class LogReplay:
             position = page[-1].position
             for stored in page:
                 if stored.event.type == DONE:
-                    through = max(through, _through(stored, reach))
+                    through = max(through, _released_through(stored, reach))
         return through
 
     async def _pages(self) -> AsyncIterator[list[StoredEvent]]:
@@ -202,7 +204,7 @@ class LogReplay:
             yield [stored for stored in page if stored.position <= end]
 
 
-class _Counted:
+class _ReadingCount:
     """How many readings there are in the stretch, and from when to when; those ahead of the clock
     that received them do not count, as live.
     """
@@ -232,7 +234,7 @@ class _Counted:
             self.last = max(times) if self.last is None else max(self.last, *times)
 
 
-def _through(stored: StoredEvent, reach: Reach) -> int:
+def _released_through(stored: StoredEvent, reach: NeededRange) -> int:
     done: ReleaseDone = stored.event.payload_as(ReleaseDone)
     if done.first_ms is None or done.last_ms is None:
         return 0

@@ -31,7 +31,7 @@ class OrderedReadings:
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._files = 0
         self._folder: TemporaryDirectory[str] | None = None
-        self._runs: list[_Run] = []
+        self._runs: list[_SortedRun] = []
 
     def add(self, readings: pa.RecordBatch) -> None:
         """Takes readings; not after the first `take_before`."""
@@ -45,9 +45,9 @@ class OrderedReadings:
         """Everything was added."""
         if self._batches:
             whole = in_event_order(pa.concat_batches(self._batches))
-            self._runs.append(_Run(self._parts(whole)))
+            self._runs.append(_SortedRun(self._parts(whole)))
             self._batches = []
-        self._runs += [_Run(_read(self._path(number))) for number in range(self._files)]
+        self._runs += [_SortedRun(_read(self._path(number))) for number in range(self._files)]
 
     def take_before(self, time_ms: int) -> tuple[pa.RecordBatch, int] | None:
         """The next readings before a time, and the time up to which they are all; None when there
@@ -96,7 +96,7 @@ class OrderedReadings:
         return Path(self._folder.name) / f"{number}.arrow"
 
 
-class _Run:
+class _SortedRun:
     """One sorted run: the part in memory, and those to come."""
 
     def __init__(self, parts: Iterator[pa.RecordBatch]) -> None:

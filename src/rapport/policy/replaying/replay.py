@@ -16,9 +16,9 @@ from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.recorded.files import read_recorded, refuse
-from rapport.policy.recorded.merge import merge
+from rapport.policy.recorded.merge import merge_recordings
 from rapport.policy.recorded.rows import Report
-from rapport.policy.replaying.faults import Faults, FaultyRows
+from rapport.policy.replaying.faults import FaultyRows, RowFaults
 from rapport.policy.replaying.state import ReplayState, digest_of, load_state, save_state
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
@@ -62,7 +62,7 @@ class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
     suppressed: dict[str, int] = {}
 
 
-Engine = Callable[[Sequence[Plan], PullData, Iterable[pa.RecordBatch]], EngineResult]
+ReplayEngine = Callable[[Sequence[Plan], PullData, Iterable[pa.RecordBatch]], EngineResult]
 """Takes plans, tables and readings in arrival order; the Spark engine is one, handed in by the
 caller.
 """
@@ -125,7 +125,7 @@ def replay(
     *,
     lateness_ms: int,
     batch: int = DEFAULT_BATCH,
-    engine: Engine | None = None,
+    engine: ReplayEngine | None = None,
     stop_after: int | None = None,
     resume: bool = False,
     state_directory: Path | None = None,
@@ -143,7 +143,7 @@ def replay(
         progress: called with the number of events after each step.
     """
     _check_numbers(batch, stop_after)
-    faults, span = Faults(), Span()
+    faults, span = RowFaults(), TimeExtent()
     readings = span.watch(_readings(ontology, recordings, batch, faults))
     if engine is not None:
         if stop_after is not None or resume:
@@ -167,7 +167,7 @@ def replay(
         paths = [(item.source.name, item.path) for item in recordings]
         digest = digest_of(plans, lateness_ms, tables_version, paths, ontology.sources)
     runner = LocalRunner(plans, pull, lateness_ms=lateness_ms, sources=ontology.sources)
-    run = _Run(runner, progress)
+    run = _LocalReplay(runner, progress)
     if resume and state_directory is not None:
         state = load_state(state_directory, digest)
         if state.runner:
@@ -191,7 +191,7 @@ def replay(
     )
 
 
-class Span:
+class TimeExtent:
     """From when to when there are readings."""
 
     def __init__(self) -> None:
@@ -214,7 +214,7 @@ class Span:
         return len(times)
 
 
-class _Run:
+class _LocalReplay:
     """A replay under way on the local runner."""
 
     def __init__(self, runner: LocalRunner, progress: Callable[[int], None] | None) -> None:
@@ -274,10 +274,10 @@ def _check_numbers(batch: int, stop_after: int | None) -> None:
 
 
 def _readings(
-    ontology: Ontology, recordings: Sequence[Recording], batch: int, faults: Faults
+    ontology: Ontology, recordings: Sequence[Recording], batch: int, faults: RowFaults
 ) -> Iterator[pa.RecordBatch]:
     files = [item.batches(ontology, batch, faults.report) for item in recordings]
-    return itertools.chain(merge(files, batch=batch) if files else ())
+    return itertools.chain(merge_recordings(files, batch=batch) if files else ())
 
 
 def _skip(readings: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:

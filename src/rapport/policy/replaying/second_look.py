@@ -36,7 +36,7 @@ _WINDOWS_BACK = 8
 """So many windows before a reading history must be known: a detection rests on at most five before
 it, and lies up to two before the reading; the rest is to spare."""
 
-Key = tuple[str, str, int, tuple[tuple[str, str], ...], tuple[str, ...]]
+DetectionKey = tuple[str, str, int, tuple[tuple[str, str], ...], tuple[str, ...]]
 """What makes two detections the same alarm: policy, version, time, bindings, and causes by the ids
 they had before corrections."""
 
@@ -180,7 +180,7 @@ def _longest_period(plan: Plan, sources: Mapping[str, PushSource]) -> int:
     return max((sources[name].period_ms for name in names), default=0)
 
 
-class Known:
+class KnownDetections:
     """What the channel `detections` says of some plans since a time."""
 
     def __init__(
@@ -213,16 +213,16 @@ class Known:
         elif event.type == UNDECIDED:
             self.undecided.add(event.id)
         elif event.type == UNSUPPORTED:
-            self.unsupported.add(event.payload_as(_Judged).detection)
+            self.unsupported.add(event.payload_as(_JudgedDetection).detection)
         elif event.type == SUPPORTED:
-            self.unsupported.discard(event.payload_as(_Judged).detection)
+            self.unsupported.discard(event.payload_as(_JudgedDetection).detection)
 
 
-class _Judged(msgspec.Struct):
+class _JudgedDetection(msgspec.Struct):
     detection: str
 
 
-class Findings(msgspec.Struct, frozen=True):
+class ReevaluationFindings(msgspec.Struct, frozen=True):
     """What a second look changes."""
 
     new: list[Detection]
@@ -231,8 +231,8 @@ class Findings(msgspec.Struct, frozen=True):
     supported_again: list[Detection]
 
 
-def compare(
-    known: Known,
+def compare_with_known(
+    known: KnownDetections,
     found: Sequence[Detection],
     undecided: Sequence[Undecided],
     *,
@@ -240,7 +240,7 @@ def compare(
     until_ms: int,
     original_of: Mapping[str, str],
     waiting: Sequence[Detection] = (),
-) -> Findings:
+) -> ReevaluationFindings:
     """Sets what history holds against what was said. Only what lies before `until_ms`, and one of
     the `spans` judges, can turn out to be unsupported; not what is still `waiting` for its turn.
     """
@@ -255,7 +255,7 @@ def compare(
         if item.time < until_ms
         and any(_may_refute(span, item.time) for span in spans_of.get(item.policy, ()))
     ]
-    return Findings(
+    return ReevaluationFindings(
         new=[item for item in found if key_of(item, original_of) not in said],
         undecided=[item for item in undecided if item.id() not in known.undecided],
         unsupported=[i for id, i, holds in judged if not holds and id not in known.unsupported],
@@ -268,7 +268,7 @@ def _may_refute(span: PlanSpan, time_ms: int) -> bool:
     return time_ms >= since and span.judges(time_ms)
 
 
-def key_of(detection: Detection, original_of: Mapping[str, str]) -> Key:
+def key_of(detection: Detection, original_of: Mapping[str, str]) -> DetectionKey:
     """What it is the alarm of, whatever its readings were corrected to."""
     causes = tuple(original_of.get(id, id) for _time, id in detection.causes)
     bindings = tuple(sorted(detection.bindings.items()))
@@ -288,7 +288,7 @@ def marks_of(done: ReleaseDone) -> dict[str, str]:
 
 
 def events_of(
-    findings: Findings, *, source: str, release: str, marks: Mapping[str, str]
+    findings: ReevaluationFindings, *, source: str, release: str, marks: Mapping[str, str]
 ) -> list[Event]:
     """What is appended to `detections`; the same findings have the same ids."""
     found = [item.to_event(source=source) for item in findings.new]

@@ -24,12 +24,12 @@ from rapport.core.ids import content_id
 from rapport.core.release import DONE, HISTORY, LOOKED, RELEASES, Looked, ReleaseDone
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.policy.engine.engine import PolicyEngine, Standing
-from rapport.policy.replaying.history_run import History, PlanSpan
+from rapport.policy.engine.engine import EngineProgress, PolicyEngine
+from rapport.policy.replaying.history_run import HistoryRunner, PlanSpan
 from rapport.policy.replaying.second_look import (
-    Findings,
-    Known,
-    compare,
+    KnownDetections,
+    ReevaluationFindings,
+    compare_with_known,
     events_of,
     history_spans,
     marks_of,
@@ -51,7 +51,7 @@ _LOOK_EVERY_MS = 20
 _log = get_logger(__name__)
 
 
-class SecondLooker:
+class ReevaluationService:
     """Follows `releases`; holds its place there. Belongs to the event loop of the engine."""
 
     def __init__(self, channels: Channels, engine: PolicyEngine, clock: Clock) -> None:
@@ -96,7 +96,7 @@ class SecondLooker:
         """
         if done.history:
             return await self._look_at(done)
-        look = _Look(self._channels, self._engine, done, self._clock)
+        look = _Reevaluation(self._channels, self._engine, done, self._clock)
         looked = await look.carry_out()
         if not look.saw_imported:
             return looked
@@ -106,7 +106,7 @@ class SecondLooker:
         return msgspec.structs.replace(looked, **added)
 
     async def _look_at(self, done: ReleaseDone) -> Looked:
-        return await _Look(self._channels, self._engine, done, self._clock).carry_out()
+        return await _Reevaluation(self._channels, self._engine, done, self._clock).carry_out()
 
     async def _until_taken(self, position: int) -> None:
         while True:
@@ -116,7 +116,7 @@ class SecondLooker:
             await self._clock.sleep(_LOOK_EVERY_MS)
 
 
-class _Look:
+class _Reevaluation:
     """One second look under way."""
 
     def __init__(
@@ -136,7 +136,7 @@ class _Look:
         spans = await self._spans(standing)
         if not spans:
             return Looked(release=self._done.release)
-        self._history = History(
+        self._history = HistoryRunner(
             spans,
             self._engine.pull,
             self._engine.ontology,
@@ -149,16 +149,18 @@ class _Look:
         finally:
             self._history.close()
 
-    async def _evaluate(self, spans: list[PlanSpan], standing: Standing) -> Looked:
+    async def _evaluate(self, spans: list[PlanSpan], standing: EngineProgress) -> Looked:
         since_ms = min(span.judged_from for span in spans)
         versions = {span.plan.policy: span.plan.version() for span in spans}
-        self._known = Known(self._engine.name, versions, since_ms, with_imported=self._done.history)
+        self._known = KnownDetections(
+            self._engine.name, versions, since_ms, with_imported=self._done.history
+        )
         self._said_at = await position_before(self._detections, since_ms - self._engine.skew_ms)
         await self._run_until_near(spans, standing.position)
         async with self._engine.turn:
             return await self._finish()
 
-    async def _spans(self, standing: Standing) -> list[PlanSpan]:
+    async def _spans(self, standing: EngineProgress) -> list[PlanSpan]:
         assert self._done.first_ms is not None
         assert self._done.last_ms is not None
         known_from = await self._known_from()
@@ -226,7 +228,7 @@ class _Look:
             if not run.runner.failed()
             and (self._done.history or run.runner.watermark <= standing.watermark)
         ]
-        findings = compare(
+        findings = compare_with_known(
             self._known,
             [item for run in runs for item in run.found],
             [item for run in runs for item in run.undecided],
@@ -257,7 +259,7 @@ class _Look:
         ]
         return self._looked(spans, findings, until_ms)
 
-    def _until_ms(self, standing: Standing) -> int:
+    def _until_ms(self, standing: EngineProgress) -> int:
         """How far time goes: to where live stands, for imported readings to the clock, since no
         live reading may have come for long.
         """
@@ -265,7 +267,9 @@ class _Look:
             return standing.watermark
         return max(standing.watermark, self._clock.now_ms() - self._engine.lateness_ms)
 
-    async def _without_live(self, findings: Findings, live_ms: int) -> Findings:
+    async def _without_live(
+        self, findings: ReevaluationFindings, live_ms: int
+    ) -> ReevaluationFindings:
         """Without what live readings alone lead to and live policies have yet to decide: they find
         it themselves.
         """
@@ -308,7 +312,9 @@ class _Look:
                 self._known.take(stored.event)
             self._said_at = batch[-1].position
 
-    def _looked(self, spans: list[PlanSpan], findings: Findings, until_ms: int) -> Looked:
+    def _looked(
+        self, spans: list[PlanSpan], findings: ReevaluationFindings, until_ms: int
+    ) -> Looked:
         return Looked(
             release=self._done.release,
             policies=sorted({span.plan.policy for span in spans}),
@@ -323,7 +329,7 @@ class _Look:
         )
 
 
-def _still_runs(span: PlanSpan, standing: Standing) -> bool:
+def _still_runs(span: PlanSpan, standing: EngineProgress) -> bool:
     """Whether the plan is the one that was looked at: not replaced meanwhile, nor begun anew."""
     policy = span.plan.policy
     versions = {plan.policy: plan.version() for plan in standing.plans}
