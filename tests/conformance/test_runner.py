@@ -20,7 +20,7 @@ from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
-from rapport.policy.recorded.files import read_recorded
+from rapport.policy.recordings.files import read_recorded
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.site import load_site

@@ -17,7 +17,7 @@ from rapport.pipeline.history.partitioning import used_up_terms
 from rapport.pipeline.history.replay import replay_recorded
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.replay import ReplayResult, recordings_of, replay
+from rapport.policy.replay.replay import ReplayResult, recordings_of, replay
 from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators import check_supported
 from rapport.site.site import Site, load_site

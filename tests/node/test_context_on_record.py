@@ -20,8 +20,8 @@ from rapport.core.detection import DETECTED
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.node.node import Node
-from rapport.policy.explaining.why_not import WhyNotQuestion
-from rapport.policy.rows_on_record import versions_on_record
+from rapport.policy.explain.why_not import WhyNotQuestion
+from rapport.policy.table_history import versions_on_record
 from rapport.site.explaining import asking_of
 from rapport.site.site import load_site
 from rapport.testing.varied.known_context import SITE, badge, decided, live, living, make_place

@@ -24,7 +24,7 @@ from rapport.kernel.clock import Clock, ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.policy.engine.events import LATE_TYPE
+from rapport.policy.engine.stream_steps import LATE_TYPE
 from rapport.scenarios.secure_building.people import answer_link_of
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site

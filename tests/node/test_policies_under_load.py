@@ -21,9 +21,8 @@ from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.policy.engine.events import TIME_TYPE
-from rapport.policy.engine.places import StreamPosition
-from rapport.policy.life.changes import CHANGED, CHANNEL, PolicyChange
+from rapport.policy.engine.stream_steps import TIME_TYPE, StreamPosition
+from rapport.policy.lifecycle.registry import CHANGED, CHANNEL, PolicyChange
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.site import Site, load_site

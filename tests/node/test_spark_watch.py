@@ -16,7 +16,7 @@ from rapport.node.node import Node
 from rapport.node.overview import overview
 from rapport.node.spark_watch import SparkWatch
 from rapport.node.wiring import make_node
-from rapport.policy.engine.on_spark import (
+from rapport.policy.engine.spark_policies import (
     CHANNEL,
     SILENT_MS,
     LiveReport,

@@ -17,10 +17,10 @@ from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.node.table_record import READER
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-from rapport.policy.explaining.verdict import WhyNotAnswer
-from rapport.policy.explaining.why_not import WhyNotQuestion
-from rapport.policy.replaying.log import LogReplay
-from rapport.policy.rows_on_record import RecordedTableRows
+from rapport.policy.explain.answer import WhyNotAnswer
+from rapport.policy.explain.why_not import WhyNotQuestion
+from rapport.policy.replay.log_replay import LogReplay
+from rapport.policy.table_history import RecordedTableRows
 from rapport.site.explaining import asking_of
 from rapport.site.site import Site, load_site
 from rapport.tables.recorded_rows import ROWS_CHANNEL

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.kernel.toml import TomlFile
-from rapport.policy.declare import ontology_from_site
+from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.ontology import Ontology
 from rapport.policy.rdf.export import DEFAULT_BASE, to_graph
 from rapport.policy.rdf.graph import CLASS, LABEL, Graph, Iri, Text

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.linting.impossible import LintReason, never_fires
-from rapport.policy.linting.instances import KnownInstances, TableCandidates
+from rapport.policy.lint.instances import KnownInstances, TableCandidates
+from rapport.policy.lint.satisfiability import LintReason, never_fires
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.tables.instances import Instances
 from rapport.testing.judge.holding import Reading

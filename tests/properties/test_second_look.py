@@ -23,8 +23,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.second_look import SUPPORTED, UNSUPPORTED
-from rapport.policy.replaying.second_looker import ReevaluationService
+from rapport.policy.replay.reevaluation import SUPPORTED, UNSUPPORTED, ReevaluationService
 from rapport.policy.runners.local import LocalRunner
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.judge.trials import Trial, varied_trial

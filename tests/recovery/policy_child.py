@@ -18,7 +18,7 @@ from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.life.life import PolicyLifecycle
+from rapport.policy.lifecycle.lifecycle import PolicyLifecycle
 from rapport.site.site import load_site
 
 

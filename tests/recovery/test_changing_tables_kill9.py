@@ -29,9 +29,9 @@ from rapport.core.event import StoredEvent
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-from rapport.policy.explaining.why_not import WhyNotQuestion
-from rapport.policy.replaying.log import LogReplay
-from rapport.policy.rows_on_record import version_at, versions_on_record
+from rapport.policy.explain.why_not import WhyNotQuestion
+from rapport.policy.replay.log_replay import LogReplay
+from rapport.policy.table_history import version_at, versions_on_record
 from rapport.site.explaining import asking_of
 from rapport.site.site import load_site
 from rapport.tables.recorded_rows import RowsVersion

@@ -19,7 +19,7 @@ import pytest
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.policy.engine.events import QUARANTINED_TYPE
+from rapport.policy.engine.stream_steps import QUARANTINED_TYPE
 from rapport.testing.processes.node import NodeProcess
 from rapport.testing.servers.webhook import WebhookSink
 from rapport.testing.written_log import WrittenLog

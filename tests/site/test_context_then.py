@@ -12,7 +12,7 @@ from rapport.channel.channel import Channels
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
-from rapport.policy.explaining.then import TablesAtTime
+from rapport.policy.explain.past_tables import TablesAtTime
 from rapport.site.context_then import context_at
 from rapport.site.site import Site, load_site
 from rapport.tables.context_found import FOUND_CHANNEL, ContextFound, found_of, missing_of

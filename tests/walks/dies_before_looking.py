@@ -16,7 +16,7 @@ from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings
 from rapport.node.wiring import make_node
-from rapport.policy.replaying.second_looker import ReevaluationService
+from rapport.policy.replay.reevaluation import ReevaluationService
 from rapport.site.site import load_site
 from rapport.web.app import serving
 

@@ -40,7 +40,7 @@ for that; of an imported event, that this is asked for its detections.
 ASKED = "rapport.mediation.holding.release"
 BATCH_DONE = "rapport.mediation.released"
 DONE = "rapport.mediation.release_done"
-LOOKED = "rapport.policy.replaying.second_look"
+LOOKED = "rapport.policy.replay.reevaluation"
 
 
 def history_marks(*, notify: bool) -> dict[str, str]:

@@ -21,7 +21,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.node.table_record import TableRecord
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology
-from rapport.policy.rows_on_record import RecordedTableRows
+from rapport.policy.table_history import RecordedTableRows
 from rapport.site.pulling import kept_rows_directory
 from rapport.site.site import Site
 from rapport.tables.freshness import TableStatus

@@ -19,7 +19,7 @@ from rapport.kernel.chance import Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.load import SPAN_MS, LoadMeter, LoadReport, LoadSample
+from rapport.policy.engine.metrics import SPAN_MS, LoadMeter, LoadReport, LoadSample
 
 EVERY_MS = 1_000
 Measured = Literal["busy", "events", "behind"]

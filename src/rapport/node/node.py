@@ -59,7 +59,7 @@ from rapport.node.pushing import Pushing
 from rapport.node.reload import SiteReload, SiteReloaded
 from rapport.node.spark_watch import SparkWatch
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.replaying.second_looker import ReevaluationService
+from rapport.policy.replay.reevaluation import ReevaluationService
 from rapport.site.site import Site
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY, LATE
 from rapport.kernel.conditions import Condition
 from rapport.node.node import Node
-from rapport.policy.life.versions import PolicyView
+from rapport.policy.lifecycle.registry import PolicyView
 
 _NEWEST = 12
 _LOOK_BACK = 500

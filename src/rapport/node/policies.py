@@ -20,8 +20,7 @@ from rapport.node.fresh_tables import FreshTables
 from rapport.node.meanings import Meanings, in_site, other_streams
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.life.asking import ChangeResult
-from rapport.policy.life.life import PolicyLifecycle
+from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
 from rapport.policy.own_terms.terms import PolicyTerms
 from rapport.site.checkers import check_actions, check_data
 from rapport.site.facts import SiteFacts

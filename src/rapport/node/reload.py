@@ -27,7 +27,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.node.meanings import FormerMeanings, Meanings
 from rapport.node.policies import Policies
 from rapport.node.reload_checks import actions_changed, needs_restart
-from rapport.policy.life.asking import ChangeResult
+from rapport.policy.lifecycle.lifecycle import ChangeResult
 from rapport.site.delivering import OwnActions
 from rapport.site.site import Site, load_site
 

@@ -11,7 +11,7 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.policy.engine.on_spark import CHANNEL, REPORT_TYPE, LiveReport, SparkPolicies
+from rapport.policy.engine.spark_policies import CHANNEL, REPORT_TYPE, LiveReport, SparkPolicies
 
 _LOOK_BACK = 100
 _LOOK_EVERY_MS = 5_000

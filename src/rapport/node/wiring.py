@@ -66,8 +66,8 @@ from rapport.node.pushing import Pushing
 from rapport.node.reload import SiteReload
 from rapport.node.speaking import make_outgoing, prepare_words, serve_own_terms
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.on_spark import SparkPolicies
-from rapport.policy.replaying.second_looker import ReevaluationService
+from rapport.policy.engine.spark_policies import SparkPolicies
+from rapport.policy.replay.reevaluation import ReevaluationService
 from rapport.site.context import context_from_site
 from rapport.site.delivering import OwnActions
 from rapport.site.ensemble import ensemble_from_site

@@ -1,4 +1,7 @@
-"""What the lines below an action mean: whom to tell, what to say, and for how long. [PO-3, PO-10,
+"""What a policy says about one of its actions, as values; `delivery.py` reads them from its lines.
+[PO-3, PO-10, CO-8]
+
+What the lines below an action mean: whom to tell, what to say, and for how long. [PO-3, PO-10,
 CO-8]
 
 Names are checked where peers and collectives are known, by the site.
@@ -9,13 +12,64 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+import msgspec
+
 from rapport.core.errors import nearest_names
-from rapport.policy.delivery_block import DeliveryBlock, Escalation, Receiver
 from rapport.policy.language.cursor import Cursor, SyntaxFault
 from rapport.policy.language.durations import Timing, read_duration
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tokens import tokenize_line
 from rapport.policy.language.tree import Action, Delivery, Place
+
+Reach = Literal["anybody", "everybody"]
+Ways = Literal["preferred", "all", "any"]
+
+
+class Receiver(msgspec.Struct, frozen=True):
+    """A peer or a collective; `kind` is empty where the policy does not say which."""
+
+    kind: Literal["", "peer", "collective"]
+    name: str
+    place: Place
+
+
+class Escalation(msgspec.Struct, frozen=True):
+    """Who is asked when the one before did not answer, and how long they have; 0 = as long as the
+    action says."""
+
+    receiver: Receiver
+    within_ms: int = 0
+
+
+class DeliveryBlock(msgspec.Struct, kw_only=True):
+    """What a policy says about one of its actions; None and empty where it leaves it to the
+    site.
+    """
+
+    to: Receiver | None = None
+    then: list[Escalation] = []
+    reach: Reach | None = None
+    least: int = 0
+    """How many it takes; 0 where `reach` says it, or the site."""
+    reach_place: Place | None = None
+    awaits_answer: bool = False
+    answer_within_ms: int | None = None
+    urgent: bool | None = None
+    say: str | None = None
+    say_place: Place | None = None
+    until_ms: int | None = None
+    repeat_every_ms: int | None = None
+    repeat_most: int = 0
+    """How often it is said again; 0 = until the message is done or over."""
+    repeat_place: Place | None = None
+    ways: Ways | None = None
+    """By which of their addresses people are told."""
+
+    def receivers(self) -> list[Receiver]:
+        """Everybody it names."""
+        first = [self.to] if self.to is not None else []
+        return [*first, *(each.receiver for each in self.then)]
+
 
 _MOST_ANSWERS = 100_000
 _MOST_REPEATS = 1_000

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.schema import TYPE_NAMES, AttributeType
 from rapport.kernel.plugins import Plugins
-from rapport.policy.named_functions import NamedFunctions
+from rapport.policy.relations import NamedFunctions
 
 Value = Sequence[Any]
 Numbers = npt.NDArray[np.float64]

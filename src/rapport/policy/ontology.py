@@ -148,7 +148,7 @@ class Ontology(msgspec.Struct, frozen=True, kw_only=True):
     """Of each specialised concept what it `is`."""
     containers: dict[str, tuple[Link, ...]] = {}
     derived: dict[str, dict[str, Derivation]] = {}
-    """By concept and attribute: columns that follow from the tables' (`policy/derived.py`). Their
+    """By concept and attribute: columns that follow from the tables' (`derived_columns.py`). Their
     names have a space or are `id`, so no policy and no file can mean them by accident.
     """
 

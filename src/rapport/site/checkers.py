@@ -16,7 +16,7 @@ from rapport.policy.compiler.compile import Compiled
 from rapport.policy.compiler.reads import named_at, table_attributes
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Place
-from rapport.policy.life.commands import lint_commands, stop_of
+from rapport.policy.lifecycle.record import lint_commands, stop_of
 from rapport.site.linting import check_chains, check_contrary, check_instances, check_similar
 from rapport.site.parts import Checker, SiteParts
 from rapport.site.policies import policy_files

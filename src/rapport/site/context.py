@@ -28,9 +28,9 @@ from rapport.kernel.fields import Fields
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.overlay.membership_steps import MembershipSettings
-from rapport.policy.context_on_record import check_context_on_record, read_from_tables
-from rapport.policy.engine.on_spark import SparkPolicies
+from rapport.policy.engine.spark_policies import SparkPolicies
 from rapport.policy.plan import Plan
+from rapport.policy.table_history import check_context_on_record, read_from_tables
 from rapport.site.datagram_fields import read_address, read_addresses, read_keys
 from rapport.site.on_spark import on_spark_of
 from rapport.site.parts import SiteParts

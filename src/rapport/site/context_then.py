@@ -11,9 +11,9 @@ from rapport.channel.finding.by_time import position_before
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.times import format_time
-from rapport.policy.explaining.then import TablesAtTime, TablesLookup, current_tables
-from rapport.policy.explaining.verdict import AnswerNote, ExternalFact
-from rapport.policy.explaining.wording import Wording
+from rapport.policy.explain.answer import AnswerNote, ExternalFact
+from rapport.policy.explain.past_tables import TablesAtTime, TablesLookup, current_tables
+from rapport.policy.explain.wording import Wording
 from rapport.policy.ontology import Ontology
 from rapport.policy.runners.base import PullData
 from rapport.tables.context import field_text, question_of, rows_of_context

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rapport.core.errors import UnknownName
-from rapport.policy.explaining.asking import Explainer
-from rapport.policy.explaining.reach import needed_range, needs_last_values
-from rapport.policy.explaining.verdict import AnswerNote, WhyNotAnswer
-from rapport.policy.explaining.why_not import WhyNotQuestion, check_aliases, why_not
-from rapport.policy.explaining.world import LateReading
-from rapport.policy.replaying.faults import RowFaults
-from rapport.policy.replaying.replay import Recording, replay
+from rapport.policy.explain.answer import AnswerNote, WhyNotAnswer
+from rapport.policy.explain.evidence import LateReading, needed_range, needs_last_values
+from rapport.policy.explain.explainer import Explainer
+from rapport.policy.explain.why_not import WhyNotQuestion, check_aliases, why_not
+from rapport.policy.replay.replay import Recording, RowFaults, replay
 from rapport.site.context import check_without_context
 from rapport.site.explaining_files import FilesAround, Found
 from rapport.site.policies import policy_files, read_policy

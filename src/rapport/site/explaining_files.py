@@ -13,14 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rapport.core.release import CORRECTS
-from rapport.policy.explaining.reach import NeededRange
-from rapport.policy.explaining.world import Reading, readings_of
+from rapport.policy.explain.evidence import NeededRange, Reading, readings_of
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import readings_schema
-from rapport.policy.recorded.columns import convert_columns
-from rapport.policy.recorded.files import as_readings
-from rapport.policy.recorded.rows import FieldMapping, Report
-from rapport.policy.replaying.replay import DEFAULT_BATCH, Recording
+from rapport.policy.recordings.files import as_readings
+from rapport.policy.recordings.formats import FieldMapping, Report, convert_columns
+from rapport.policy.replay.replay import DEFAULT_BATCH, Recording
 
 _NEVER = -(2**62)
 

@@ -13,19 +13,21 @@ from rapport.core.errors import Problem
 from rapport.kernel.fields import Fields
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Action
-from rapport.policy.life.commands import stop_of
-from rapport.policy.linting.chains import Effect, effect_of, policy_graph, shortest_cycle
-from rapport.policy.linting.contrary import (
+from rapport.policy.lifecycle.record import stop_of
+from rapport.policy.lint.instances import TableCandidates, lint_instances, lint_lookups
+from rapport.policy.lint.policy_set import (
     CONTRARY,
     ActionStatement,
+    Effect,
     Pair,
     action_statements,
     contrary_to,
+    effect_of,
     exclude_each_other,
+    nearly_equal,
+    policy_graph,
+    shortest_cycle,
 )
-from rapport.policy.linting.instances import TableCandidates, lint_instances
-from rapport.policy.linting.lookups import lint_lookups
-from rapport.policy.linting.similar import nearly_equal
 from rapport.site.parts import SiteParts
 
 _SHOWN = 3

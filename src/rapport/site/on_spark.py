@@ -5,8 +5,8 @@ from __future__ import annotations
 from rapport.core.errors import Problem, nearest_names
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
-from rapport.policy.engine.on_spark import ALL, SparkPolicies
-from rapport.policy.life.commands import stop_of
+from rapport.policy.engine.spark_policies import ALL, SparkPolicies
+from rapport.policy.lifecycle.record import stop_of
 from rapport.site.parts import SiteParts
 from rapport.site.policies import policy_files
 

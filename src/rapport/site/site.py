@@ -17,8 +17,8 @@ from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
 from rapport.kernel.zones import read_zone
 from rapport.policy.compiler.compile import Compiled
-from rapport.policy.declare import ontology_from_site
-from rapport.policy.derived import DerivedColumns
+from rapport.policy.config.loader import ontology_from_site
+from rapport.policy.derived_columns import DerivedColumns
 from rapport.policy.ontology import Ontology
 from rapport.site.checkers import CHECKERS
 from rapport.site.on_spark import on_spark_of

@@ -7,9 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rapport.channel.channel import Channels
-from rapport.policy.explaining.rows_then import RecordedTables, rows_on_record
-from rapport.policy.explaining.then import TablesAtTime, TablesLookup, current_tables
-from rapport.policy.explaining.verdict import AnswerNote, ExternalFact
+from rapport.policy.explain.answer import AnswerNote, ExternalFact
+from rapport.policy.explain.past_tables import (
+    RecordedTables,
+    TablesAtTime,
+    TablesLookup,
+    current_tables,
+    rows_on_record,
+)
 from rapport.policy.ontology import Ontology
 from rapport.site.context_then import context_at
 from rapport.tables.context_found import FOUND_CHANNEL

@@ -20,8 +20,8 @@ from rapport.cli.backtesting.run import Asked, prepare
 from rapport.cli.backtesting.text import Shown
 from rapport.cli.main import OK, PROBLEMS, WRONG_USE, run
 from rapport.kernel.clock import SystemClock
-from rapport.policy.engine.places import StreamPosition
-from rapport.policy.life.changes import PolicyChange, change_event
+from rapport.policy.engine.stream_steps import StreamPosition
+from rapport.policy.lifecycle.registry import PolicyChange, change_event
 from rapport.scenarios.year import Year, write_year
 
 Read = pytest.CaptureFixture[str]

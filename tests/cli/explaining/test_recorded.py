@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.cli.main import run
-from rapport.policy.explaining.reach import NeededRange
-from rapport.policy.replaying.faults import RowFaults
+from rapport.policy.explain.evidence import NeededRange
+from rapport.policy.replay.replay import RowFaults
 from rapport.site.explaining_files import FilesAround, Found
 from rapport.site.replaying import recordings_in_site
 from rapport.site.site import load_site

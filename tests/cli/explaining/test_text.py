@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from rapport.cli.explaining.text import show_answer
-from rapport.policy.explaining.verdict import (
+from rapport.policy.explain.answer import (
     AnswerNote,
     Candidate,
     ConditionNode,

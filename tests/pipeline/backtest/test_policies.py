@@ -8,8 +8,8 @@ import pytest
 
 from rapport.core.errors import InvalidInput, SiteError, UnknownName
 from rapport.pipeline.backtest.policies import choose, opponents
-from rapport.policy.engine.places import StreamPosition
-from rapport.policy.life.changes import ChangeKind, PolicyChange, RecordedChange
+from rapport.policy.engine.stream_steps import StreamPosition
+from rapport.policy.lifecycle.registry import ChangeKind, PolicyChange, RecordedChange
 from rapport.site.site import Site
 
 

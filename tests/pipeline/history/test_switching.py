@@ -27,8 +27,8 @@ from rapport.pipeline.history.switching import Pull, tables_for_workers
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
-from rapport.policy.pull_by_time import PullByTime, SwitchingRunner, TableSwitch
 from rapport.policy.runners.base import PullData
+from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitch
 from rapport.tables.instances import Instances
 from rapport.testing.varied.policies import varied_policy
 from rapport.testing.varied.sites import varied_site

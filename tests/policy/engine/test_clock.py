@@ -17,7 +17,7 @@ from rapport.core.detection import DETECTED, Detection, detection_lines
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.events import LATE_TYPE, RESET_TYPE
+from rapport.policy.engine.stream_steps import LATE_TYPE, RESET_TYPE
 from rapport.site.site import load_site
 
 CHECK = Path(__file__).parents[2] / "data" / "checks" / "small-policies"

@@ -29,7 +29,7 @@ from rapport.core.errors import Corrupt, UnknownName
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock, SystemClock, settle
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.recorded.files import read_recorded
+from rapport.policy.recordings.files import read_recorded
 from rapport.site.site import load_site
 
 CHECK = Path(__file__).parents[2] / "data" / "checks" / "small-policies"

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rapport.policy.engine.counts import PolicyCounts
-from rapport.policy.engine.load import TREND_MS, LoadMeter, LoadReport, LoadSample
+from rapport.policy.engine.metrics import TREND_MS, LoadMeter, LoadReport, LoadSample, PolicyCounts
 
 
 def measured(

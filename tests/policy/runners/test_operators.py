@@ -10,7 +10,7 @@ import pytest
 
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import Corrupt
-from rapport.policy.recorded.files import read_recorded
+from rapport.policy.recordings.files import read_recorded
 from rapport.policy.runners.base import END_OF_TIME, Operator
 from rapport.policy.runners.operators import check_supported, make_operator
 from rapport.site.site import Site, load_site

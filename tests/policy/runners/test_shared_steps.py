@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from rapport.core.detection import Detection, detection_order
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.engine.counts import PolicyMeter
-from rapport.policy.engine.load import LoadMeter
+from rapport.policy.engine.metrics import LoadMeter, PolicyMeter
 from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators.identities import Identities

@@ -16,7 +16,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology, Relationship
 from rapport.policy.plan import Plan
 from rapport.policy.relations import WITHIN, relation
-from rapport.policy.replaying.replay import Recording, replay
+from rapport.policy.replay.replay import Recording, replay
 from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators.identities import Identities
 from rapport.policy.runners.operators.members import Member, Members

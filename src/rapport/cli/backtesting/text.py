@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rapport.cli.explaining.text import candidate_tree
 from rapport.pipeline.backtest.result import BackTest, Comparison, Example, Tally
 from rapport.pipeline.drawing.calendar import WEEKDAYS, Calendar, level, months, shades
-from rapport.policy.explaining.verdict import WhyNotAnswer
-from rapport.policy.explaining.wording import bindings_text, duration
+from rapport.policy.explain.answer import WhyNotAnswer
+from rapport.policy.explain.wording import bindings_text, duration
 
 if TYPE_CHECKING:
     from rich.console import Console

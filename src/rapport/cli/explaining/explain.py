@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.channel.finding.causes import CauseNode
     from rapport.cli.remote import Remote
-    from rapport.policy.explaining.verdict import Explanation
+    from rapport.policy.explain.answer import Explanation
     from rapport.site.site import Site
 
 _LONGEST_DATA = 160
@@ -99,7 +99,7 @@ def _explained_there(
     from urllib.parse import quote
 
     from rapport.channel.finding.causes import CauseNode
-    from rapport.policy.explaining.verdict import Explanation
+    from rapport.policy.explain.answer import Explanation
 
     answer = remote.get(f"/explain/{quote(event_id, safe='')}")
     said = dict.fromkeys(answer.pop("notes", ()))
@@ -189,7 +189,7 @@ def _show(one: Explanation, with_text: bool) -> None:
     from rich.text import Text
 
     from rapport.cli.explaining.text import candidate_tree
-    from rapport.policy.explaining.wording import duration
+    from rapport.policy.explain.wording import duration
 
     console = stdout()
     became = "fired" if one.held is None or one.held.became == "detected" else "was left open"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rapport.core.times import format_time
-from rapport.policy.explaining.verdict import (
+from rapport.policy.explain.answer import (
     Candidate,
     ConditionNode,
     ExternalFact,
@@ -13,7 +13,7 @@ from rapport.policy.explaining.verdict import (
     Truth,
     WhyNotAnswer,
 )
-from rapport.policy.explaining.wording import bindings_text, duration, relative
+from rapport.policy.explain.wording import bindings_text, duration, relative
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -22,8 +22,8 @@ from rapport.core.times import parse_duration
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rapport.policy.explaining.verdict import WhyNotAnswer
-    from rapport.policy.explaining.why_not import WhyNotQuestion
+    from rapport.policy.explain.answer import WhyNotAnswer
+    from rapport.policy.explain.why_not import WhyNotQuestion
 
 
 def why_not(
@@ -46,7 +46,7 @@ def why_not(
 
     Exits with 1 when it did not fire.
     """
-    from rapport.policy.explaining.why_not import WhyNotQuestion, given_in
+    from rapport.policy.explain.why_not import WhyNotQuestion, given_in
 
     given = given_in(who)
     question = WhyNotQuestion(
@@ -85,7 +85,7 @@ def answer_here(
     when one is, else from the site's log; beside a running node too.
     """
     from rapport.cli.explaining.reading import read_history
-    from rapport.policy.explaining.verdict import AnswerNote
+    from rapport.policy.explain.answer import AnswerNote
     from rapport.site.explaining import asking_of, recorded_answer
     from rapport.site.site import load_site
 
@@ -103,7 +103,7 @@ def _ask_there(
     remote: Remote, policy: str, question: WhyNotQuestion, patience_ms: int
 ) -> WhyNotAnswer:
     """What a node says that has so much time to look; 0: as long as it usually takes."""
-    from rapport.policy.explaining.verdict import WhyNotAnswer
+    from rapport.policy.explain.answer import WhyNotAnswer
 
     asked: list[tuple[str, Any]] = [("at", question.at)]
     asked += [("who", f"{alias}={id}") for alias, id in question.given.items()]

@@ -33,8 +33,7 @@ from rapport.core.times import format_time
 
 if TYPE_CHECKING:
     from rapport.node.node import Node
-    from rapport.policy.life.asking import ChangeResult
-    from rapport.policy.life.life import PolicyLifecycle
+    from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
 
 JsonOption = Annotated[bool, Parameter(help="As JSON.")]
 FileArgument = Annotated[Path, Parameter(help="The policy's text.")]

@@ -7,7 +7,7 @@ from pathlib import Path
 from rapport.cli.names import NO_POLICIES, unknown
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput
-from rapport.policy.linting.similar import features, most_similar
+from rapport.policy.lint.policy_set import features, most_similar
 from rapport.policy.plan import Plan
 from rapport.site.site import load_site
 

@@ -19,12 +19,18 @@ from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.policy.explaining.reach import needs_last_values
+from rapport.policy.explain.evidence import needs_last_values
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.causes import cause_readings
-from rapport.policy.replaying.difference import ReplayComparison, compare_plans, renamed_plan
-from rapport.policy.replaying.replay import Recording, ReplayResult, recordings_of
-from rapport.policy.replaying.replay import replay as replay_here
+from rapport.policy.replay.replay import (
+    Recording,
+    ReplayComparison,
+    ReplayResult,
+    cause_readings,
+    compare_plans,
+    recordings_of,
+    renamed_plan,
+)
+from rapport.policy.replay.replay import replay as replay_here
 from rapport.site.policies import PolicyFile, compile_text, read_policy
 from rapport.site.replaying import recordings_in_site, version_of_meanings
 from rapport.site.site import Site
@@ -32,8 +38,8 @@ from rapport.site.terms import terms_of_policies
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
-    from rapport.policy.explaining.world import Reading
-    from rapport.policy.pull_by_time import TableHistory
+    from rapport.policy.explain.evidence import Reading
+    from rapport.policy.table_history import TableHistory
 
 Progress = Callable[[int], None]
 Found = tuple[ReplayResult, dict[Cause, list["Reading"]]]
@@ -246,7 +252,7 @@ def _engine(site: Site, over: Over) -> Iterator[Callable[..., ReplayResult]]:
 def _run_log(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> Found:
     from rapport.cli.local import read_channels
     from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-    from rapport.policy.replaying.log import LogReplay
+    from rapport.policy.replay.log_replay import LogReplay
 
     site, plans = chosen.site, chosen.all_plans()
     now_ms = SystemClock().now_ms()
@@ -278,7 +284,7 @@ def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted)
     """All policies on record run, since one may stop another; the named ones are shown."""
     from rapport.cli.local import read_channels
     from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-    from rapport.policy.replaying.live_replay import LiveReplay
+    from rapport.policy.replay.log_replay import LiveReplay
     from rapport.site.explaining import compiled_of_text
 
     site = chosen.site

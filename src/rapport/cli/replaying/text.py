@@ -10,18 +10,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from rapport.core.detection import Cause, Detection
 from rapport.core.errors import InvalidInput
-from rapport.policy.explaining.wording import Wording, bindings_text, duration, relative
+from rapport.policy.explain.wording import Wording, bindings_text, duration, relative
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.causes import cause_streams, cause_values
+from rapport.policy.replay.replay import cause_streams, cause_values
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from rapport.cli.replaying.run import Chosen
-    from rapport.policy.explaining.world import Reading
-    from rapport.policy.replaying.difference import ReplayDifference
-    from rapport.policy.replaying.replay import ReplayResult
+    from rapport.policy.explain.evidence import Reading
+    from rapport.policy.replay.replay import ReplayDifference, ReplayResult
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BARS = "▁▂▃▄▅▆▇█"

@@ -14,17 +14,22 @@ from rapport.pipeline.backtest.policies import Contender
 from rapport.pipeline.backtest.reading import Reader
 from rapport.pipeline.backtest.result import Example, FoundBy
 from rapport.pipeline.backtest.run import Work
-from rapport.policy.explaining.attempts import TimeSpan
-from rapport.policy.explaining.candidates import CandidateBuilder
-from rapport.policy.explaining.deciding import Decisions
-from rapport.policy.explaining.nodes import NodeBuilder
-from rapport.policy.explaining.reach import NeededRange, needed_range, needs_last_values
-from rapport.policy.explaining.verdict import Candidate, ConditionNode, WhyNotAnswer
-from rapport.policy.explaining.why_not import WhyNotQuestion, why, why_not
-from rapport.policy.explaining.wording import Wording, with_times
-from rapport.policy.explaining.world import Evidence, Reading, readings_of
+from rapport.policy.explain.answer import Candidate, ConditionNode, WhyNotAnswer
+from rapport.policy.explain.candidates import CandidateBuilder, NodeBuilder
+from rapport.policy.explain.evidence import (
+    Evidence,
+    NeededRange,
+    Reading,
+    TimeSpan,
+    needed_range,
+    needs_last_values,
+    readings_of,
+)
+from rapport.policy.explain.matches import Decisions
+from rapport.policy.explain.why_not import WhyNotQuestion, why, why_not
+from rapport.policy.explain.wording import Wording, with_times
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.faults import RowFaults
+from rapport.policy.replay.replay import RowFaults
 
 _WIDENED = 4
 _MOST_WIDENINGS = 3

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from rapport.policy.ontology import PushSource
-from rapport.policy.recorded.rows import Report
+from rapport.policy.recordings.formats import Report
 from rapport.policy.runners.base import END_OF_TIME
 
 BEGIN_OF_TIME = -END_OF_TIME

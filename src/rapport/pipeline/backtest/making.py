@@ -27,7 +27,7 @@ from rapport.pipeline.backtest.result import (
 from rapport.pipeline.backtest.run import Found, Work
 from rapport.pipeline.drawing.calendar import Calendar
 from rapport.pipeline.lake.locks import reading
-from rapport.policy.explaining.wording import bindings_text
+from rapport.policy.explain.wording import bindings_text
 
 SIDES: tuple[FoundBy, FoundBy] = ("first", "second")
 

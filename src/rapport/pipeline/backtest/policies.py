@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rapport.core.errors import InvalidInput, SiteError, UnknownName
-from rapport.policy.life.changes import WITH_TEXT, RecordedChange
-from rapport.policy.life.versions import text_of_version
+from rapport.policy.lifecycle.registry import WITH_TEXT, RecordedChange, text_of_version
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.difference import renamed_plan
+from rapport.policy.replay.replay import renamed_plan
 from rapport.site.policies import PolicyFile, compile_text, policy_files, read_policy
 from rapport.site.terms import terms_of_policies
 

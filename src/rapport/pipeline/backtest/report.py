@@ -14,8 +14,8 @@ from rapport.pipeline.drawing.days import bars_plot, calendar_plot, difference_p
 from rapport.pipeline.drawing.html import behind, cards, section, table
 from rapport.pipeline.drawing.html import page as whole_page
 from rapport.pipeline.drawing.style import style
-from rapport.policy.explaining.wording import bindings_text, duration
-from rapport.policy.life.versions import text_difference
+from rapport.policy.explain.wording import bindings_text, duration
+from rapport.policy.lifecycle.registry import text_difference
 
 _MARKS = {"first": "−", "second": "+"}
 _MOST_MONTHS = 60

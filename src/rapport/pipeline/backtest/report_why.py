@@ -9,8 +9,8 @@ from html import escape
 from rapport.core.times import format_time
 from rapport.pipeline.backtest.result import Example
 from rapport.pipeline.drawing.calendar import Calendar
-from rapport.policy.explaining.verdict import Candidate, ConditionNode, Truth, WhyNotAnswer
-from rapport.policy.explaining.wording import bindings_text, relative
+from rapport.policy.explain.answer import Candidate, ConditionNode, Truth, WhyNotAnswer
+from rapport.policy.explain.wording import bindings_text, relative
 
 _MARKS: dict[Truth, tuple[str, str]] = {
     "true": ("✓", "true"),

@@ -17,7 +17,7 @@ from rapport.core.detection import Detection
 from rapport.core.errors import Problem
 from rapport.pipeline.backtest.columns import Findings, by_identity
 from rapport.pipeline.drawing.calendar import Calendar
-from rapport.policy.explaining.verdict import Explanation, WhyNotAnswer
+from rapport.policy.explain.answer import Explanation, WhyNotAnswer
 
 FoundBy = Literal["first", "second"]
 Flags = npt.NDArray[np.bool_]

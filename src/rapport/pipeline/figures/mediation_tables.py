@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rapport.core.event import INTERPRETATION
 from rapport.core.release import CORRECTS, RELEASED
-from rapport.policy.engine.events import QUARANTINED_TYPE
+from rapport.policy.engine.stream_steps import QUARANTINED_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from rapport.pipeline.history.footers import RowGroup
 from rapport.pipeline.history.lateness import NEVER, GroupAt, Late, is_late
 from rapport.pipeline.history.reading import Reader
 from rapport.pipeline.history.rows import CLOCK, ID, TIME, Codes, in_event_order
-from rapport.policy.recorded.rows import Report
+from rapport.policy.recordings.formats import Report
 from rapport.policy.runners.base import END_OF_TIME
 
 _MUCH = 1 << 20

@@ -17,9 +17,9 @@ from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.schema import PARTS, AttributeType
 from rapport.pipeline.history.footers import RowGroup, read_footer
 from rapport.policy.ontology import Ontology, PushSource
-from rapport.policy.recorded.corrections import superseded_in
-from rapport.policy.recorded.rows import FieldMapping
-from rapport.policy.replaying.replay import Recording
+from rapport.policy.recordings.files import superseded_in
+from rapport.policy.recordings.formats import FieldMapping
+from rapport.policy.replay.replay import Recording
 
 
 class ReadingsFile(msgspec.Struct, frozen=True):

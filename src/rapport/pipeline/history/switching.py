@@ -1,6 +1,6 @@
 """The plans of a task under way, going over to other tables where live did. [PI-5, PO-2, PO-8]
 
-As `policy/pull_by_time.py` has it: everything before a switch is decided by the rows of before,
+As `policy/table_history.py` has it: everything before a switch is decided by the rows of before,
 then the steps are made anew with the new rows and given what they knew. A slice of time begins with
 the rows that were in force where it begins to read.
 """
@@ -19,13 +19,13 @@ from rapport.pipeline.history.layout import BEGIN_OF_TIME
 from rapport.pipeline.worker_tables import WorkerTables, tables_asked
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
-from rapport.policy.pull_by_time import PullByTime, TableSwitch, as_pull_by_time
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.throttle import Counts
 from rapport.policy.runners.sharing.family import Surroundings
 from rapport.policy.runners.sharing.running import RunningPlans
 from rapport.policy.runners.sharing.saved import Failed
 from rapport.policy.runners.silence import Silence
+from rapport.policy.table_history import PullByTime, TableSwitch, as_pull_by_time
 from rapport.tables.instances import Instances
 
 Found = Detection | Undecided

@@ -33,7 +33,7 @@ from rapport.pipeline.history.rows import TIME, Codes, as_readings, rows_schema
 from rapport.pipeline.history.switching import Found, Pull, SwitchingPlans
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan, SilentTerm, decode_plan
-from rapport.policy.replaying.faults import RowFaults
+from rapport.policy.replay.replay import RowFaults
 from rapport.policy.runners.silence import Silence
 
 PORTION = 20_000

@@ -15,7 +15,7 @@ from rapport.core.detection import DETECTED, UNDECIDED
 from rapport.core.errors import Problem
 from rapport.core.release import SECOND_LOOK
 from rapport.pipeline.lake.silver_rows import QUARANTINED_SCHEMA, header, quarantined_rows
-from rapport.policy.engine.events import LATE_TYPE, QUARANTINED_TYPE
+from rapport.policy.engine.stream_steps import LATE_TYPE, QUARANTINED_TYPE
 
 LATE_REASON = "policy.late"
 

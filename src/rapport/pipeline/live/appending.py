@@ -21,8 +21,8 @@ from rapport.pipeline.live.working import QUARANTINE, Report
 from rapport.pipeline.sources.appending import Target, in_requests
 from rapport.pipeline.sources.place import Place
 from rapport.pipeline.sources.writing import opened_to_write
-from rapport.policy.engine.events import LATE_TYPE, QUARANTINED_TYPE
-from rapport.policy.engine.on_spark import CHANNEL, LiveReport, report_event
+from rapport.policy.engine.spark_policies import CHANNEL, LiveReport, report_event
+from rapport.policy.engine.stream_steps import LATE_TYPE, QUARANTINED_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

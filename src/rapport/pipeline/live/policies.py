@@ -10,9 +10,8 @@ from rapport.core.errors import Conflict, SiteError
 from rapport.pipeline.live.whole import read_events
 from rapport.pipeline.sources.place import Place
 from rapport.pipeline.sources.planning import Piece
-from rapport.policy.engine.on_spark import SparkPolicies
-from rapport.policy.life.changes import CHANNEL, recorded_change
-from rapport.policy.life.registry import PolicyEntry, PolicyRegistry
+from rapport.policy.engine.spark_policies import SparkPolicies
+from rapport.policy.lifecycle.registry import CHANNEL, PolicyEntry, PolicyRegistry, recorded_change
 from rapport.policy.plan import Plan
 from rapport.site.policies import PolicyFile, compile_text
 from rapport.site.site import Site

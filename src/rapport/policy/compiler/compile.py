@@ -19,9 +19,8 @@ from rapport.policy.delivery import read_delivery
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.tree import PolicyTree
-from rapport.policy.linting.aliases import lint_aliases
-from rapport.policy.linting.possible import lint_satisfiable
-from rapport.policy.linting.times import lint_times
+from rapport.policy.lint.satisfiability import lint_aliases, lint_satisfiable
+from rapport.policy.lint.times import lint_times
 from rapport.policy.ontology import Ontology
 from rapport.policy.own_terms.terms import PolicyTerms, rewrite
 from rapport.policy.plan import Plan

@@ -1,4 +1,7 @@
-"""The live policy engine: reads `events`, runs the plans, appends to `detections`. [PO-7, PO-8,
+"""When the engine commits, and when the clock may move time on. Pure: the clock's nanoseconds are
+arguments. [PO-7, PO-8]
+
+The live policy engine: reads `events`, runs the plans, appends to `detections`. [PO-7, PO-8,
 PO-9, design 14, 15]
 
 Snapshot and cursor are committed together, after what was found has been appended. The commit may
@@ -13,22 +16,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+import msgspec
+
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import Problem
 from rapport.core.event import BareStored, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.conditions import Conditions
-from rapport.policy.engine.counts import PolicyCounts
-from rapport.policy.engine.late_share import MOST_LATE, LateShare
-from rapport.policy.engine.on_spark import SparkPolicies
+from rapport.policy.engine.active_plans import ActivePlans, decode_state, encode_state
+from rapport.policy.engine.metrics import MOST_LATE, EngineCounts, LateShare, PolicyCounts
 from rapport.policy.engine.output import EngineOutput
-from rapport.policy.engine.pace import EngineSchedule
-from rapport.policy.engine.places import FixedPlans, PlanChange, PlanSource, StreamPosition
-from rapport.policy.engine.reading import StreamReader
-from rapport.policy.engine.running import ActivePlans
-from rapport.policy.engine.state import EngineCounts, EngineProgress, decode_state, encode_state
-from rapport.policy.life.shadow import ShadowTally
+from rapport.policy.engine.shadows import ShadowTally
+from rapport.policy.engine.spark_policies import SparkPolicies
+from rapport.policy.engine.stream_reader import EngineSchedule, StreamReader
+from rapport.policy.engine.stream_steps import FixedPlans, PlanChange, PlanSource, StreamPosition
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
@@ -366,3 +368,14 @@ class PolicyEngine:
 
 def _always() -> bool:
     return True
+
+
+class EngineProgress(msgspec.Struct, frozen=True):
+    """Where the engine is: the last position of `events` taken, the time before which everything is
+    decided, its plans, and since when they are deployed (those that saw all are not named).
+    """
+
+    position: int
+    watermark: int
+    plans: tuple[Plan, ...]
+    began: dict[str, int]

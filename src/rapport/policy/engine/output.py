@@ -1,4 +1,6 @@
-"""What the engine appends: detections, doubts, late readings, moves of time, differences of
+"""What is told of what was found, when detections may stop policies. Pure. [PO-7, PO-10]
+
+What the engine appends: detections, doubts, late readings, moves of time, differences of
 shadows, and what it sets aside. [PO-7, PO-9, PO-10]
 """
 
@@ -8,15 +10,20 @@ from collections.abc import Sequence
 
 from rapport.channel.channel import Channels
 from rapport.channel.stretches import events_between
-from rapport.core.detection import Cause, Detection, still_lasts_event
+from rapport.core.detection import Cause, Detection, SkippedAction, Undecided, still_lasts_event
 from rapport.core.errors import Problem
 from rapport.core.event import BareStored, Event, StoredEvent, make_event
 from rapport.core.ids import content_id
 from rapport.core.release import DONE, RELEASES, ReleaseDone
 from rapport.kernel.telemetry import get_logger
-from rapport.policy.engine.events import (
+from rapport.policy.engine.metrics import EngineCounts
+from rapport.policy.engine.shadows import ShadowDifference, difference_event
+from rapport.policy.engine.stream_steps import (
     RESET_TYPE,
     TIME_TYPE,
+    PlanSource,
+    PolicyCommand,
+    TablesChange,
     TimeMoved,
     TimeReset,
     late_event,
@@ -24,10 +31,38 @@ from rapport.policy.engine.events import (
     reset_event,
     time_event,
 )
-from rapport.policy.engine.places import TablesChange
-from rapport.policy.engine.state import EngineCounts
-from rapport.policy.engine.told import EmittedResults
-from rapport.policy.life.shadow import ShadowDifference, difference_event
+
+
+class EmittedResults:
+    """The detections and doubts that are told, and the commands among the detections.
+
+    Costs one look-up per detection. What a policy finds after a detection that stopped it (in the
+    order of detections) is left out, so how the stream was cut does not matter.
+    """
+
+    def __init__(
+        self, source: PlanSource, found: Sequence[Detection], undecided: Sequence[Undecided]
+    ) -> None:
+        self.commands: list[PolicyCommand] = []
+        self.skipped: list[SkippedAction] = []
+        self.detections: list[Detection] = []
+        stopped: dict[str, int] = {}
+        for detection in found:
+            if detection.policy in stopped:
+                continue
+            self.detections.append(detection)
+            for command in source.commands_of(detection):
+                if command.skipped is not None:
+                    self.skipped.append(command.skipped)
+                    continue
+                self.commands.append(command)
+                stopped.setdefault(command.policy, detection.time)
+        self.undecided = [
+            unsure
+            for unsure in undecided
+            if unsure.policy not in stopped or unsure.time <= stopped[unsure.policy]
+        ]
+
 
 _MOST_WARNINGS = 1_000
 _TIMES: dict[str, type[TimeMoved | TimeReset]] = {TIME_TYPE: TimeMoved, RESET_TYPE: TimeReset}

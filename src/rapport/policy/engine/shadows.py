@@ -1,18 +1,213 @@
-"""Versions that run beside the running ones: a runner and a comparison each. [PO-9]"""
+"""A new version of a policy in the shadow of the running one: what only one of them finds. Pure.
+[PO-9]
+
+Two detections are the same when time and bindings are. What the running version found because of
+readings from before the shadow began does not count, nor does what either finds before the shadow
+has seen enough to judge.
+
+Versions that run beside the running ones: a runner and a comparison each. [PO-9]
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rapport.core.detection import Detection
+from rapport.core.detection import Cause, Detection
 from rapport.core.errors import Problem
-from rapport.policy.life.shadow import ShadowComparison, ShadowDifference, ShadowState, ShadowTally
-from rapport.policy.plan import Plan
+from rapport.core.event import CAUSE, Event, cause_text, make_event
+from rapport.core.ids import content_id
+from rapport.policy.plan import LastingTerm, Plan, SilentTerm
+from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runners.operators.reaches import longest_window_ms
+
+SHADOW_TYPE = "rapport.policy.shadow"
+
+FoundBy = Literal["running", "shadow"]
+_RUNNING, _SHADOW, _BOTH = 1, 2, 3
+_Key = tuple[int, tuple[tuple[str, str], ...]]
+
+
+class ComparedVersions(msgspec.Struct, frozen=True):
+    """The versions that are compared."""
+
+    policy: str
+    running: str
+    shadow: str
+
+
+class ShadowDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """A situation that one version found and the other did not."""
+
+    policy: str
+    found_by: FoundBy
+    time: int
+    bindings: dict[str, str]
+    causes: tuple[Cause, ...]
+    running: str
+    shadow: str
+
+
+class ShadowTally(msgspec.Struct, frozen=True):
+    """What both found, and what only one of them did, so far."""
+
+    both: int = 0
+    only_running: int = 0
+    only_shadow: int = 0
+
+
+class _Situation(msgspec.Struct, array_like=True):
+    """Who found a situation, and because of what."""
+
+    time: int
+    bindings: dict[str, str]
+    by: int
+    causes: tuple[Cause, ...]
+
+
+class ShadowState(msgspec.Struct):
+    """A comparison at rest, with the state of the runner of the shadow."""
+
+    versions: ComparedVersions
+    began: int
+    judged_from: int
+    tally: ShadowTally
+    open: list[_Situation]
+    runner: bytes = b""
+
+
+def longest_memory(plan: Plan) -> int:
+    """How long a reading may matter to the plan: its windows, or a state or silence that lasts."""
+    lasting = [
+        term.duration_ms for term in plan.terms if isinstance(term, (LastingTerm, SilentTerm))
+    ]
+    return max([longest_window_ms(plan), *lasting])
+
+
+class ShadowComparison:
+    """What two versions find, matched; holds what may still be found by the other one."""
+
+    def __init__(self, running: Plan, shadow: Plan, began: int) -> None:
+        """`began`: the watermark at which the shadow started; it saw no reading before."""
+        self.versions = ComparedVersions(running.policy, running.version(), shadow.version())
+        self._grace = max(longest_window_ms(running), longest_window_ms(shadow))
+        self._began = began
+        self._judged_from = began + max(longest_memory(running), longest_memory(shadow))
+        self._open: dict[_Key, _Situation] = {}
+        self.tally = ShadowTally()
+
+    def take(
+        self, running: Iterable[Detection], shadow: Iterable[Detection], watermark: int
+    ) -> list[ShadowDifference]:
+        """Takes what both found; gives the differences that are certain at the watermark, in order
+        of time."""
+        self._note(running, _RUNNING)
+        self._note(shadow, _SHADOW)
+        return list(self._settled(watermark - self._grace))
+
+    def due(self) -> int | None:
+        """The watermark at which the next difference is certain; None when there is none."""
+        alone = [key[0] for key, seen in self._open.items() if seen.by != _BOTH]
+        return min(alone) + self._grace + 1 if alone else None
+
+    def end(self) -> list[ShadowDifference]:
+        """The differences that are left: both have decided the same readings."""
+        return list(self._settled(None))
+
+    def reset(self) -> list[ShadowDifference]:
+        """Both versions begin anew with the next reading; gives the differences that are left."""
+        self._began = self._judged_from = -END_OF_TIME
+        return self.end()
+
+    def saved(self, runner: bytes) -> ShadowState:
+        """Everything, for a restart."""
+        return ShadowState(
+            versions=self.versions,
+            began=self._began,
+            judged_from=self._judged_from,
+            tally=self.tally,
+            open=list(self._open.values()),
+            runner=runner,
+        )
+
+    def restore(self, saved: ShadowState) -> None:
+        """Goes on as if nothing had happened."""
+        self._began, self._judged_from = saved.began, saved.judged_from
+        self.tally = saved.tally
+        self._open = {_key(seen.time, seen.bindings): seen for seen in saved.open}
+
+    def _note(self, found: Iterable[Detection], by: int) -> None:
+        for detection in found:
+            if not self._counts(detection):
+                continue
+            key = _key(detection.time, detection.bindings)
+            seen = self._open.get(key)
+            if seen is None:
+                seen = _Situation(detection.time, detection.bindings, by, detection.causes)
+                self._open[key] = seen
+            seen.by |= by
+
+    def _counts(self, detection: Detection) -> bool:
+        is_seen = all(time >= self._began for time, _ in detection.causes)
+        return is_seen and detection.time >= self._judged_from
+
+    def _settled(self, before: int | None) -> Iterator[ShadowDifference]:
+        due = sorted(key for key in self._open if before is None or key[0] < before)
+        for key in due:
+            seen = self._open.pop(key)
+            self._count(seen.by)
+            if seen.by != _BOTH:
+                yield self._difference(seen)
+
+    def _count(self, by: int) -> None:
+        self.tally = ShadowTally(
+            self.tally.both + (by == _BOTH),
+            self.tally.only_running + (by == _RUNNING),
+            self.tally.only_shadow + (by == _SHADOW),
+        )
+
+    def _difference(self, seen: _Situation) -> ShadowDifference:
+        return ShadowDifference(
+            policy=self.versions.policy,
+            found_by="running" if seen.by == _RUNNING else "shadow",
+            time=seen.time,
+            bindings=seen.bindings,
+            causes=seen.causes,
+            running=self.versions.running,
+            shadow=self.versions.shadow,
+        )
+
+
+def difference_event(source: str, difference: ShadowDifference) -> Event:
+    """A difference as an event of `detections`; nobody acts on it."""
+    flat = [part for pair in sorted(difference.bindings.items()) for part in pair]
+    return make_event(
+        source=source,
+        id=content_id(
+            "shadow",
+            difference.policy,
+            difference.running,
+            difference.shadow,
+            difference.found_by,
+            str(difference.time),
+            *flat,
+        ),
+        type=SHADOW_TYPE,
+        subject=f"policy/{difference.policy}",
+        time=difference.time,
+        data=difference,
+        headers={CAUSE: cause_text(*(id for _, id in difference.causes))},
+    )
+
+
+def _key(time: int, bindings: dict[str, str]) -> _Key:
+    return time, tuple(sorted(bindings.items()))
 
 
 class Shadow:

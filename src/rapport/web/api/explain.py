@@ -23,9 +23,9 @@ from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_duration, parse_time
 from rapport.node.history import USUAL_MS, Looked
 from rapport.node.node import Node
-from rapport.policy.explaining.asking import Explainer
-from rapport.policy.explaining.verdict import AnswerNote, Explanation, WhyNotAnswer
-from rapport.policy.explaining.why_not import WhyNotQuestion, given_in
+from rapport.policy.explain.answer import AnswerNote, Explanation, WhyNotAnswer
+from rapport.policy.explain.explainer import Explainer
+from rapport.policy.explain.why_not import WhyNotQuestion, given_in
 from rapport.site.explaining import asking_of
 from rapport.web.callers import allow, allow_whole, identity_of
 from rapport.web.dependencies import NodeDependency

@@ -15,8 +15,7 @@ from litestar.params import FromPath, FromQuery
 from rapport.channel.access.rights import Grant
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.node.node import Node
-from rapport.policy.life.asking import ChangeResult
-from rapport.policy.life.life import PolicyLifecycle
+from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
 from rapport.web.callers import allow_admin, identity_of
 from rapport.web.dependencies import NodeDependency
 

@@ -1,0 +1,496 @@
+"""What the readers of an ontology's tables share: the file, the faults, and which names there are.
+[PO-1]
+
+`[concepts.X]`: attributes with types and units, and specialised concepts (`is`, `where`), which
+become their general one with constraints. [PO-1]
+
+`[groups.X]`: several concepts under one name. Of one general concept they are a kind that
+policies can speak of; of several they can stand in relationships. [PO-1]
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from rapport.core.errors import Problem, RapportError
+from rapport.core.schema import TYPE_NAMES, AttributeType
+from rapport.kernel.fields import Fields
+from rapport.kernel.toml import Section, TomlFile
+from rapport.policy.language.faults import did_you_mean
+from rapport.policy.language.tokens import is_name
+from rapport.policy.ontology import AnyOf, Derivation, Kind, Link
+from rapport.policy.plan import Constraint
+from rapport.units.quantities import unit_named
+
+Attributes = dict[str, AttributeType]
+AttributeEnd = tuple[str, str]
+"""A concept and one of its attributes."""
+
+IDENTITY = "id"
+"""Stands for the identity wherever an attribute is named."""
+
+
+class OntologyDraft:
+    """One pass over the ontology of a file; each reader adds what it found."""
+
+    def __init__(self, file: TomlFile, trusted: bool) -> None:
+        self.file, self.trusted = file, trusted
+        zone = file.section("site").values.get("zone")
+        self.site_zone = zone if isinstance(zone, str) else ""
+        self.problems: list[Problem] = []
+        self.faulted: set[AttributeEnd] = set()
+        """Attributes whose declaration was refused; what names them is not refused once more."""
+        self.refused: set[str] = set()
+        """The same for concepts and groups."""
+        self.concepts: dict[str, Attributes] = {}
+        self.units: dict[str, dict[str, str]] = {}
+        self.kinds: dict[str, Kind] = {}
+        self.parents: dict[str, str] = {}
+        self.groups: dict[str, tuple[str, ...]] = {}
+        self._concepts_of_groups: dict[str, tuple[str, ...]] = {}
+        self.containers: dict[str, tuple[Link, ...]] = {}
+
+    def concepts_of(self, name: str) -> tuple[str, ...]:
+        """The plain concepts that a concept, a specialised one or a group stands for; none when
+        there is no such name.
+        """
+        if name in self.concepts:
+            return (name,)
+        if name in self.kinds:
+            return (self.kinds[name].concept,)
+        return self._concepts_of_groups.get(name, ())
+
+    def add_group(self, name: str, members: tuple[str, ...]) -> None:
+        """A group whose members are known; what they stand for is found once, not at every
+        question, so that groups of groups cost no more than their number.
+        """
+        found = (concept for member in members for concept in self.concepts_of(member))
+        self.groups[name], self._concepts_of_groups[name] = members, tuple(dict.fromkeys(found))
+
+    def names(self) -> list[str]:
+        """Every name of a concept, a specialised one, or a group."""
+        return list(dict.fromkeys([*self.concepts, *self.kinds, *self.groups]))
+
+    def ends(self, fields: Fields, key: str, text: str, *, example: str) -> list[AttributeEnd]:
+        """`room.area` as an end, several for a group of several concepts; none with a fault."""
+        concept, dot, attribute = text.partition(".")
+        if not dot:
+            message = f"{text!r} must be written as concept.attribute"
+            fields.fault(key, f"ontology.bad_{key}", message, hint=f'such as "{example}"')
+            return []
+        if not self.is_known(fields, key, concept, attribute):
+            return []
+        return [(each, attribute) for each in self.concepts_of(concept)]
+
+    def is_known(
+        self, fields: Fields, key: str, concept: str, attribute: str, attribute_key: str = ""
+    ) -> bool:
+        """Whether there is such an attribute of everything the name stands for; faults if not."""
+        if concept in self.refused:
+            return False
+        concepts = self.concepts_of(concept)
+        if not concepts:
+            message = f"there is no concept {concept!r}"
+            hint = did_you_mean(concept, self.names())
+            fields.fault(key, "ontology.unknown_concept", message, hint=hint)
+            return False
+        for each in concepts:
+            if (each, attribute) in self.faulted:
+                return False
+            if attribute not in self.concepts[each] and attribute != IDENTITY:
+                message = f"the concept {each!r} has no attribute {attribute!r}"
+                hint = did_you_mean(attribute, self.concepts[each])
+                fields.fault(attribute_key or key, "ontology.unknown_attribute", message, hint=hint)
+                return False
+        return True
+
+    def type_of(self, end: AttributeEnd) -> AttributeType:
+        """The type of a known attribute; an identity is a text."""
+        return "text" if end[1] == IDENTITY else self.concepts[end[0]][end[1]]
+
+    def named(self, name: str, section: Section, key: str, what: str) -> bool:
+        """Whether policies could write the name; a fault if not."""
+        if is_name(name):
+            return True
+        message = f"{name!r} cannot name a {what}".replace("a attribute", "an attribute")
+        hint = "use letters, digits, _ and -, beginning with a letter, and no word of the language"
+        self.problems.append(section.problem(key, "ontology.bad_name", message, hint=hint))
+        return False
+
+    def is_phrase(self, name: str, fields: Fields, what: str) -> bool:
+        """Whether policies could write the name of several words; a fault if not."""
+        if name.strip() and all(is_name(word) for word in _ended(name.split())):
+            return True
+        message = f"{name!r} cannot name a {what}"
+        hint = "use words of letters and digits that are no words of the language"
+        fields.fault("", "ontology.bad_name", message, hint=hint)
+        return False
+
+    def tables(self, name: str, *, quiet: bool = False) -> list[tuple[str, Section]]:
+        """The tables `[name.*]`; what is none is a fault, unless another reader told of it."""
+        section = self.file.section(name)
+        whole = self.file.values.get(name, {})
+        if not isinstance(whole, dict) and not quiet:
+            message, hint = f"{name!r} must be a table", f"write [{name}.NAME]"
+            self.problems.append(self.file.problem((name,), "site.wrong_type", message, hint=hint))
+        for key, value in section.values.items():
+            if not isinstance(value, dict) and not quiet:
+                message, hint = f"{key!r} must be a table", f"write [{name}.{key}]"
+                self.problems.append(section.problem(key, "site.wrong_type", message, hint=hint))
+        return list(section.sections())
+
+
+def _ended(words: list[str]) -> list[str]:
+    """Without a last `of`: `part of` is how a policy reads it anyway."""
+    return words[:-1] if len(words) > 1 and words[-1].casefold() == "of" else words
+
+
+_KEYS = ("attributes", "units", "is", "where")
+_OF_CONCEPTS = {"relationships", "containers", "groups", "functions"}
+
+
+class _ConceptDeclaration(msgspec.Struct, frozen=True):
+    """One `[concepts.X]` as it stands."""
+
+    section: Section
+    fields: Fields
+    attributes: Attributes
+    units: dict[str, str]
+
+
+def read_concepts(reading: OntologyDraft) -> None:
+    """Fills in concepts, units, kinds and parents of the reading."""
+    if "concepts" not in reading.file.values and _needs_concepts(reading):
+        message = "the site declares no concepts"
+        hint = 'add [concepts.room.attributes] with lines such as area = "rectangle"'
+        reading.problems.append(
+            reading.file.problem(("concepts",), "ontology.no_concepts", message, hint=hint)
+        )
+    special: dict[str, _ConceptDeclaration] = {}
+    for name, section in reading.tables("concepts"):
+        fields = Fields(section, reading.problems, known=_KEYS)
+        attributes = _attributes(reading, name, section, fields)
+        declared = _ConceptDeclaration(section, fields, attributes, {})
+        if not reading.named(name, section, "attributes", "concept"):
+            reading.refused.add(name)
+        elif fields.has("is"):
+            special[name] = declared
+        else:
+            reading.concepts[name] = attributes
+            reading.units[name] = _units(reading, name, section, fields, attributes)
+            if fields.has("where"):
+                message, hint = "'where' says what makes it one of a more general concept", ""
+                fields.fault("where", "ontology.where_alone", message, hint=_is_hint(reading, name))
+    _specialise(reading, special)
+
+
+def _needs_concepts(reading: OntologyDraft) -> bool:
+    """Whether something of the site is about concepts, or the file says nothing at all. People,
+    channels, links, brokers and sources of the types of interpretations do without.
+    """
+    values = reading.file.values
+    if not values or values.keys() & _OF_CONCEPTS:
+        return True
+    tables = (section for _name, section in reading.tables("tables"))
+    sources = (section for _name, section in reading.tables("sources"))
+    return any("concept" in each.values for each in tables) or any(
+        "into" not in each.values for each in sources
+    )
+
+
+def _is_hint(reading: OntologyDraft, name: str) -> str:
+    other = next((each for each in reading.concepts if each != name), "person")
+    return f'add is = "{other}", or leave it out'
+
+
+# --- attributes and units ---
+
+
+def _attributes(
+    reading: OntologyDraft, concept: str, section: Section, fields: Fields
+) -> Attributes:
+    found: Attributes = {}
+    attributes = section.section("attributes")
+    if not isinstance(section.values.get("attributes", {}), dict):
+        fields.wrong("attributes", "a table", f"[concepts.{concept}.attributes]")
+    for name, kind in attributes.values.items():
+        if not reading.named(name, attributes, name, "attribute"):
+            continue
+        if name == IDENTITY:
+            message = f"{concept}.id is the identity itself and is not declared"
+            hint = "leave it out; `id` may be used in relationships and functions as it is"
+            code = "ontology.identity_declared"
+            reading.problems.append(attributes.problem(name, code, message, hint=hint))
+        elif kind in TYPE_NAMES:
+            found[name] = kind
+        else:
+            reading.faulted.add((concept, name))
+            hint = did_you_mean(kind, TYPE_NAMES) if isinstance(kind, str) else ""
+            message = f"{concept}.{name} has the unknown type {kind!r}"
+            hint = hint or f"types are {', '.join(TYPE_NAMES)}"
+            code = "ontology.unknown_type"
+            reading.problems.append(attributes.problem(name, code, message, hint=hint))
+    return found
+
+
+def _units(
+    reading: OntologyDraft, concept: str, section: Section, fields: Fields, attributes: Attributes
+) -> dict[str, str]:
+    """`[concepts.station.units]`: in what unit a number is in root."""
+    if not isinstance(section.values.get("units", {}), dict):
+        fields.wrong("units", "a table", f"[concepts.{concept}.units]")
+    written = section.section("units")
+    found: dict[str, str] = {}
+    for name, unit in written.values.items():
+        if attributes.get(name) != "number":
+            message = f"{concept}.{name} is no number, so it has no unit of its own"
+            hint = "points and rectangles are in metres" if name in attributes else ""
+            hint = hint or did_you_mean(name, attributes)
+            reading.problems.append(written.problem(name, "ontology.bad_unit", message, hint=hint))
+            continue
+        try:
+            found[name] = unit_named(str(unit)).symbol
+        except RapportError as error:
+            message = f"{concept}.{name}: {error.message}"
+            reading.problems.append(
+                written.problem(name, "ontology.bad_unit", message, hint=error.hint)
+            )
+    return found
+
+
+# --- specialised concepts ---
+
+
+def _specialise(reading: OntologyDraft, special: dict[str, _ConceptDeclaration]) -> None:
+    """Each specialised concept after its general one, whatever the order in the file."""
+    waiting = dict(special)
+    while waiting:
+        ready = {name: one for name, one in waiting.items() if one.fields.text("is") not in waiting}
+        for name, declared in (ready or waiting).items():
+            if ready:
+                _kind(reading, name, declared)
+            else:
+                _report_kind_cycle(reading, special, name, declared)
+        waiting = {name: one for name, one in waiting.items() if ready and name not in ready}
+
+
+def _report_kind_cycle(
+    reading: OntologyDraft,
+    special: dict[str, _ConceptDeclaration],
+    name: str,
+    declared: _ConceptDeclaration,
+) -> None:
+    chain = [name]
+    while (above := special[chain[-1]].fields.text("is")) not in chain:
+        chain.append(above)
+    reading.refused.add(name)
+    message = f"{name!r} is in the end {above!r} again: {' is '.join([*chain, above])}"
+    hint = "one of them must stand without 'is'"
+    declared.fields.fault("is", "ontology.cycle", message, hint=hint)
+
+
+def _kind(reading: OntologyDraft, name: str, declared: _ConceptDeclaration) -> None:
+    fields = declared.fields
+    above = fields.text("is")
+    general = Kind(above, above) if above in reading.concepts else reading.kinds.get(above)
+    if general is None:
+        reading.refused.add(name)
+        if above and above not in reading.refused:
+            message = f"there is no concept {above!r}"
+            hint = did_you_mean(above, [*reading.concepts, *reading.kinds])
+            fields.fault("is", "ontology.unknown_concept", message, hint=hint)
+        return
+    _inherit(reading, name, general.concept, declared)
+    own = _where(reading, general, declared)
+    if own is None:
+        reading.refused.add(name)
+        return
+    reading.kinds[name] = Kind(name, general.concept, (*general.constraints, *own))
+    reading.parents[name] = above
+
+
+def _inherit(
+    reading: OntologyDraft, name: str, concept: str, declared: _ConceptDeclaration
+) -> None:
+    """Its own attributes become attributes of the general concept, which others simply lack."""
+    attributes = reading.concepts[concept]
+    written = declared.section.section("attributes")
+    for attribute, kind in declared.attributes.items():
+        known = attributes.setdefault(attribute, kind)
+        if known != kind:
+            message = f"{name}.{attribute} is a {kind} here, but a {known} in {concept!r}"
+            hint = f"give it another name, or make it a {known}"
+            reading.problems.append(
+                written.problem(attribute, "ontology.type_clash", message, hint=hint)
+            )
+    units = _units(reading, name, declared.section, declared.fields, attributes)
+    for attribute, unit in units.items():
+        known_unit = reading.units[concept].setdefault(attribute, unit)
+        if known_unit != unit:
+            message = f"{name}.{attribute} is in {unit} here, but in {known_unit} in {concept!r}"
+            reading.problems.append(
+                declared.section.section("units").problem(
+                    attribute, "ontology.unit_clash", message, hint="root has one unit per number"
+                )
+            )
+
+
+def _where(
+    reading: OntologyDraft, general: Kind, declared: _ConceptDeclaration
+) -> list[Constraint] | None:
+    """What makes an instance of the general concept one of these; None with a fault."""
+    fields = declared.fields
+    example = '{ status = "employee" }'
+    table = fields.table("where", None, example, needed=True)
+    if table is None:
+        return None
+    if not table.section.values:
+        fields.wrong("where", "a table with at least one attribute", f"where = {example}")
+    found = [_constraint(reading, general, table, attribute) for attribute in table.section.values]
+    sound = [constraint for constraint in found if constraint is not None]
+    return sound if found and len(sound) == len(found) else None
+
+
+def _constraint(
+    reading: OntologyDraft, general: Kind, table: Fields, attribute: str
+) -> Constraint | None:
+    kind = reading.concepts[general.concept].get(attribute)
+    if kind is None:
+        if (general.concept, attribute) not in reading.faulted:
+            message = f"the concept {general.concept!r} has no attribute {attribute!r}"
+            hint = did_you_mean(attribute, reading.concepts[general.concept])
+            table.fault(attribute, "ontology.unknown_attribute", message, hint=hint)
+        return None
+    value = _typed(table.section.values[attribute], kind)
+    if value is None:
+        message = f"{attribute!r} is a {kind}, which cannot be {table.section.values[attribute]!r}"
+        hint = f"such as where = {{ {attribute} = {_EXAMPLES.get(kind, '...')} }}"
+        if kind not in _EXAMPLES:
+            hint = "a kind is told by a text, a number, or true or false"
+        table.fault(attribute, "ontology.bad_where", message[:200], hint=hint)
+        return None
+    for known in general.constraints:
+        if known.attribute == attribute and known.value != value:
+            message = f"a {general.name} has {attribute} = {known.value!r}, so none is {value!r}"
+            hint = "tell the narrower kind by another attribute"
+            table.fault(attribute, "ontology.contradiction", message, hint=hint)
+            return None
+    return Constraint(attribute, "=", value)
+
+
+_EXAMPLES = {"text": '"employee"', "number": "3", "boolean": "true"}
+
+
+def _typed(value: Any, kind: str) -> str | float | None:
+    """The value of a constraint as the compiler would make it; None when it does not fit."""
+    if kind == "text" and isinstance(value, str):
+        return value
+    if kind == "boolean" and isinstance(value, bool):
+        return float(value)
+    if kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return float(value) if math.isfinite(value) else None
+        except OverflowError:
+            return None
+    return None
+
+
+Alternatives = tuple[tuple[Constraint, ...], ...]
+
+MOST_ALTERNATIVES = 1_000
+
+
+def read_groups(reading: OntologyDraft) -> dict[str, dict[str, Derivation]]:
+    """Fills in groups and their kinds; returns the columns by which members are known."""
+    waiting: dict[str, tuple[Fields, tuple[str, ...]]] = {}
+    for name, section in reading.tables("groups"):
+        fields = Fields(section, reading.problems, known=("of",))
+        members = fields.texts("of", example='["employee", "contractor"]')
+        if _is_new(reading, name, fields) and reading.named(name, section, "of", "group"):
+            waiting[name] = (fields, tuple(dict.fromkeys(members)))
+        else:
+            reading.refused.add(name)
+    derived: dict[str, dict[str, Derivation]] = {}
+    members_of: dict[str, Alternatives] = {}
+    while waiting:
+        ready = [name for name, (_, of) in waiting.items() if not waiting.keys() & set(of)]
+        for name in ready or list(waiting):
+            fields, members = waiting.pop(name)
+            if not ready:
+                _report_group_cycle(reading, name, fields)
+            elif _members_known(reading, name, fields, members):
+                reading.add_group(name, members)
+                members_of[name] = _alternatives(reading, members, members_of)
+                _add_kind(reading, name, fields, members_of[name], derived)
+    return derived
+
+
+def _is_new(reading: OntologyDraft, name: str, fields: Fields) -> bool:
+    if name not in reading.concepts and name not in reading.kinds:
+        return True
+    message = f"{name!r} is a concept already"
+    fields.fault("", "ontology.duplicate_name", message, hint="give the group another name")
+    return False
+
+
+def _report_group_cycle(reading: OntologyDraft, name: str, fields: Fields) -> None:
+    reading.refused.add(name)
+    message = f"the group {name!r} is in the end a member of itself"
+    fields.fault("of", "ontology.cycle", message, hint="leave one of the groups out")
+
+
+def _members_known(
+    reading: OntologyDraft, name: str, fields: Fields, members: tuple[str, ...]
+) -> bool:
+    if not members and fields.is_empty("of") and fields.has("of"):
+        fields.wrong("of", "a list of concepts", 'of = ["employee", "contractor"]')
+    unknown = [member for member in members if not reading.concepts_of(member)]
+    for member in unknown:
+        if member not in reading.refused:
+            message, hint = f"there is no concept {member!r}", did_you_mean(member, reading.names())
+            fields.fault("of", "ontology.unknown_concept", message, hint=hint)
+    if not members or unknown:
+        reading.refused.add(name)
+        return False
+    return True
+
+
+def _add_kind(
+    reading: OntologyDraft,
+    name: str,
+    fields: Fields,
+    alternatives: Alternatives,
+    derived: dict[str, dict[str, Derivation]],
+) -> None:
+    concepts = reading.concepts_of(name)
+    if len(concepts) > 1:
+        return
+    if len(alternatives) > MOST_ALTERNATIVES:
+        message = f"the group {name!r} has {len(alternatives):,} members"
+        hint = f"at most {MOST_ALTERNATIVES:,}; tell them by an attribute of their own"
+        fields.fault("of", "ontology.too_many_members", message, hint=hint)
+    elif () in alternatives:
+        reading.kinds[name] = Kind(name, concepts[0])
+    elif len(alternatives) == 1:
+        reading.kinds[name] = Kind(name, concepts[0], alternatives[0])
+    else:
+        attribute = f"is {name}"
+        derived.setdefault(concepts[0], {})[attribute] = AnyOf(alternatives)
+        reading.kinds[name] = Kind(name, concepts[0], (Constraint(attribute, "=", "yes"),))
+
+
+def _alternatives(
+    reading: OntologyDraft, members: tuple[str, ...], members_of: dict[str, Alternatives]
+) -> Alternatives:
+    """The constraints of each member, those of a group one by one, each once."""
+    found: dict[tuple[Constraint, ...], None] = {}
+    for member in members:
+        if member in members_of:
+            found.update(dict.fromkeys(members_of[member]))
+        else:
+            kind = reading.kinds.get(member)
+            found[kind.constraints if kind else ()] = None
+    return tuple(found)

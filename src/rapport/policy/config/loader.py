@@ -1,0 +1,223 @@
+"""`[sources.X]`: where events come from, which attributes they give, and how far they can be
+trusted in time. [PO-2]
+
+What may not come as events: keys of tables, what tells kinds apart, and what says where
+something lies. [PO-1, PO-2]
+
+The ontology and the push sources from a site file, checked for consistency. [PO-1, PO-2]
+
+The structure that people want (specialised concepts, groups, relationships of several concepts,
+containers) becomes plain concepts, attributes and relationships here.
+"""
+
+from __future__ import annotations
+
+from rapport.core.errors import Problem
+from rapport.core.schema import PARTS, AttributeType
+from rapport.kernel.fields import Fields
+from rapport.kernel.toml import TomlFile
+from rapport.kernel.zones import read_zone
+from rapport.policy.config.concepts import OntologyDraft, read_concepts, read_groups
+from rapport.policy.config.relationships import (
+    add_variants,
+    read_containers,
+    read_functions,
+    read_relationships,
+)
+from rapport.policy.ontology import Ontology, PushSource
+
+_KEYS = (
+    "concept",
+    "attribute",
+    "attributes",
+    "type",
+    "events",
+    "id",
+    "time",
+    "key",
+    "value",
+    "interpretation",
+    "period",
+    "stale_after",
+    "clock_uncertainty",
+    "zone",
+)
+
+
+def read_sources(reading: OntologyDraft) -> dict[str, PushSource]:
+    """The sound sources; one that names a specialised concept gives events of its general one."""
+    found: dict[str, PushSource] = {}
+    for name, section in reading.tables("sources"):
+        if "into" in section.values:
+            continue  # speaks of no concept; mediation reads it
+        fields = Fields(section, reading.problems, known=_KEYS)
+        before = len(reading.problems)
+        source = _source(reading, name, fields)
+        known = _is_known(reading, fields, source)
+        if known and not source.further:
+            _value_fits(fields, source, reading.type_of((source.concept, source.attribute)))
+        faults = reading.problems[before:]
+        if known and all(problem.severity != "error" for problem in faults):
+            found[name] = source
+    return found
+
+
+def _is_known(reading: OntologyDraft, fields: Fields, source: PushSource) -> bool:
+    key = "attributes" if source.further else "attribute"
+    for attribute in source.attributes:
+        if not reading.is_known(fields, "concept", source.concept, attribute, key):
+            return False
+        if attribute == "id":
+            message = "an identity does not come as events; 'key' says which field names it"
+            hint = "name an attribute of the concept"
+            fields.fault(key, "ontology.key_as_event", message, hint=hint)
+            return False
+    if source.concept not in reading.concepts:
+        message = f"{source.concept!r} is a group of several concepts; a source is of one"
+        fields.fault("concept", "ontology.bad_concept", message, hint="declare a source for each")
+        return False
+    return True
+
+
+def _source(reading: OntologyDraft, name: str, fields: Fields) -> PushSource:
+    # With an interpretation it is there that the fields are named; here they serve recorded
+    # files only.
+    interpretation = fields.text("interpretation", "")
+    speaks_root = not interpretation
+    attribute, *further = _given_attributes(fields, interpretation)
+    concept = fields.text("concept")
+    general = reading.concepts_of(concept)
+    return PushSource(
+        name=name,
+        concept=general[0] if len(general) == 1 else concept,
+        attribute=attribute,
+        further=tuple(further),
+        speaks=fields.text("type", ""),
+        id=fields.text("id", "id"),
+        time=fields.text("time", "time"),
+        key=fields.text("key", None if speaks_root else ""),
+        value=fields.texts("value", None if speaks_root else ()),
+        events=fields.text("events", ""),
+        interpretation=interpretation,
+        period_ms=fields.duration_ms("period", 0, least=1),
+        stale_after_ms=fields.duration_ms("stale_after", 0, least=1),
+        uncertainty_ms=fields.duration_ms("clock_uncertainty", 0),
+        zone=read_zone(fields) or reading.site_zone,
+    )
+
+
+def _given_attributes(fields: Fields, interpretation: str) -> tuple[str, ...]:
+    """`attribute`, or several as `attributes`, which takes an interpretation with types."""
+    if not fields.has("attributes"):
+        return (fields.text("attribute"),)
+    several = fields.texts("attributes", example='["temperature", "humidity"]')
+    message = ""
+    if fields.has("attribute"):
+        message = "a source names 'attribute' or 'attributes', not both"
+    elif len(several) > 1 and not interpretation:
+        message = "a source that gives several attributes needs an interpretation"
+    if message:
+        hint = "declare one source per attribute, or an interpretation with types"
+        fields.fault("attributes", "ontology.bad_attributes", message, hint=hint)
+    return several or ("",)
+
+
+def _value_fits(fields: Fields, source: PushSource, kind: AttributeType) -> None:
+    parts = PARTS[kind]
+    if source.value and len(source.value) != len(parts):
+        example = ", ".join(f'"{part}"' for part in parts)
+        message = f"a {kind} has {len(parts)} parts, but 'value' names {len(source.value)} fields"
+        hint = f"such as value = [{example}]"
+        fields.fault("value", "ontology.wrong_parts", message, hint=hint)
+
+
+def check_streams(reading: OntologyDraft, ontology: Ontology) -> None:
+    """Faults for attributes that some source gives where tables must."""
+    _table_keys(reading, ontology)
+    _kinds(reading, ontology)
+    _containers(reading, ontology)
+
+
+def _table_keys(reading: OntologyDraft, ontology: Ontology) -> None:
+    """An attribute that comes as events can neither be a table's key nor, usefully, one of its
+    columns.
+    """
+    streams = ontology.streams()
+    for name, section in reading.tables("tables", quiet=True):
+        concept, columns = section.values.get("concept"), section.section("columns")
+        for attribute, column in columns.values.items():
+            if f"{concept}.{attribute}" not in streams:
+                continue
+            given = f"{concept}.{attribute} comes as events"
+            if column in (section.values.get("key"), [section.values.get("key")]):
+                message = f"{given} and cannot be the key of {name!r}"
+                hint = "an identity does not change; choose another attribute"
+                reading.problems.append(
+                    section.problem("columns", "ontology.key_as_event", message, hint=hint)
+                )
+            else:
+                message, hint = f"{given}; the column in {name!r} is not used", ""
+                hint = "leave the column or the source out"
+                problem = section.problem(
+                    "columns", "ontology.given_twice", message, hint=hint, severity="warning"
+                )
+                reading.problems.append(problem)
+
+
+def _kinds(reading: OntologyDraft, ontology: Ontology) -> None:
+    streams = ontology.streams()
+    for name in ontology.parents:
+        kind = ontology.kinds[name]
+        where = reading.file.section("concepts", name).section("where")
+        for constraint in kind.constraints:
+            attribute = constraint.attribute
+            if f"{kind.concept}.{attribute}" in streams and attribute in where.values:
+                message = f"{kind.concept}.{attribute} comes as events and tells no kind apart"
+                hint = "a kind is known from the tables; compare the attribute in a condition"
+                reading.problems.append(
+                    where.problem(attribute, "ontology.kind_by_events", message, hint=hint)
+                )
+
+
+def _containers(reading: OntologyDraft, ontology: Ontology) -> None:
+    streams = ontology.streams()
+    for name, links in ontology.containers.items():
+        for link in links:
+            if f"{link.inner}.{link.attribute}" in streams:
+                given = f"{link.inner}.{link.attribute}"
+                message = f"{given} comes as events; a container is decided from the tables"
+                between = f'between = ["{given}", "{link.outer}.id"]'
+                hint = f'declare a relationship with {between} and function = "same" instead'
+                section = reading.file.section("containers", name)
+                reading.problems.append(
+                    section.problem("of", "ontology.container_by_events", message, hint=hint)
+                )
+
+
+def ontology_from_site(file: TomlFile, *, trusted: bool = True) -> tuple[Ontology, list[Problem]]:
+    """What a site speaks of, and everything wrong with its declaration; faulty entries are left
+    out. Costs in proportion to the file and to the pairs of concepts that relationships join.
+
+    Args:
+        trusted: whether functions of the form `package.module:function` may be imported.
+    """
+    reading = OntologyDraft(file, trusted)
+    read_concepts(reading)
+    derived = read_groups(reading)
+    relationships = read_relationships(reading, derived)
+    for variants in read_containers(reading, relationships, derived).values():
+        add_variants(relationships, variants)
+    ontology = Ontology(
+        concepts=reading.concepts,
+        relationships=relationships,
+        sources=read_sources(reading),
+        units=reading.units,
+        functions=read_functions(reading),
+        kinds=reading.kinds,
+        groups=reading.groups,
+        parents=reading.parents,
+        containers=reading.containers,
+        derived=derived,
+    )
+    check_streams(reading, ontology)
+    return ontology, reading.problems

@@ -1,0 +1,286 @@
+"""Tables as they were when something happened, where earlier versions are kept, and what they say
+otherwise since. [PO-2, PO-11]
+
+Tables as they were known at a time, and who told it; so that an explanation names what it rests
+on that came as no event. [PO-11, CX-8]
+
+Tables as they were at a time by what is on record of their rows, also after a restart, in a log
+or in a lake. [PO-2, PO-11]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+import numpy as np
+
+from rapport.channel.channel import Channels
+from rapport.core.times import format_time
+from rapport.policy.explain.answer import AnswerNote, Candidate, ExternalFact, WhyNotAnswer
+from rapport.policy.plan import Plan
+from rapport.policy.runners.base import PullData
+from rapport.policy.table_history import (
+    RecordedTableRows,
+    unusable_text,
+    version_at,
+    versions_on_record,
+)
+from rapport.tables.instances import Instances
+from rapport.tables.recorded_rows import RowsVersion, TableRows
+from rapport.tables.tables import Tables
+
+
+@runtime_checkable
+class TableVersions(Protocol):
+    """Tables that keep what they said before they were loaded again."""
+
+    @property
+    def versions(self) -> Mapping[str, Sequence[tuple[int, Instances]]]:
+        """Of each concept (valid from, instances), oldest first."""
+
+    def instances(self, concept: str, at_ms: int | None = None) -> Instances:
+        """Those valid at a time, by default the newest."""
+
+    def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
+        """What a looked-up function gives; of this only the newest is kept."""
+
+
+class PullAtTime:
+    """What the tables said at one time."""
+
+    def __init__(self, tables: TableVersions, time: int) -> None:
+        self._tables, self._time = tables, time
+
+    def instances(self, concept: str) -> Instances:
+        return self._tables.instances(concept, self._time)
+
+    def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
+        return self._tables.pairs(function)
+
+
+class EarlierTables:
+    """Tables as they were at a time, beside those of now."""
+
+    told_by = "what they said then"
+
+    def __init__(self, pull: PullData, now: PullData, time: int) -> None:
+        """`pull`: as they were."""
+        self.pull, self._now, self._time = pull, now, time
+
+    def known(self, concept: str, identity: str) -> Sequence[ExternalFact]:
+        """What was true of an instance then and is no longer, with the time of the change."""
+        since = self.loaded_since(concept)
+        if not since:
+            return ()
+        before, now = self.pull.instances(concept), self._now.instances(concept)
+        changed = [
+            f"{name} of {identity} = {_shown(before, name, identity)}"
+            for name in sorted(before.columns.keys() | now.columns.keys())
+            if not _is_same(before, now, name, identity)
+        ]
+        if not changed:
+            return ()
+        told = f"by the tables until {format_time(since[0])}; they say something else now"
+        return [ExternalFact(text=", ".join(changed), told=told, time=self._time)]
+
+    def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
+        """Which tables were loaded again after that, and when last."""
+        return [
+            AnswerNote(
+                kind="tables",
+                text=f"since then the tables of {concept} were loaded again with other rows, "
+                f"{_times(len(since))}; this is told by {self.told_by}",
+                time=since[-1],
+            )
+            for concept in concepts
+            if (since := self.loaded_since(concept))
+        ]
+
+    def loaded_since(self, concept: str) -> Sequence[int]:
+        """When tables of the concept were loaded with other rows after the time."""
+        return ()
+
+
+class VersionedTables(EarlierTables):
+    """The version of each table that was in force at a time, and what changed after it.
+
+    Exact from the start of the process that loaded them: the first version counts as that of all
+    times before.
+    """
+
+    def __init__(self, tables: TableVersions, time: int) -> None:
+        super().__init__(PullAtTime(tables, time), tables, time)
+        self._tables = tables
+
+    def loaded_since(self, concept: str) -> Sequence[int]:
+        """See TablesBefore."""
+        versions = self._tables.versions.get(concept, ())
+        return [valid_from for valid_from, _ in versions if valid_from > self._time]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _shown(instances: Instances, attribute: str, identity: str) -> str:
+    value = _value(instances, attribute, identity)
+    parts = value.tolist() if isinstance(value, np.ndarray) else [value]
+    known = [one for one in parts if one is not None and one == one]
+    return ", ".join(f"{one:g}" if isinstance(one, float) else repr(one) for one in known) or "none"
+
+
+def _is_same(before: Instances, now: Instances, attribute: str, identity: str) -> bool:
+    return _shown(before, attribute, identity) == _shown(now, attribute, identity)
+
+
+def _value(instances: Instances, attribute: str, identity: str) -> Any:
+    row, column = instances.row(identity), instances.columns.get(attribute)
+    return None if row < 0 or column is None else column[row]
+
+
+_NOBODY: Mapping[str, str] = {}
+
+
+class TablesAtTime(Protocol):
+    """What was known at one time."""
+
+    pull: PullData
+
+    def known(self, concept: str, identity: str) -> Sequence[ExternalFact]:
+        """What was asked for elsewhere about an instance, found or not."""
+
+    def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
+        """What else was asked for about these concepts and not known then."""
+
+
+TablesLookup = Callable[[int], Awaitable[TablesAtTime]]
+"""By the time of the clock on the wall."""
+
+
+class CurrentTables:
+    """Tables of which nothing is known but how they are now."""
+
+    def __init__(self, pull: PullData) -> None:
+        self.pull = pull
+
+    def known(self, concept: str, identity: str) -> Sequence[ExternalFact]:
+        return ()
+
+    def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
+        return ()
+
+
+def current_tables(pull: PullData) -> TablesLookup:
+    """For who has no record of its tables; the versions that these keep themselves are used."""
+
+    async def at(time: int) -> TablesAtTime:
+        return (
+            VersionedTables(pull, time) if isinstance(pull, TableVersions) else CurrentTables(pull)
+        )
+
+    return at
+
+
+def with_external_facts(answer: WhyNotAnswer, plan: Plan, then: TablesAtTime) -> WhyNotAnswer:
+    """The answer, each candidate with what was known of those it is about."""
+    given = answer.given
+    return msgspec.structs.replace(
+        answer,
+        fired=tuple(candidate_with_facts(one, plan, then) for one in answer.fired),
+        candidates=tuple(candidate_with_facts(one, plan, then, given) for one in answer.candidates),
+        notes=(*answer.notes, *([] if answer.fired else then.notes(sorted(plan.concepts())))),
+    )
+
+
+def candidate_with_facts(
+    candidate: Candidate, plan: Plan, then: TablesAtTime, given: Mapping[str, str] = _NOBODY
+) -> Candidate:
+    """A candidate with what was known of those it binds, and of those who were `given`."""
+    concepts = {
+        side.alias: side.concept for term in plan.terms for side in (term.first, term.second)
+    }
+    about = {**given, **candidate.bindings}
+    known = [
+        one
+        for alias, identity in sorted(about.items())
+        if alias in concepts
+        for one in then.known(concepts[alias], identity)
+    ]
+    return msgspec.structs.replace(candidate, known=tuple(dict.fromkeys(known)))
+
+
+_MOST_EVENTS = 5_000
+"""So many after the base are read, to say what changed since."""
+
+
+class RecordedTables(EarlierTables):
+    """The rows that readings of a time met, and which tables have others since."""
+
+    told_by = "the tables of then, which are on record"
+
+    def __init__(
+        self,
+        now: Tables,
+        then: Tables,
+        version: RowsVersion,
+        later: Sequence[RowsVersion],
+        unusable: Mapping[str, TableRows | None],
+        time: int,
+    ) -> None:
+        """`time`: of the readings that met them."""
+        super().__init__(then, now, time)
+        self.tables = then
+        self._version, self._later, self._unusable = version, later, unusable
+        # Of tables of context their own record tells more: who said it, and until when.
+        declared = now.declarations().items()
+        self._concepts = {name: one.concept for name, one in declared if not one.context}
+
+    def on_record(self) -> frozenset[str]:
+        """The tables whose rows are those of then."""
+        known = {name for name, rows in self._version.tables.items() if rows.is_known}
+        return frozenset(known - self._unusable.keys())
+
+    def loaded_since(self, concept: str) -> Sequence[int]:
+        """By the node's clock."""
+        own = {name for name, one in self._concepts.items() if one == concept}
+        return [one.place.time for one in self._later if one.changed & own]
+
+    def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
+        """Also where the rows of then are not on record, and so others were used."""
+        return [*super().notes(concepts), *self._gaps(concepts)]
+
+    def _gaps(self, concepts: Sequence[str]) -> list[AnswerNote]:
+        own = {name: one for name, one in self._concepts.items() if one in concepts}
+        notes = [
+            AnswerNote(
+                kind="tables", text=unusable_text(name, self._unusable[name]), time=self._time
+            )
+            for name in own
+            if name in self._unusable
+        ]
+        begins = self._version.place
+        if begins.since > self._time and own:
+            text = (
+                "nothing is on record of the tables before "
+                f"{format_time(begins.since)}: the first rows that are known are used"
+            )
+            notes.append(AnswerNote(kind="tables", text=text, time=begins.since))
+        return notes
+
+
+async def rows_on_record(tables: Tables, channels: Channels, time: int) -> RecordedTables | None:
+    """The tables that readings of a time met; None when nothing is on record.
+
+    Costs what was recorded between two bases, and typing the tables whose rows are others now.
+    """
+    versions = await versions_on_record(channels, since=time, most_events=_MOST_EVENTS)
+    version = version_at(versions, time)
+    if version is None:
+        return None
+    record = await asyncio.to_thread(RecordedTableRows, tables)
+    then = await asyncio.to_thread(record.at, version)
+    later = [one for one in versions if one.place.since > time]
+    return RecordedTables(tables, then, version, later, record.unusable, time)

@@ -1,0 +1,504 @@
+"""What occurs: identities, the readings that show it, and when it ended; and what nearly occurred
+because it did not last. [PO-6, PO-11]
+
+`C for D`, one binding at a time: when the state was true, for how long, and what ended it.
+[PO-6, PO-11]
+
+`no X of S for D`, one silence at a time, those that were broken too. [PO-6, PO-11]
+
+The occurrences of every kind of term by rule 2, for identities that may be given. [PO-6,
+PO-11]
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rapport.core.errors import InvalidInput
+from rapport.policy import relations
+from rapport.policy.explain.evidence import Evidence, Reading
+from rapport.policy.explain.term_truth import Bindings, event_places, sides_of, truth
+from rapport.policy.plan import (
+    ConstraintTerm,
+    CorrelationTerm,
+    LastingTerm,
+    QueryTerm,
+    ReadingTerm,
+    Side,
+    SilentTerm,
+    StateAll,
+    StateAtom,
+    StateExpression,
+    state_atoms,
+)
+from rapport.policy.runners.operators.reaches import pair_window_ms
+
+
+class Occurrence(msgspec.Struct, frozen=True):
+    """A term holding; `until` is its end, None for a fact of the tables."""
+
+    pairs: tuple[tuple[str, str], ...]
+    events: tuple[Reading, ...]
+    until: int | None
+    uncertainty: int = 0
+    since: int | None = None
+    """When a state became true or a silence began."""
+
+    @property
+    def bindings(self) -> dict[str, str]:
+        """Its identities by alias."""
+        return dict(self.pairs)
+
+    @property
+    def is_fact(self) -> bool:
+        """Facts take no part in any test of time."""
+        return self.until is None
+
+    @property
+    def end(self) -> int:
+        """When it is complete."""
+        assert self.until is not None, "a fact has no end"
+        return self.until
+
+    @property
+    def start(self) -> int:
+        """The smallest time of its readings."""
+        return min((event.time for event in self.events), default=self.end)
+
+    @property
+    def first_moment(self) -> int:
+        """From when on it can be seen to happen."""
+        return min(self.start, self.end if self.since is None else self.since)
+
+
+class StateSpan(msgspec.Struct, frozen=True):
+    """A state that was true, or a silence, from the occurrence's `since` on; `ended` is None when
+    it goes on for ever.
+    """
+
+    occurrence: Occurrence
+    ended: int | None
+    ended_by: Reading | None = None
+    """None: nothing ended it, or a value that grew stale did."""
+
+    @property
+    def has_lasted(self) -> bool:
+        """Whether it went on long enough to occur."""
+        return self.ended is None or self.ended >= self.occurrence.end
+
+
+def occurrence(
+    world: Evidence,
+    bindings: Mapping[str, str],
+    events: Iterable[Reading],
+    until: int | None,
+    *,
+    since: int | None = None,
+) -> Occurrence:
+    """With the uncertainty of its events."""
+    shown = tuple(events)
+    pairs = tuple(sorted(bindings.items()))
+    return Occurrence(pairs, shown, until, world.uncertainty(shown), since)
+
+
+End = tuple[str, str]
+"""Alias and stream."""
+LastReadings = Mapping[End, Reading]
+
+
+class StateMoment(NamedTuple):
+    """The state of a binding after a step."""
+
+    time: int
+    truth: bool | None
+    known: dict[End, Reading]
+    came: Reading | None
+    """None: a value grew stale."""
+
+
+def state_spans(
+    world: Evidence, term: LastingTerm, bound: Mapping[str, str]
+) -> Iterator[StateSpan]:
+    """Every stretch in which the state was true, however short, of every binding."""
+    for bindings in bindings_of_state(world, term, bound):
+        began: Occurrence | None = None
+        for moment in state_moments(world, term, bindings):
+            if moment.truth is True and began is None:
+                began = _begun(world, term, bindings, moment)
+            elif moment.truth is not True and began is not None:
+                yield StateSpan(began, moment.time, moment.came)
+                began = None
+        if began is not None:
+            yield StateSpan(began, None)
+
+
+def bindings_of_state(
+    world: Evidence, term: LastingTerm, bound: Mapping[str, str]
+) -> Iterator[dict[str, str]]:
+    """Whoever has readings, for aliases with events; instances of the tables for the others."""
+    sides = {term.first.alias: term.first, term.second.alias: term.second}
+    streams: dict[str, set[str]] = {alias: set() for alias in sides}
+    for alias, stream in ends_of_state(term):
+        streams[alias].add(stream)
+    candidates = [_candidates(world, side, streams[alias], bound) for alias, side in sides.items()]
+    for identities in itertools.product(*candidates):
+        yield dict(zip(sides, identities, strict=True))
+
+
+def _candidates(
+    world: Evidence, side: Side, streams: set[str], bound: Mapping[str, str]
+) -> list[str]:
+    if streams:
+        every = sorted({key for stream in streams for key in world.keys(stream)})
+        found = [key for key in every if world.allows(side, key)]
+    else:
+        found = world.instances(side)
+    return [one for one in found if bound.get(side.alias, one) == one]
+
+
+def ends_of_state(term: LastingTerm) -> list[End]:
+    """What the state reads of events, each once."""
+    ends = [
+        (side.alias, side.stream)
+        for atom in state_atoms(term.state)
+        for side in (sides_of(atom.term)[place] for place in event_places(atom.term))
+        if side.stream is not None
+    ]
+    return list(dict.fromkeys(ends))
+
+
+def state_moments(
+    world: Evidence, term: LastingTerm, bindings: Mapping[str, str]
+) -> Iterator[StateMoment]:
+    """The state after every reading of the binding and every value that grew stale."""
+    ends = ends_of_state(term)
+    aliases = {alias for alias, _ in ends}
+    last: dict[tuple[str, str], Reading] = {}
+    heard: set[str] = set()
+    for time, came, stale in _steps(world, ends, bindings):
+        if came is not None:
+            last[came.stream, came.key] = came
+            heard |= {a for a, stream in ends if (stream, bindings[a]) == (came.stream, came.key)}
+        if stale is not None and last.get((stale.stream, stale.key)) == stale:
+            del last[stale.stream, stale.key]
+        if heard == aliases:
+            known = {
+                (alias, stream): last[stream, bindings[alias]]
+                for alias, stream in ends
+                if (stream, bindings[alias]) in last
+            }
+            yield StateMoment(time, state_truth(world, term.state, bindings, known), known, came)
+
+
+def _steps(
+    world: Evidence, ends: list[End], bindings: Mapping[str, str]
+) -> list[tuple[int, Reading | None, Reading | None]]:
+    """Time, what came, what grew stale; what grows stale comes before readings of its time."""
+    places = dict.fromkeys((stream, bindings[alias]) for alias, stream in ends)
+    own = [reading for stream, key in places for reading in world.of(stream, key)]
+    own.sort(key=lambda one: (one.time, one.id, one.stream, one.key))
+    steps: list[tuple[int, Reading | None, Reading | None]] = [(one.time, one, None) for one in own]
+    for reading in own:
+        if after := world.stale_after(reading):
+            steps.append((reading.time + after, None, reading))
+    return sorted(steps, key=lambda step: (step[0], step[1] is not None))
+
+
+def state_truth(
+    world: Evidence, state: StateExpression, bindings: Mapping[str, str], known: LastReadings
+) -> bool | None:
+    """Three-valued, by Kleene."""
+    if isinstance(state, StateAtom):
+        found = atom_truth(world, state, bindings, known)
+        return found if found is None or not state.negated else not found
+    parts = [state_truth(world, part, bindings, known) for part in state.parts]
+    decisive = not isinstance(state, StateAll)
+    if decisive in parts:
+        return decisive
+    return None if None in parts else not decisive
+
+
+def atom_truth(
+    world: Evidence, atom: StateAtom, bindings: Mapping[str, str], known: LastReadings
+) -> bool | None:
+    """Of the term without its NOT; a reading makes no pair with itself."""
+    events = atom_events(atom, known)
+    if len(events) == 2 and events[0] == events[1]:
+        return None
+    return truth(world, atom.term, bindings, events)
+
+
+def atom_events(atom: StateAtom, known: LastReadings) -> dict[int, Reading]:
+    """The last readings that an atom reads, by side."""
+    found = {}
+    for place in event_places(atom.term):
+        side = sides_of(atom.term)[place]
+        if side.stream is not None and (side.alias, side.stream) in known:
+            found[place] = known[side.alias, side.stream]
+    return found
+
+
+def _begun(
+    world: Evidence, term: LastingTerm, bindings: Mapping[str, str], moment: StateMoment
+) -> Occurrence:
+    shown: set[Reading] = set()
+    for atom in state_atoms(term.state):
+        if state_truth(world, atom, bindings, moment.known) is True:
+            shown.update(atom_events(atom, moment.known).values())
+    events = sorted(shown, key=lambda one: (one.time, one.id, one.stream, one.key))
+    end = moment.time + term.duration_ms
+    return occurrence(world, bindings, events, end, since=moment.time)
+
+
+def silences(world: Evidence, term: SilentTerm, bound: Mapping[str, str]) -> Iterator[StateSpan]:
+    """Every silence of whoever the alias may be, however short; in order of time per identity."""
+    if world.began is None:
+        return
+    known = set(world.instances(term.first))
+    for identity in _identities(world, term, bound, known):
+        heard = sorted(
+            (reading for stream in term.streams for reading in world.of(stream, identity)),
+            key=lambda one: (one.time, one.id, one.stream, one.key),
+        )
+        moments: list[Reading | None] = [*heard, None]
+        if identity in known:
+            yield _silence(world, term, identity, None, moments[0])
+        for last, following in pairwise(moments):
+            yield _silence(world, term, identity, last, following)
+
+
+def _identities(
+    world: Evidence, term: SilentTerm, bound: Mapping[str, str], known: set[str]
+) -> list[str]:
+    alias = term.first.alias
+    heard = [key for stream in term.streams for key in world.keys(stream)]
+    candidates = [bound[alias]] if alias in bound else dict.fromkeys([*sorted(known), *heard])
+    return [
+        one
+        for one in candidates
+        if world.allows(term.first, one) and (one in known or one in heard)
+    ]
+
+
+def _silence(
+    world: Evidence,
+    term: SilentTerm,
+    identity: str,
+    last: Reading | None,
+    following: Reading | None,
+) -> StateSpan:
+    assert world.began is not None
+    since = world.began if last is None else last.time
+    events = () if last is None else (last,)
+    bindings = {term.first.alias: identity}
+    found = occurrence(world, bindings, events, since + term.duration_ms, since=since)
+    return StateSpan(found, None if following is None else following.time, following)
+
+
+_MOST_TESTS = 3_000_000
+"""Pairs of readings that one question may look at."""
+
+
+class TermOccurrences:
+    """What occurs in a world, found when asked for; costs the readings of who is asked about."""
+
+    def __init__(self, world: Evidence) -> None:
+        self.world = world
+        self._found: dict[tuple[object, ...], list[Occurrence]] = {}
+        self._tests = 0
+
+    def of(self, number: int, bindings: Bindings, *, negated: bool = False) -> list[Occurrence]:
+        """The occurrences of a term that agree with the bindings; under a NOT every pair of events
+        counts, elsewhere they are used up.
+        """
+        term = self.world.plan.terms[number]
+        aliases = {term.first.alias, term.second.alias}
+        bound = {alias: bindings[alias] for alias in sorted(aliases) if alias in bindings}
+        every = negated or not isinstance(term, CorrelationTerm)
+        key = (number, every, *bound.items())
+        if key not in self._found:
+            self._found[key] = list(self._every(number, bound, every))
+        return self._found[key]
+
+    def _every(self, number: int, bound: Bindings, every: bool) -> Iterator[Occurrence]:
+        term = self.world.plan.terms[number]
+        match term:
+            case LastingTerm():
+                found = [s.occurrence for s in state_spans(self.world, term, bound) if s.has_lasted]
+                yield from found
+            case SilentTerm():
+                yield from (s.occurrence for s in silences(self.world, term, bound) if s.has_lasted)
+            case CorrelationTerm():
+                yield from self._pairs(term, bound, every)
+            case ConstraintTerm():
+                yield from self._facts(term, bound)
+            case QueryTerm() | ReadingTerm():
+                yield from self._queried(term, bound)
+
+    # One event.
+
+    def _queried(self, term: QueryTerm | ReadingTerm, bound: Bindings) -> Iterator[Occurrence]:
+        (place,) = event_places(term)
+        for reading in self._readings(sides_of(term)[place], bound):
+            for bindings in self._beside(term, place, reading, bound):
+                yield occurrence(self.world, bindings, (reading,), reading.time)
+
+    def _beside(
+        self, term: QueryTerm | ReadingTerm, place: int, reading: Reading, bound: Bindings
+    ) -> Iterator[dict[str, str]]:
+        own, other = sides_of(term)[place], sides_of(term)[1 - place]
+        self._count(1)
+        if isinstance(term, ReadingTerm):
+            candidates: Sequence[dict[str, str]] = [{own.alias: reading.key}]
+        else:
+            others = self._partners(term, place, reading, other, bound)
+            candidates = [{own.alias: reading.key, other.alias: one} for one in others]
+        for bindings in candidates:
+            if truth(self.world, term, bindings, {place: reading}):
+                yield bindings
+
+    def _partners(
+        self, term: QueryTerm, place: int, reading: Reading, other: Side, bound: Bindings
+    ) -> list[str]:
+        """Instances that may stand at the other side; a relationship is asked of all at once."""
+        if other.alias in bound:
+            return [bound[other.alias]] if self.world.knows(other, bound[other.alias]) else []
+        instances = self.world.pull.instances(other.concept)
+        column = instances.columns.get(other.attribute)
+        if term.compared is not None or column is None or not len(instances):
+            return self.world.instances(other)
+        wide = column if column.ndim == 2 else column.reshape(-1, 1)
+        own: npt.NDArray[Any] = np.empty((len(instances), len(reading.value)), _kind(reading.value))
+        own[:] = reading.value
+        first, second = (own, wide) if place == 0 else (wide, own)
+        mask = relations.get(term.function).holds_many(first, second, term.parameter)
+        chosen = (instances.ids[row] for row in np.flatnonzero(mask).tolist())
+        return [one for one in chosen if self.world.allows(other, one)]
+
+    # Two events.
+
+    def _pairs(self, term: CorrelationTerm, bound: Bindings, every: bool) -> Iterator[Occurrence]:
+        first, second = term.first, term.second
+        for one in self._identities(first, bound):
+            if first.alias == second.alias:
+                others = [one] if self.world.allows(second, one) else []
+            else:
+                others = self._identities(second, bound)
+            for other in others:
+                yield from (self._all if every else self._consumed)(term, one, other)
+
+    def _all(self, term: CorrelationTerm, one: str, other: str) -> Iterator[Occurrence]:
+        window = pair_window_ms(self.world.plan, term)
+        assert term.first.stream is not None
+        assert term.second.stream is not None
+        relation = None if term.compared is not None else relations.get(term.function)
+        if self.world.has_missing_parts:
+            relation = None
+        for reading in self.world.of(term.first.stream, one):
+            start, end = reading.time - window + 1, reading.time + window - 1
+            for partner in self.world.between(term.second.stream, other, start, end):
+                # Asked first without ado: most pairs of readings are far from each other.
+                if relation is None or relation.holds(reading.value, partner.value, term.parameter):
+                    yield from self._pair(term, {0: reading, 1: partner})
+                else:
+                    self._count(1)
+
+    def _consumed(self, term: CorrelationTerm, one: str, other: str) -> Iterator[Occurrence]:
+        """Each arriving event takes the oldest (or newest) unused one that fits."""
+        own = {0: _stream(term.first), 1: _stream(term.second)}
+        keys = {0: one, 1: other}
+        merged = {*self.world.of(own[0], one), *self.world.of(own[1], other)}
+        waiting: dict[int, list[Reading]] = {0: [], 1: []}
+        gone: set[Reading] = set()
+        window = pair_window_ms(self.world.plan, term)
+        recent = self.world.plan.consumption == "recent"
+        for event in sorted(merged, key=lambda each: (each.time, each.id, each.stream, each.key)):
+            for place in (0, 1):
+                if (event.stream, event.key) != (own[place], keys[place]) or event in gone:
+                    continue
+                olds = [
+                    old
+                    for old in waiting[1 - place]
+                    if old not in gone and event.time - old.time < window
+                ]
+                yield from self._take(term, place, event, olds[::-1] if recent else olds, gone)
+            for place in (0, 1):
+                if (event.stream, event.key) == (own[place], keys[place]):
+                    waiting[place].append(event)
+
+    def _take(
+        self,
+        term: CorrelationTerm,
+        place: int,
+        event: Reading,
+        olds: list[Reading],
+        gone: set[Reading],
+    ) -> Iterator[Occurrence]:
+        for number, old in enumerate(olds):
+            for found in self._pair(term, {place: event, 1 - place: old}):
+                gone.update({event, old})
+                if self.world.plan.consumption == "recent":
+                    gone.update(olds[number:])
+                yield found
+                return
+
+    def _pair(self, term: CorrelationTerm, events: Mapping[int, Reading]) -> Iterator[Occurrence]:
+        self._count(1)
+        if events[0] == events[1]:
+            return
+        bindings = {term.first.alias: events[0].key, term.second.alias: events[1].key}
+        if truth(self.world, term, bindings, events):
+            end = max(events[0].time, events[1].time)
+            yield occurrence(self.world, bindings, (events[0], events[1]), end)
+
+    # No event.
+
+    def _facts(self, term: ConstraintTerm, bound: Bindings) -> Iterator[Occurrence]:
+        first, second = term.first, term.second
+        for one in self._known(first, bound):
+            others = [one] if first.alias == second.alias else self._known(second, bound)
+            self._count(len(others))
+            for other in others:
+                bindings = {first.alias: one, second.alias: other}
+                if truth(self.world, term, bindings, {}):
+                    yield occurrence(self.world, bindings, (), None)
+
+    # Who.
+
+    def _known(self, side: Side, bound: Bindings) -> list[str]:
+        if side.alias not in bound:
+            return self.world.instances(side)
+        return [bound[side.alias]] if self.world.knows(side, bound[side.alias]) else []
+
+    def _identities(self, side: Side, bound: Bindings) -> list[str]:
+        keys = [bound[side.alias]] if side.alias in bound else self.world.keys(_stream(side))
+        return [key for key in keys if self.world.allows(side, key)]
+
+    def _readings(self, side: Side, bound: Bindings) -> Iterator[Reading]:
+        for key in self._identities(side, bound):
+            yield from self.world.of(_stream(side), key)
+
+    def _count(self, tests: int) -> None:
+        self._tests += tests
+        if self._tests > _MOST_TESTS:
+            raise InvalidInput(
+                "too many readings lie around that time to look at all pairs of them",
+                code="explain.too_much",
+                hint="say whom it is about, such as A=5, or a smaller --window",
+            )
+
+
+def _stream(side: Side) -> str:
+    assert side.stream is not None, side
+    return side.stream
+
+
+def _kind(value: Sequence[object]) -> type:
+    return float if all(isinstance(part, float | int) for part in value) else object

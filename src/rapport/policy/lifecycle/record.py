@@ -1,0 +1,438 @@
+"""Texts of policies and what they compile to, each compiled once. [PO-5, PO-9]
+
+Actions that stop policies: `delete policy NAME`, `pause policy NAME`. [PO-10, PO-12]
+
+Changes before they have a place: what files say, what an ontology broke or mended; and changes
+as the engine sees them. Pure. [PO-9]
+
+The record of changes of a node's policies, and what it tells the engine: which plans run since
+which place. [PO-9, PO-10]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.core.detection import ACT_WITHIN_MS, Detection, SkippedAction
+from rapport.core.errors import PolicyError, Problem, nearest_names
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.policy.compiler.compile import Compiled
+from rapport.policy.engine.stream_steps import PlanChange, PlansAt, PolicyCommand, StreamPosition
+from rapport.policy.language.faults import Faults
+from rapport.policy.language.tree import PolicyTree
+from rapport.policy.lifecycle.registry import (
+    BY_FILES,
+    CHANNEL,
+    ChangeKind,
+    PolicyChange,
+    PolicyEntry,
+    PolicyRegistry,
+    RecordedChange,
+    change_event,
+    change_id,
+    command_id,
+    entry_after,
+    recorded_change,
+)
+from rapport.policy.plan import Plan
+
+Compile = Callable[[str, str], Compiled]
+"""From name and text; raises PolicyError with every fault."""
+_MOST = 20_000
+"""Texts that are remembered; beyond, all are forgotten and compiled again."""
+
+
+class CompiledTexts:
+    """What texts mean by one ontology."""
+
+    def __init__(self, compile: Compile) -> None:
+        self._compile = compile
+        self._known: dict[tuple[str, str], Compiled | PolicyError] = {}
+
+    def know(self, name: str, text: str, compiled: Compiled) -> None:
+        """What somebody compiled before."""
+        self._known[name, text] = compiled
+
+    async def prepare(self, texts: Iterable[tuple[str, str]]) -> None:
+        """Compiles what is not known, beside the event loop."""
+        new = [each for each in dict.fromkeys(texts) if each not in self._known]
+        if new:
+            await asyncio.to_thread(self._compile_all, new)
+
+    def get(self, name: str, text: str) -> Compiled:
+        """Compiles now unless it is known; raises PolicyError."""
+        if (name, text) not in self._known:
+            self._compile_all([(name, text)])
+        found = self._known[name, text]
+        if isinstance(found, PolicyError):
+            raise PolicyError(found.problems)
+        return found
+
+    def plan(self, name: str, text: str, version: str) -> Plan | None:
+        """None when the text does not compile, or gives another version by now: that one runs only
+        from the place on where it is on record.
+        """
+        if self.problems(name, text):
+            return None
+        plan = self.get(name, text).plan
+        return plan if plan.version() == version else None
+
+    def problems(self, name: str, text: str) -> tuple[Problem, ...]:
+        """The errors; empty when it compiles."""
+        try:
+            self.get(name, text)
+        except PolicyError as error:
+            return tuple(one for one in error.problems if one.severity == "error")
+        return ()
+
+    def _compile_all(self, texts: Iterable[tuple[str, str]]) -> None:
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        for name, text in texts:
+            try:
+                self._known[name, text] = self._compile(name, text)
+            except PolicyError as error:
+                self._known[name, text] = error
+
+
+_COMMAND = re.compile(r"(delete|pause)\s+policy\s+(\S.*)", re.IGNORECASE)
+_QUOTES = "'\""
+
+
+class StopCommand(NamedTuple):
+    """What a phrase does to which policy."""
+
+    what: Literal["delete", "pause"]
+    policy: str
+
+
+def stop_of(phrase: str) -> StopCommand | None:
+    """The command that a phrase is; None for all others.
+
+    >>> stop_of("Delete policy night-watch")
+    StopCommand(what='delete', policy='night-watch')
+    >>> stop_of("raise alarm") is None
+    True
+    """
+    found = _COMMAND.fullmatch(" ".join(phrase.split()))
+    if found is None:
+        return None
+    name = found[2].strip(_QUOTES)
+    return StopCommand("delete" if found[1].lower() == "delete" else "pause", name)
+
+
+def lint_commands(tree: PolicyTree, known: Collection[str], faults: Faults) -> None:
+    """Warns of commands about policies that are not there. Stopping itself is allowed."""
+    for action in tree.actions:
+        stop = stop_of(action.phrase)
+        if stop is None or stop.policy in known or stop.policy == tree.name:
+            continue
+        near = nearest_names(stop.policy, known, limit=1)
+        hint = f"did you mean {near[0]!r}?" if near else "register that policy first"
+        faults.add(
+            "policy.unknown_policy",
+            f"there is no policy named {stop.policy!r} to {stop.what}",
+            action.place,
+            hint=hint,
+            severity="warning",
+        )
+
+
+BY_MEANING = "ontology of the site"
+
+
+class DraftChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that has no place and no number yet."""
+
+    what: ChangeKind
+    name: str
+    text: str = ""
+    version: str = ""
+    actions: tuple[str, ...] = ()
+    by: str = ""
+    is_from_file: bool = False
+    problems: tuple[Problem, ...] = ()
+
+    @staticmethod
+    def of(what: ChangeKind, name: str, text: str, compiled: Compiled, *, by: str) -> DraftChange:
+        """One that brings a version."""
+        plan = compiled.plan
+        return DraftChange(
+            what=what, name=name, text=text, version=plan.version(), actions=plan.actions, by=by
+        )
+
+
+def drafts_of_files(
+    registry: PolicyRegistry,
+    files: Mapping[str, str],
+    unread: Collection[str],
+    texts: CompiledTexts,
+) -> list[DraftChange]:
+    """What files say otherwise than before; a file that does not compile brings a broken policy."""
+    found: list[DraftChange] = []
+    for what, name, text in registry.from_files(files, unread):
+        draft = DraftChange(what=what, name=name, text=text, by=BY_FILES, is_from_file=True)
+        problems = texts.problems(name, text) if text or what != "deleted" else ()
+        if problems:
+            draft = msgspec.structs.replace(draft, problems=problems)
+        elif what != "deleted":
+            plan = texts.get(name, text).plan
+            draft = msgspec.structs.replace(draft, version=plan.version(), actions=plan.actions)
+        found.append(draft)
+    return found
+
+
+def drafts_of_ontology(
+    registry: PolicyRegistry, but: Collection[str], texts: CompiledTexts
+) -> list[DraftChange]:
+    """What became of policies whose text did not change: broken, mended, or another plan."""
+    found: list[DraftChange] = []
+    for entry in registry.alive():
+        if entry.name in but:
+            continue
+        problems = texts.problems(entry.name, entry.text)
+        if problems and problems != entry.problems:
+            draft = DraftChange(what="broken", name=entry.name, by=BY_MEANING, problems=problems)
+            found.append(draft)
+        elif not problems and _is_other(entry, texts):
+            compiled = texts.get(entry.name, entry.text)
+            draft = DraftChange.of("rebuilt", entry.name, "", compiled, by=BY_MEANING)
+            found.append(draft)
+        elif entry.shadow_text and _is_other_shadow(entry, texts):
+            found.append(DraftChange(what="dropped", name=entry.name, by=BY_MEANING))
+    return found
+
+
+def _is_other(entry: PolicyEntry, texts: CompiledTexts) -> bool:
+    version = texts.get(entry.name, entry.text).plan.version()
+    return version != entry.version or bool(entry.problems)
+
+
+def _is_other_shadow(entry: PolicyEntry, texts: CompiledTexts) -> bool:
+    return texts.plan(entry.name, entry.shadow_text, entry.shadow_version) is None
+
+
+def plan_change(
+    kept: RecordedChange, entry: PolicyEntry | None, texts: CompiledTexts
+) -> PlanChange:
+    """What a change means to the engine, given the policy after it. Where a text does not compile
+    (any longer) the policy does not run.
+    """
+    changed = kept.changed
+    change = PlanChange(
+        place=changed.place, position=kept.position, act="withdraw", policy=changed.name
+    )
+    if entry is None:  # of a policy that never was
+        return change
+    if changed.what == "dropped":
+        return msgspec.structs.replace(change, act="drop")
+    if changed.what == "shadowed":
+        beside = texts.plan(entry.name, entry.shadow_text, entry.shadow_version)
+        return msgspec.structs.replace(change, act="shadow" if beside else "drop", plan=beside)
+    if entry.state != "running":
+        return change
+    plan = texts.plan(entry.name, entry.text, entry.version)
+    if plan is None:
+        return change
+    act = "promote" if changed.what == "promoted" else "deploy"
+    return msgspec.structs.replace(change, act=act, plan=plan)
+
+
+_PAGE = 1_000
+_DONE: dict[str, ChangeKind] = {"delete": "deleted", "pause": "paused"}
+_log = get_logger(__name__)
+
+
+class PolicyRecord:
+    """The channel `policies`, taken in; a PlanSource. Used while holding the engine's turn."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        clock: Clock,
+        name: str,
+        texts: CompiledTexts,
+        *,
+        act_within_ms: int = ACT_WITHIN_MS,
+    ) -> None:
+        """`name`: the source of the changes that are appended; `act_within_ms`: what older
+        detections do to policies is not carried out.
+        """
+        self._act_within_ms = act_within_ms
+        self._channels, self._clock, self._name = channels, clock, name
+        self.texts = texts
+        self.registry = PolicyRegistry()
+        self._position = 0
+        self._then = (-1, PolicyRegistry())
+        """What the record said when it went so far, for who reads again."""
+        self._stops: dict[tuple[str, str], tuple[StopCommand, ...]] = {}
+        self._phrases: dict[str, dict[str, tuple[str, ...]]] = {}
+        """By policy and version what others do; versions in the order in which they ran last."""
+
+    # --- what the engine asks ---
+
+    async def plans_at(self, position: int) -> PlansAt:
+        """What ran when the record had gone so far."""
+        await self.read_on()
+        running = [
+            entry for entry in self.registry.until(position).alive() if entry.state == "running"
+        ]
+        shadows = [entry for entry in running if entry.shadow_text]
+        await self.texts.prepare(
+            [
+                *((entry.name, entry.text) for entry in running),
+                *((entry.name, entry.shadow_text) for entry in shadows),
+            ]
+        )
+        plans = [self.texts.plan(one.name, one.text, one.version) for one in running]
+        beside = [self.texts.plan(one.name, one.shadow_text, one.shadow_version) for one in shadows]
+        return PlansAt(
+            tuple(plan for plan in plans if plan is not None),
+            tuple(plan for plan in beside if plan is not None),
+        )
+
+    async def changes_after(self, position: int) -> Sequence[PlanChange]:
+        """What changed since, in the order of the record."""
+        registry = self.registry.until(position)
+        found: list[PlanChange] = []
+        for kept in self.registry.changes:
+            if kept.position > position:
+                registry.add(kept)
+                entry = registry.entries.get(kept.changed.name)
+                found.append(plan_change(kept, entry, self.texts))
+        return found
+
+    def commands_of(self, detection: Detection) -> Sequence[PolicyCommand]:
+        """What the version that found it does to policies."""
+        stops = self._stops.get((detection.policy, detection.version), ())
+        return [
+            PolicyCommand(stop.what, stop.policy, detection, self._skipped(stop, detection))
+            for stop in stops
+        ]
+
+    def _skipped(self, stop: StopCommand, detection: Detection) -> SkippedAction | None:
+        """None where it is carried out, or was before: a second reading comes to the same."""
+        now_ms = self._clock.now_ms()
+        if now_ms - detection.time <= self._act_within_ms:
+            return None
+        if command_id(_DONE[stop.what], stop.policy, detection.id()) in self.registry.known:
+            return None
+        return SkippedAction(
+            detection=detection,
+            phrase=f"{stop.what} policy {stop.policy}",
+            found_ms=now_ms,
+            limit_ms=self._act_within_ms,
+        )
+
+    async def obey(
+        self, command: PolicyCommand, place: StreamPosition, *, met: int, is_stopped: bool
+    ) -> PlanChange | None:
+        """Deletes or pauses a policy because of a detection; once, however often it is found. One
+        that did nothing when it was first found, since there was nothing to stop, does nothing when
+        it is found again, whatever became of the policy since.
+        """
+        what, cause = _DONE[command.what], command.detection.id()
+        known = self.registry.known.get(command_id(what, command.policy, cause))
+        if known is None:
+            entry = self._entry_then(command.policy, met, is_stopped)
+            if entry is None:
+                _log.warning("no policy to stop", policy=command.policy, because=cause)
+                return None
+            if not is_stopped_by(entry, what):
+                known = await self._record_command(command, what, place)
+        if known is None:
+            return PlanChange(place=place, position=0, act="note", policy=command.policy)
+        return PlanChange(
+            place=known.changed.place,
+            position=known.position,
+            act="withdraw",
+            policy=command.policy,
+        )
+
+    def _entry_then(self, policy: str, met: int, is_stopped: bool) -> PolicyEntry | None:
+        """The policy as it stood when the record was met so far."""
+        then, changes = self.registry, self.registry.changes
+        if changes and changes[-1].position > met:  # it is read again
+            if self._then[0] != met:
+                self._then = met, self.registry.until(met)
+            then = self._then[1]
+        entry = then.entries.get(policy)
+        if is_stopped:
+            later = (one for one in self.registry.history(policy) if one.position > met)
+            stop = next((one for one in later if one.changed.cause), None)
+            return entry if stop is None else entry_after(entry, stop)
+        return entry
+
+    async def _record_command(
+        self, command: PolicyCommand, what: ChangeKind, place: StreamPosition
+    ) -> RecordedChange:
+        changed = PolicyChange(
+            what=what,
+            name=command.policy,
+            place=place,
+            number=len(self.registry.changes) + 1,
+            by=f"policy {command.detection.policy}",
+            cause=command.detection.id(),
+        )
+        await self.append([changed])
+        return self.registry.known[change_id(changed)]
+
+    def phrases(self, policy: str, version: str) -> Sequence[str]:
+        """What others do when that version is detected: its actions but those about policies. Of a
+        version that is not known those of the one that ran last.
+
+        Replaced and deleted ones keep theirs: detections of them may still be on their way.
+        """
+        versions = self._phrases.get(policy)
+        if not versions:
+            return ()
+        return versions[version] if version in versions else versions[next(reversed(versions))]
+
+    # --- the record ---
+
+    async def read_on(self) -> list[RecordedChange]:
+        """Takes in what is on record by now; gives what is new."""
+        channel = self._channels.channel(CHANNEL)
+        found: list[RecordedChange] = []
+        while batch := await channel.read_after(self._position, limit=_PAGE):
+            self._position = batch[-1].position
+            found += [kept for stored in batch if (kept := recorded_change(stored)) is not None]
+        for kept in found:
+            self.add(kept)
+        return found
+
+    async def append(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
+        """Puts changes on record and takes them in."""
+        now_ms = self._clock.now_ms()
+        events = [change_event(change, self._name, now_ms) for change in changes]
+        for first in range(0, len(events), _PAGE):
+            await self._channels.channel(CHANNEL).append(events[first : first + _PAGE])
+        return await self.read_on()
+
+    def add(self, kept: RecordedChange) -> None:
+        """Takes a change in."""
+        self.registry.add(kept)
+        changed = kept.changed
+        if not changed.version:
+            return
+        stops = tuple(stop for phrase in changed.actions if (stop := stop_of(phrase)))
+        if stops:
+            self._stops[changed.name, changed.version] = stops
+        if changed.what != "shadowed":
+            phrases = tuple(phrase for phrase in changed.actions if stop_of(phrase) is None)
+            versions = dict(self._phrases.get(changed.name, {}))
+            versions.pop(changed.version, None)  # it comes last
+            # Others look at them from other threads: what they see is never half done.
+            self._phrases[changed.name] = {**versions, changed.version: phrases}
+
+
+def is_stopped_by(entry: PolicyEntry, what: ChangeKind) -> bool:
+    """Whether a command has nothing left to do."""
+    return entry.is_deleted or (what == "paused" and entry.is_paused)

@@ -1,0 +1,284 @@
+"""Readings of a recorded file that later rows of it correct: they are left out of a replay. [ME-16,
+PO-8]
+
+A node's readings, written out, carry `corrects` where one stands in for another: a field of a JSON
+line, a column of CSV or Parquet. Files without it are read once, as ever.
+
+Recorded events in files: CSV with header, JSON lines and Parquet, read in arrival order. [PO-2,
+UX-3]
+
+Columns are converted in bulk. Where that fails the rest of the file is read row by row, so that a
+faulty row is reported with its line and column and all others still count.
+
+Several recorded files as one stream in arrival order. [PO-7]
+
+Files know the order of their own rows only. Between files a reading comes when its file's clock,
+the largest time the file has shown so far, is the smallest; equal clocks go in the order the files
+were given. So files of the same day interleave, and a reading is late exactly when its own file
+says so.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from rapport.core.corrections import Corrections
+from rapport.core.errors import Problem, SiteError, Unsupported
+from rapport.core.release import CORRECTS
+from rapport.core.schema import PARTS
+from rapport.policy.ontology import Ontology, PushSource
+from rapport.policy.readings import readings_schema
+from rapport.policy.recordings.formats import (
+    FieldMapping,
+    Report,
+    csv_batches,
+    json_batches,
+    parquet_batches,
+    unreadable,
+)
+
+_LONGEST_LINE = 1 << 22
+_MARK = f'"{CORRECTS}"'.encode()
+_READ = msgspec.json.Decoder(dict[str, Any])
+Pair = tuple[Any, Any]
+"""Id of a row and what it corrects; empty for most."""
+
+
+def without_corrected(
+    batches: Iterator[pa.RecordBatch], path: Path, id_field: str
+) -> Iterator[pa.RecordBatch]:
+    """The rows (with a column `id`) that stand. A file that has corrections is read twice; the rest
+    costs a look at its heading, or at the bytes of its lines.
+    """
+    gone = superseded_in(path, id_field)
+    if not gone:
+        yield from batches
+        return
+    ids = pa.array(sorted(gone), pa.string())
+    for rows in batches:
+        yield rows.filter(pc.invert(pc.is_in(rows.column("id"), ids)))
+
+
+def superseded_in(paths: Path | Sequence[Path], id_field: str) -> frozenset[str]:
+    """Ids of the rows that another row of the file stands in for; of several files of one source,
+    in their order, also a row of a later one. What cannot be read is passed over: whoever reads
+    the rows tells of it.
+    """
+    corrections = Corrections()
+    for path in [paths] if isinstance(paths, Path) else paths:
+        pairs = _PAIRS.get(path.suffix.lower())
+        for id, original in pairs(path, id_field) if pairs is not None else ():
+            if id not in (None, "") and original not in (None, ""):
+                corrections.note("", str(id), str(original))
+    return frozenset(corrections.superseded())
+
+
+def _in_json(path: Path, id_field: str) -> Iterator[Pair]:
+    with path.open("rb") as file:
+        for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
+            if _MARK not in line:
+                continue
+            try:
+                found = _READ.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
+            yield found.get(id_field), found.get(CORRECTS)
+
+
+def _in_csv(path: Path, id_field: str) -> Iterator[Pair]:
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        rows = csv.reader(file)
+        heading = next(rows, [])
+        if CORRECTS not in heading or id_field not in heading:
+            return
+        id_place, place = heading.index(id_field), heading.index(CORRECTS)
+        try:
+            for row in rows:
+                if len(row) == len(heading):
+                    yield row[id_place], row[place]
+        except csv.Error:
+            return  # told with its line by who reads the rows
+
+
+def _in_parquet(path: Path, id_field: str) -> Iterator[Pair]:
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if not {CORRECTS, id_field} <= set(file.schema_arrow.names):
+                return
+            for rows in file.iter_batches(columns=[id_field, CORRECTS]):
+                marked = rows.filter(rows.column(CORRECTS).is_valid())
+                columns = (marked.column(name).to_pylist() for name in (id_field, CORRECTS))
+                yield from zip(*columns, strict=True)
+    except pa.ArrowInvalid:
+        return  # not a Parquet file: told by who reads the rows
+
+
+_PAIRS: dict[str, Callable[[Path, str], Iterator[Pair]]] = {
+    ".csv": _in_csv,
+    ".jsonl": _in_json,
+    ".ndjson": _in_json,
+    ".parquet": _in_parquet,
+}
+
+
+Reader = Callable[[Path, FieldMapping, Report], Iterator[pa.RecordBatch]]
+
+READERS: dict[str, Reader] = {
+    ".csv": csv_batches,
+    ".jsonl": json_batches,
+    ".ndjson": json_batches,
+    ".parquet": parquet_batches,
+}
+
+
+def read_recorded(
+    path: Path,
+    source: PushSource,
+    ontology: Ontology,
+    *,
+    batch: int = 10_000,
+    report: Callable[[Problem], None] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Readings of a file in the order they stand there, `batch` at a time.
+
+    A row that cannot be read is given to `report` and left out; without `report` it raises
+    SiteError, as does a file that cannot be read at all (missing, empty, without a column the
+    source names).
+    """
+    path = Path(path)
+    if source.interpretation:
+        raise Unsupported(
+            f"replaying {path.name} of source {source.name!r}, which needs an interpretation,",
+            "files in root form",
+            hint="read it through the site, which has the interpretation",
+        )
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        known = ", ".join(sorted(READERS))
+        message = f"files that end in {path.suffix!r} cannot be replayed"
+        raise SiteError(
+            [
+                Problem(
+                    file=path.name,
+                    code="events.unknown_format",
+                    message=message,
+                    hint=f"known: {known}",
+                )
+            ]
+        )
+    wanted = FieldMapping.of(source, ontology.streams()[source.stream])
+    schema = readings_schema(ontology)
+    try:
+        raw = without_corrected(reader(path, wanted, report or refuse), path, wanted.id)
+        for rows in in_batches(raw, batch):
+            yield as_readings(rows, source, wanted, schema)
+    except OSError as error:
+        raise SiteError([unreadable(path, error)]) from None
+
+
+def in_batches(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """The same rows, `size` at a time; the last batch may be smaller."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += len(batch)
+        if rows < size:
+            continue
+        whole = held[0] if len(held) == 1 else pa.concat_batches(held)
+        first = 0
+        while rows - first >= size:
+            yield whole.slice(first, size)
+            first += size
+        rows -= first
+        held = [whole.slice(first)] if rows else []
+    if rows:
+        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+
+
+def refuse(problem: Problem) -> None:
+    """As `report`: the first row that cannot be used raises SiteError."""
+    raise SiteError([problem])
+
+
+def as_readings(
+    rows: pa.RecordBatch, source: PushSource, wanted: FieldMapping, schema: pa.Schema
+) -> pa.RecordBatch:
+    """The columns time, id, key and parts of one source as readings."""
+    parts = enumerate(PARTS[wanted.kind])
+    own = {f"{source.stream}.{part}": f"part{place}" for place, part in parts}
+    arrays = [rows.column("time"), rows.column("id")]
+    arrays += [pa.repeat(pa.scalar(name), len(rows)) for name in (source.stream, source.name)]
+    arrays.append(rows.column("key"))
+    for field in list(schema)[len(arrays) :]:
+        name = own.get(field.name)
+        arrays.append(pa.nulls(len(rows), field.type) if name is None else rows.column(name))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+Clocks = npt.NDArray[np.int64]
+
+
+class _OpenRecording:
+    """Rows read ahead from one file, with the file's clock at each."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.rows: pa.RecordBatch | None = None
+        self.clocks: Clocks = np.zeros(0, np.int64)
+        self._latest = -(2**62)
+        self.refill()
+
+    def refill(self) -> None:
+        """Reads on when nothing is left; `rows` is None at the end."""
+        if self.rows is None or not len(self.rows):
+            self.rows = next(self._batches, None)
+            if self.rows is not None:
+                times = self.rows.column("time").to_numpy()
+                self.clocks = np.maximum(np.maximum.accumulate(times), self._latest)
+                self._latest = int(self.clocks[-1])
+
+    def take(self, count: int) -> tuple[pa.RecordBatch, Clocks]:
+        """The next rows."""
+        assert self.rows is not None
+        taken = self.rows.slice(0, count), self.clocks[:count]
+        self.rows, self.clocks = self.rows.slice(count), self.clocks[count:]
+        self.refill()
+        return taken
+
+
+def merge_recordings(
+    files: Sequence[Iterator[pa.RecordBatch]], *, batch: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of all files, `batch` at a time; one file passes through as it is."""
+    if len(files) == 1:
+        yield from files[0]
+        return
+    yield from in_batches(_merged([_OpenRecording(file) for file in files]), batch)
+
+
+def _merged(files: list[_OpenRecording]) -> Iterator[pa.RecordBatch]:
+    while files := [file for file in files if file.rows is not None]:
+        # Beyond the earliest end of what was read ahead, another file might still have something.
+        safe = min(int(file.clocks[-1]) for file in files)
+        ending = next(place for place, file in enumerate(files) if file.clocks[-1] == safe)
+        parts, clocks = [], []
+        for place, file in enumerate(list(files)):
+            side = "right" if place <= ending else "left"
+            count = int(np.searchsorted(file.clocks, safe, side=side))  # type: ignore[call-overload]
+            if count:
+                rows, times = file.take(count)
+                parts.append(rows)
+                clocks.append(times)
+        order = np.argsort(np.concatenate(clocks), kind="stable")
+        yield pa.concat_batches(parts).take(pa.array(order))

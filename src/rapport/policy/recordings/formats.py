@@ -1,0 +1,508 @@
+"""One row of a recorded file as values, or the problem with it; shared by all file formats.
+[PO-2]
+
+Whole columns of a recorded file converted at once; anything doubtful is left to a closer look.
+[PO-2]
+
+Recorded events as CSV with a heading. [PO-2]
+
+Recorded events as JSON lines: one object per line, fields by name or dotted path. [PO-2]
+
+Recorded events as Parquet. [PO-2]
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from rapport.core.errors import InvalidInput, Problem, SiteError, nearest_names
+from rapport.core.schema import PARTS, AttributeType
+from rapport.core.times import parse_time
+from rapport.policy.ontology import PushSource
+from rapport.policy.readings import FARTHEST_MS, part_type
+from rapport.units.timeformats import from_iso
+
+Report = Callable[[Problem], None]
+_YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
+_SHOWN = 40
+_DIGITS = re.compile(r"-?\d{1,19}")
+
+
+class FieldMapping(msgspec.Struct, frozen=True):
+    """The fields a source names, and the type its value has."""
+
+    id: str
+    time: str
+    key: str
+    value: tuple[str, ...]
+    kind: AttributeType
+    zone: str = ""
+    """Of local times; empty: a recorded file without an offset is in UTC."""
+
+    @staticmethod
+    def of(source: PushSource, kind: AttributeType) -> FieldMapping:
+        """What must be read for a source."""
+        return FieldMapping(source.id, source.time, source.key, source.value, kind, source.zone)
+
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields: time, id, key, parts."""
+        return (self.time, self.id, self.key, *self.value)
+
+    def schema(self) -> pa.Schema:
+        """The columns every file reader gives: time, id, key, part0, part1, ..."""
+        parts = [(f"part{place}", part_type(self.kind)) for place in range(len(PARTS[self.kind]))]
+        return pa.schema([("time", pa.int64()), ("id", pa.string()), ("key", pa.string()), *parts])
+
+
+class CellError(InvalidInput):
+    """A value that cannot be used; `field` names which."""
+
+    def __init__(self, field: str, message: str, code: str, hint: str = "") -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.field = field
+
+
+def row_values(wanted: FieldMapping, cells: Sequence[Any]) -> tuple[Any, ...]:
+    """Time, id, key and parts from the raw cells of one row, in that order; raises Cell."""
+    time = _time_cell(wanted.time, cells[0], wanted.zone)
+    id, key = _name_cell(wanted.id, cells[1]), _name_cell(wanted.key, cells[2])
+    parts = (
+        _value_cell(wanted.kind, field, cell)
+        for field, cell in zip(wanted.value, cells[3:], strict=True)
+    )
+    return (time, id, key, *parts)
+
+
+def as_batch(wanted: FieldMapping, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Rows of `row_values` as columns."""
+    schema = wanted.schema()
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def check_fields(path: Path, wanted: FieldMapping, known: Sequence[str], *, line: int) -> None:
+    """Raises SiteError naming every field that is missing, with the nearest that is there."""
+    problems = []
+    for field in dict.fromkeys(wanted.fields()):
+        if field in known:
+            continue
+        nearest = nearest_names(field, known, 1)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are: {', '.join(known[:12])}"
+        message = f"there is no column {field!r}"
+        problems.append(
+            Problem(
+                file=path.name, line=line, code="events.missing_column", message=message, hint=hint
+            )
+        )
+    if problems:
+        raise SiteError(problems)
+
+
+def unreadable(path: Path, error: OSError) -> Problem:
+    """The problem of a file the machine will not give."""
+    message = f"cannot read {path}: {error.strerror or error}"
+    return Problem(file=path.name, code="events.unreadable", message=message)
+
+
+def nothing_in(path: Path) -> SiteError:
+    """The error of a file without even a heading."""
+    problem = Problem(
+        file=path.name,
+        line=1,
+        code="events.empty",
+        message="the file is empty",
+        hint="the first line names the columns",
+    )
+    return SiteError([problem])
+
+
+def _time_cell(field: str, cell: Any, zone: str) -> int:
+    if cell is None or cell == "":
+        raise CellError(field, "the time is missing", "events.missing_value")
+    if isinstance(cell, float) and cell.is_integer():
+        cell = int(cell)
+    try:
+        is_local = zone and isinstance(cell, str) and not _DIGITS.fullmatch(cell.strip())
+        time = from_iso(cell, zone) if is_local else parse_time(cell)
+    except InvalidInput as error:
+        raise CellError(field, error.message, "events.bad_time", error.hint) from None
+    if not -FARTHEST_MS < time < FARTHEST_MS:
+        raise CellError(field, f"the time {time} is out of range", "events.bad_time")
+    return time
+
+
+def _name_cell(field: str, cell: Any) -> str:
+    if isinstance(cell, str) and cell:
+        return cell
+    if isinstance(cell, int) and not isinstance(cell, bool):
+        return str(cell)
+    if cell is None or cell == "":
+        raise CellError(field, f"{field!r} is missing", "events.missing_value")
+    raise CellError(
+        field, f"{_shown(cell)} is not an id", "events.bad_id", "ids are text or integers"
+    )
+
+
+def _value_cell(kind: AttributeType, field: str, cell: Any) -> Any:
+    if cell is None or cell == "":
+        raise CellError(field, f"{field!r} is missing", "events.missing_value")
+    if kind == "text":
+        return str(cell)
+    if kind == "boolean":
+        return _boolean(field, cell)
+    return _number(field, cell)
+
+
+def _boolean(field: str, cell: Any) -> bool:
+    text = str(cell).strip().lower()
+    if text in _YES or text in _NO:
+        return text in _YES
+    raise CellError(field, f"{_shown(cell)} is not true or false", "events.bad_value")
+
+
+def _number(field: str, cell: Any) -> float:
+    hint = ""
+    try:
+        number = math.nan if isinstance(cell, bool) else float(cell)
+        if "_" in str(cell):
+            number = math.nan
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+        if isinstance(cell, str) and "," in cell:
+            hint = "write a decimal point; decimal commas are for an interpretation"
+    if not math.isfinite(number):
+        raise CellError(field, f"{_shown(cell)} is not a number", "events.bad_number", hint)
+    return number
+
+
+def _shown(cell: Any) -> str:
+    text = str(cell)
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+
+
+def convert_columns(rows: pa.RecordBatch, wanted: FieldMapping) -> pa.RecordBatch | None:
+    """The columns time, id, key and parts; None when a value needs a closer look, row by row."""
+    try:
+        arrays = [
+            _time_column(rows.column(wanted.time)),
+            _name_column(rows.column(wanted.id)),
+            _name_column(rows.column(wanted.key)),
+            *(_value_column(wanted, rows.column(field)) for field in wanted.value),
+        ]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    if len(arrays) != 3 + len(PARTS[wanted.kind]) or any(array.null_count for array in arrays):
+        return None
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted.schema())
+
+
+def in_ms(column: pa.Array) -> pa.Array:
+    """Times cut to milliseconds, as ISO 8601 text is: Python has no finer than microseconds. Any
+    other column as it is.
+    """
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+
+
+def _time_column(column: pa.Array) -> pa.Array:
+    times = in_ms(column).cast(pa.int64())
+    if times.null_count:
+        raise pa.ArrowInvalid("a time is missing")
+    if (
+        len(times)
+        and not -FARTHEST_MS < pc.min(times).as_py() <= pc.max(times).as_py() < FARTHEST_MS
+    ):
+        raise pa.ArrowInvalid("a time is out of range")
+    return times
+
+
+def _name_column(column: pa.Array) -> pa.Array:
+    if not (pa.types.is_integer(column.type) or _is_text(column.type)):
+        raise pa.ArrowInvalid("not an id")
+    names = column.cast(pa.string())
+    if pc.any(pc.equal(names, "")).as_py():
+        raise pa.ArrowInvalid("an id is empty")
+    return names
+
+
+def _value_column(wanted: FieldMapping, column: pa.Array) -> pa.Array:
+    if wanted.kind == "text":
+        values = column.cast(pa.string())
+        if pc.any(pc.equal(values, "")).as_py():
+            raise pa.ArrowInvalid("a value is missing")
+        return values
+    if wanted.kind == "boolean":
+        return (
+            pc.utf8_lower(column).cast(pa.bool_())
+            if _is_text(column.type)
+            else column.cast(pa.bool_())
+        )
+    if pa.types.is_boolean(column.type):
+        raise pa.ArrowInvalid("not a number")
+    numbers = column.cast(pa.float64())
+    if not pc.all(pc.is_finite(numbers)).as_py():
+        raise pa.ArrowInvalid("a number is not finite")
+    return numbers
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+_BLOCK_BYTES = 1 << 20
+_ROWS_AT_ONCE = 10_000
+_LONGEST_CELL = 1 << 20
+
+
+def csv_batches(path: Path, wanted: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
+    """The rows of a file: fast as long as everything is in order, then row by row from there on."""
+    heading = _heading(path)
+    check_fields(path, wanted, heading, line=1)
+    done = 0
+    for rows in _while_in_order(path, wanted):
+        converted = convert_columns(rows, wanted)
+        if converted is None:
+            break
+        done += len(rows)
+        yield converted
+    yield from _slow(path, wanted, heading, done, report)
+
+
+def _heading(path: Path) -> list[str]:
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        heading = next(csv.reader(file), None)
+    if not heading:
+        raise nothing_in(path)
+    return heading
+
+
+def _while_in_order(path: Path, wanted: FieldMapping) -> Iterator[pa.RecordBatch]:
+    """Blocks of text columns up to the first ragged row or one that is not UTF-8."""
+    try:
+        yield from _fast(path, wanted)
+    except pa.ArrowInvalid:
+        return  # found again row by row, with its line
+
+
+def _fast(path: Path, wanted: FieldMapping) -> Iterator[pa.RecordBatch]:
+    names = list(dict.fromkeys(wanted.fields()))
+    options = pyarrow.csv.ConvertOptions(
+        include_columns=names,
+        column_types=dict.fromkeys(names, pa.string()),
+        strings_can_be_null=False,
+    )
+    reading = pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False)
+    with pyarrow.csv.open_csv(path, read_options=reading, convert_options=options) as reader:
+        yield from reader
+
+
+def _slow(
+    path: Path, wanted: FieldMapping, heading: list[str], skip: int, report: Report
+) -> Iterator[pa.RecordBatch]:
+    csv.field_size_limit(_LONGEST_CELL)
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file)
+        next(reader, None)
+        rows = ((reader.line_num, row) for row in reader if row)
+        places = [heading.index(field) for field in wanted.fields()]
+        good: list[tuple[Any, ...]] = []
+        try:
+            for line, row in islice(rows, skip, None):
+                values = _csv_row(path, wanted, heading, places, line, row, report)
+                if values is not None:
+                    good.append(values)
+                if len(good) >= _ROWS_AT_ONCE:
+                    yield as_batch(wanted, good)
+                    good = []
+        except csv.Error as error:
+            report(_csv_problem(path, reader.line_num, 0, "events.bad_row", str(error)))
+        if good:
+            yield as_batch(wanted, good)
+
+
+def _csv_row(
+    path: Path,
+    wanted: FieldMapping,
+    heading: list[str],
+    places: list[int],
+    line: int,
+    row: list[str],
+    report: Report,
+) -> tuple[Any, ...] | None:
+    if len(row) != len(heading):
+        message = f"the row has {len(row)} cells, the heading has {len(heading)}"
+        report(_csv_problem(path, line, 0, "events.bad_row", message))
+        return None
+    try:
+        cells = [row[place] for place in places]
+        for field, cell in zip(wanted.fields(), cells, strict=True):
+            if not cell.isascii():
+                _check_text(field, cell)
+        return row_values(wanted, cells)
+    except CellError as error:
+        column = heading.index(error.field) + 1
+        report(_csv_problem(path, line, column, error.code, error.message, error.hint))
+        return None
+
+
+def _check_text(field: str, cell: str) -> None:
+    """Bytes that are not UTF-8 were let through as lone surrogates, to be found here."""
+    try:
+        cell.encode("utf-8")
+    except UnicodeEncodeError:
+        raise CellError(
+            field, f"{field!r} is not UTF-8 text", "events.not_utf8", "save it as UTF-8"
+        ) from None
+
+
+def _csv_problem(
+    path: Path, line: int, column: int, code: str, message: str, hint: str = ""
+) -> Problem:
+    """A problem of a row; `column` counts cells from 1."""
+    return Problem(file=path.name, line=line, column=column, code=code, message=message, hint=hint)
+
+
+_LONGEST_LINE = 1 << 22
+_READ = msgspec.json.Decoder(dict[str, Any])
+_ABSENT = object()
+
+
+def json_batches(path: Path, wanted: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
+    """The rows of a file; faulty lines are reported and left out. Empty lines do not count."""
+    with path.open("rb") as file:
+        numbered = enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1)
+        while lines := list(islice(numbered, _ROWS_AT_ONCE)):
+            rows = [_json_row(path, wanted, number, line, report) for number, line in lines]
+            yield as_batch(wanted, [row for row in rows if row is not None])
+
+
+def _json_row(
+    path: Path, wanted: FieldMapping, number: int, line: bytes, report: Report
+) -> tuple[Any, ...] | None:
+    line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+    if not line.strip():
+        return None
+    try:
+        found = _READ.decode(line)
+        return row_values(wanted, [_pick(found, field) for field in wanted.fields()])
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        message = f"the line is not a JSON object: {error}"
+        report(Problem(file=path.name, line=number, code="events.bad_row", message=message))
+    except CellError as error:
+        report(_json_problem(path, number, line, error))
+    return None
+
+
+def _pick(found: dict[str, Any], field: str) -> Any:
+    """The value of a field; `position.x` also finds x of the object position, `value.0` the first
+    of a list.
+    """
+    if field in found:
+        return found[field]
+    value: Any = found
+    for name in field.split("."):
+        value = _below(value, name)
+    if value is _ABSENT:
+        nearest = nearest_names(field, list(found), 1)
+        hint = (
+            f"did you mean {nearest[0]!r}?"
+            if nearest
+            else f"there are: {', '.join(list(found)[:12])}"
+        )
+        raise CellError(field, f"there is no field {field!r}", "events.missing_column", hint)
+    return value
+
+
+def _below(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(name, _ABSENT)
+    if isinstance(value, list) and name.isdecimal() and len(name) < 10 and int(name) < len(value):
+        return value[int(name)]
+    return _ABSENT
+
+
+def _json_problem(path: Path, number: int, line: bytes, error: CellError) -> Problem:
+    column = line.find(b'"' + error.field.encode() + b'"') + 1
+    return Problem(
+        file=path.name,
+        line=number,
+        column=column,
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+    )
+
+
+def parquet_batches(
+    path: Path, wanted: FieldMapping, report: Report, groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, or of some of its row groups that follow each other; `line` of a problem
+    is the row, counted from 1.
+    """
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            check_fields(path, wanted, file.schema_arrow.names, line=0)
+            before = range(0 if not groups else groups[0])
+            done = sum(file.metadata.row_group(number).num_rows for number in before)
+            columns = list(dict.fromkeys(wanted.fields()))
+            for rows in file.iter_batches(columns=columns, row_groups=groups):
+                yield usable_rows(path, wanted, rows, done, file.schema_arrow.names, report)
+                done += len(rows)
+    except pa.ArrowInvalid as error:
+        message = f"this is not a Parquet file: {error}"
+        raise SiteError(
+            [Problem(file=path.name, code="events.bad_file", message=message)]
+        ) from None
+
+
+def usable_rows(
+    path: Path,
+    wanted: FieldMapping,
+    rows: pa.RecordBatch,
+    done: int,
+    names: list[str],
+    report: Report,
+) -> pa.RecordBatch:
+    """The usable of some rows of a file, `done` rows after its beginning; the others are reported.
+    `names` are all columns of the file.
+    """
+    converted = convert_columns(rows, wanted)
+    if converted is not None:
+        return converted
+    good: list[tuple[Any, ...]] = []
+    columns = [in_ms(rows.column(field)).to_pylist() for field in wanted.fields()]
+    for place, cells in enumerate(zip(*columns, strict=True)):
+        try:
+            good.append(row_values(wanted, [_plain(cell) for cell in cells]))
+        except CellError as error:
+            column = names.index(error.field) + 1
+            report(
+                Problem(
+                    file=path.name,
+                    line=done + place + 1,
+                    column=column,
+                    code=error.code,
+                    message=error.message,
+                    hint=error.hint,
+                )
+            )
+    return as_batch(wanted, good)
+
+
+def _plain(cell: Any) -> Any:
+    return cell.isoformat() if isinstance(cell, datetime) else cell

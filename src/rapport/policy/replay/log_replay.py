@@ -1,0 +1,501 @@
+"""Policies over the site's own log, found by time; beside a running node too. [PO-8, UX-3]
+
+The log holds what was given its meaning already. Of a corrected reading only the newest form
+counts, and what was released or came late counts at its own time, as after a second look.
+
+What the node's policies decided live, decided again from its log: the same events in the same
+order, and everything else that happened among them. [PO-7, PO-8, UX-3]
+
+Moves of time by the clock, resets of time, changes of policies and of tables stand on record with
+their places in `events`. Waiting and lateness follow from the times of arrival, which are in the
+log too. So the engine's own reading of the stream comes to the same once more. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from functools import partial
+
+from rapport.channel.channel import Channels
+from rapport.channel.finding.by_time import BACKWARDS_MS, oldest, position_before
+from rapport.core.detection import DETECTED, Cause, Detection, Undecided, detection_order, each_once
+from rapport.core.errors import InvalidInput, Problem
+from rapport.core.event import Event, StoredEvent
+from rapport.core.release import DONE, LATE, LOOKED, RELEASES, Looked, ReleaseDone
+from rapport.kernel.clock import ManualClock
+from rapport.policy.engine.active_plans import ActivePlans
+from rapport.policy.engine.output import EmittedResults, EngineOutput
+from rapport.policy.engine.shadows import ShadowDifference
+from rapport.policy.engine.stream_reader import EngineSchedule, StreamReader
+from rapport.policy.engine.stream_steps import (
+    LATE_TYPE,
+    StreamPosition,
+    TablesChange,
+    TimeMoved,
+    TimeReset,
+)
+from rapport.policy.explain.evidence import NeededRange, Reading, TimeSpan, needed_range
+from rapport.policy.lifecycle.record import Compile, CompiledTexts, PolicyRecord
+from rapport.policy.lifecycle.registry import CHANNEL, PolicyChange, RecordedChange, change_id
+from rapport.policy.ontology import Ontology
+from rapport.policy.plan import Plan
+from rapport.policy.readings import split_events
+from rapport.policy.replay.history_runner import HistoryRunner, PlanSpan
+from rapport.policy.replay.replay import CauseCollector, ReplayResult, TimeExtent
+from rapport.policy.runners.base import END_OF_TIME, PullData
+from rapport.policy.table_history import (
+    PullByTime,
+    TableHistory,
+    check_context_on_record,
+    versions_on_record,
+)
+from rapport.tables.recorded_rows import RowsPlace
+from rapport.tables.tables import Tables
+
+EVENTS_CHANNEL = "events"
+_PAGE = 5_000
+_SLACK_MS = 600_000
+"""How long after its time a reading is still looked for where there is an end."""
+_LONG_AGO = -(2**61)
+
+
+class LogReplay:
+    """Plans over a stretch of the channel `events`: detections with a time in [since, until).
+
+    Readings before the stretch are used as far back as windows and durations reach. The stretch is
+    read twice: to learn what lies behind its time, then to run.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        ontology: Ontology,
+        pull: PullData,
+        *,
+        tables: Tables | None = None,
+        lateness_ms: int,
+        skew_ms: int,
+        since: int | None,
+        until: int,
+        is_open: bool,
+    ) -> None:
+        """`is_open`: `until` is now, so everything there is belongs to it. `tables`: those of which
+        the rows of then are used where the log has them on record; None: at all times `pull`.
+        """
+        if EVENTS_CHANNEL not in channels.names():
+            raise InvalidInput(
+                "the site's log has no readings yet",
+                code="replay.no_events",
+                hint="rapport import fills it, or a node that runs",
+            )
+        if since is not None and since >= until:
+            raise InvalidInput("--since lies after --until", code="replay.bad_span")
+        self._channels, self._ontology, self._pull = channels, ontology, pull
+        self._tables = tables
+        self.then: TableHistory | None = None
+        """The rows on record that a run used."""
+        self._events = channels.channel(EVENTS_CHANNEL)
+        self._lateness_ms, self._skew_ms = lateness_ms, skew_ms
+        self._since, self._until, self._is_open = since, until, is_open
+        self._range = (0, 0)
+
+    async def run(
+        self, plans: Sequence[Plan], progress: Callable[[int], None] | None = None
+    ) -> ReplayResult:
+        """Everything found, in the order of the fixed output; nothing is late here. Raises
+        Unsupported for plans that read context of which nothing is on record.
+        """
+        reaches = [self._reach(plan) for plan in plans]
+        reach = NeededRange(min(one.start for one in reaches), max(one.end for one in reaches))
+        self._range = await self._find_range(reach)
+        spans = [
+            PlanSpan(
+                plan=plan,
+                start=None if self._since is None else own.start,
+                began=None,
+                judged_from=_LONG_AGO if self._since is None else self._since,
+            )
+            for plan, own in zip(plans, reaches, strict=True)
+        ]
+        history = HistoryRunner(
+            spans,
+            await self._pull_by_time(plans, reach),
+            self._ontology,
+            lateness_ms=self._lateness_ms,
+            skew_ms=self._skew_ms,
+            with_imported=True,
+        )
+        try:
+            return await self._run(history, reach, progress)
+        finally:
+            history.close()
+
+    async def _run(
+        self, history: HistoryRunner, reach: NeededRange, progress: Callable[[int], None] | None
+    ) -> ReplayResult:
+        async for page in self._pages():
+            await asyncio.to_thread(history.survey, page)
+        first = await oldest(self._events)
+        history.begin(is_whole=self._range[0] == 0 and (first is None or first.position == 1))
+        counted = _ReadingCount(self._ontology.streams(), self._since, self._until, self._skew_ms)
+        async for page in self._pages():
+            await asyncio.to_thread(history.feed, page)
+            counted.take(page)
+            if progress is not None:
+                progress(counted.events)
+        await asyncio.to_thread(history.advance, reach.end + 1)
+        return self._result(history, counted)
+
+    async def _pull_by_time(
+        self, plans: Sequence[Plan], reach: NeededRange
+    ) -> PullData | PullByTime:
+        if self._tables is None:
+            return self._pull
+        since = None if self._since is None else reach.start
+        versions = await versions_on_record(self._channels, since=since)
+        check_context_on_record(self._tables, plans, versions, "a replay of this log")
+        if not versions:
+            return self._pull
+        self.then = TableHistory(self._tables, versions)
+        return await asyncio.to_thread(self.then.pull, plans)
+
+    async def behind(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
+        """The readings that detections name as their causes; reads the stretch once more."""
+        behind = CauseCollector(causes, self._ontology)
+        async for page in self._pages():
+            wanted = [one.event for one in page if one.event.id in behind.ids]
+            if wanted:
+                behind.take(split_events(wanted, self._ontology)[0])
+        return behind.found
+
+    def _result(self, history: HistoryRunner, counted: _ReadingCount) -> ReplayResult:
+        found = [one for run in history.runs for one in run.found if one.time < self._until]
+        undecided = [one for run in history.runs for one in run.undecided if one.time < self._until]
+        suppressed: dict[str, int] = {}
+        if self._since is None:  # else it would count what was left out before, too
+            suppressed = {
+                name: count
+                for run in history.runs
+                for name, count in run.runner.suppressed().items()
+            }
+        return ReplayResult(
+            detections=sorted(found, key=detection_order),
+            late=[],
+            problems=[each for run in history.runs for each in run.runner.failed().values()],
+            events=counted.events,
+            undecided=each_once(undecided),
+            suppressed=suppressed,
+            first=counted.first,
+            last=counted.last,
+        )
+
+    def _reach(self, plan: Plan) -> NeededRange:
+        start = _LONG_AGO if self._since is None else self._since
+        reach = needed_range(plan, self._ontology.sources, TimeSpan(start, self._until))
+        return NeededRange(reach.start - (plan.once_per_ms or 0), reach.end)
+
+    async def _find_range(self, reach: NeededRange) -> tuple[int, int]:
+        """The positions after the first and up to the second hold all that matters."""
+        first, last = 0, self._events.last_position()
+        if self._since is not None:
+            first = await position_before(self._events, reach.start - self._skew_ms)
+        if self._is_open:
+            return first, last
+        # The place is found for a minute before a time, lest a clock set back hides something.
+        end = await position_before(self._events, reach.end + _SLACK_MS + BACKWARDS_MS)
+        end = max(end, await self._released_until(reach))
+        # Nothing came as it happened: the log was filled later, so all of it is looked at.
+        return (first, end) if end > first else (first, last)
+
+    async def _released_until(self, reach: NeededRange) -> int:
+        """How far the log must be read for what releases brought into the stretch afterwards."""
+        through = position = 0
+        if RELEASES not in self._channels.names():
+            return 0
+        while page := await self._channels.channel(RELEASES).read_after(position, limit=_PAGE):
+            position = page[-1].position
+            for stored in page:
+                if stored.event.type == DONE:
+                    through = max(through, _released_through(stored, reach))
+        return through
+
+    async def _pages(self) -> AsyncIterator[list[StoredEvent]]:
+        position, end = self._range
+        while position < end and (page := await self._events.read_after(position, limit=_PAGE)):
+            position = page[-1].position
+            yield [stored for stored in page if stored.position <= end]
+
+
+class _ReadingCount:
+    """How many readings there are in the stretch, and from when to when; those ahead of the clock
+    that received them do not count, as live.
+    """
+
+    def __init__(
+        self, streams: Collection[str], since: int | None, until: int, skew_ms: int
+    ) -> None:
+        self._streams, self._since, self._until = streams, since, until
+        self._skew_ms = skew_ms
+        self.events = 0
+        self.first: int | None = None
+        self.last: int | None = None
+
+    def take(self, page: Sequence[StoredEvent]) -> None:
+        """Counts the readings of a page."""
+        since = _LONG_AGO if self._since is None else self._since
+        times = [
+            one.event.time
+            for one in page
+            if one.event.type in self._streams
+            and since <= one.event.time < self._until
+            and one.event.time <= one.received + self._skew_ms
+        ]
+        if times:
+            self.events += len(times)
+            self.first = min(times) if self.first is None else min(self.first, *times)
+            self.last = max(times) if self.last is None else max(self.last, *times)
+
+
+def _released_through(stored: StoredEvent, reach: NeededRange) -> int:
+    done: ReleaseDone = stored.event.payload_as(ReleaseDone)
+    if done.first_ms is None or done.last_ms is None:
+        return 0
+    return done.through if done.first_ms <= reach.end and done.last_ms >= reach.start else 0
+
+
+DETECTIONS = "detections"
+
+
+class LiveReplay:
+    """The policies of a node over its whole log, as they ran; all channels are only read."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        ontology: Ontology,
+        tables: Tables,
+        compile: Compile,
+        *,
+        name: str,
+        lateness_ms: int,
+        skew_ms: int,
+        elsewhere: Collection[str] = (),
+    ) -> None:
+        """`name`: the source of the node's detections; `elsewhere`: policies that run on Spark."""
+        if CHANNEL not in channels.names():
+            raise InvalidInput(
+                "no node has run policies over this log",
+                code="replay.no_live",
+                hint="leave out --as-live, or run the site first: rapport up",
+            )
+        self._channels, self._ontology, self._tables = channels, ontology, tables
+        self._name, self._skew_ms, self._lateness_ms = name, skew_ms, lateness_ms
+        self._elsewhere = elsewhere
+        self._texts = CompiledTexts(compile)
+        self.then: TableHistory | None = None
+        """The rows on record that the run used."""
+        self.notes: list[str] = []
+        """Why something may differ from what live found; filled by `run`."""
+
+    async def run(self, progress: Callable[[int], None] | None = None) -> ReplayResult:
+        """Everything found, in the order of the fixed output; what is pending at the end of the
+        log stays pending, as live.
+        """
+        versions = await versions_on_record(self._channels)
+        if versions:
+            self.then = TableHistory(self._tables, versions)
+        output = _CapturedOutput(self._channels, self._name, self._tables_changes)
+        running = ActivePlans(
+            (),
+            self._tables if self.then is None else self.then.record.at(versions[0]),
+            self._ontology,
+            lateness_ms=self._lateness_ms,
+            steady_ns=_no_clock,
+            elsewhere=self._elsewhere,
+        )
+        record = _ReadOnlyRecord(self._channels, ManualClock(), self._name, self._texts)
+        pace = EngineSchedule(0, quiet_ms=0, commit_every_ms=0, commit_every_events=0)
+        reading = StreamReader(
+            record, running, output, pace, _no_clock, now_ms=_no_clock, act_within_ms=0
+        )
+        await reading.go_to(0, None, 0, 0)
+        await reading.meet_due()
+        span, events = TimeExtent(), 0
+        async for page in self._pages():
+            await reading.take(page, self._ontology, self._skew_ms)
+            events += span.note(self._times(page))
+            if progress is not None:
+                progress(events)
+        await self._note_differences(output)
+        return ReplayResult(
+            detections=sorted(output.detections, key=detection_order),
+            late=output.late,
+            problems=list(running.runner.failed().values()),
+            events=events,
+            undecided=each_once(output.undecided),
+            suppressed=running.runner.suppressed(),
+            first=span.first,
+            last=span.last,
+        )
+
+    async def behind(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
+        """The readings that detections name as their causes; reads the log once more."""
+        behind = CauseCollector(causes, self._ontology)
+        async for page in self._pages():
+            wanted = [one.event for one in page if one.event.id in behind.ids]
+            if wanted:
+                behind.take(split_events(wanted, self._ontology)[0])
+        return behind.found
+
+    async def _pages(self) -> AsyncIterator[list[StoredEvent]]:
+        if EVENTS_CHANNEL not in self._channels.names():
+            return
+        channel, position = self._channels.channel(EVENTS_CHANNEL), 0
+        while page := await channel.read_after(position, limit=_PAGE):
+            position = page[-1].position
+            yield page
+
+    def _times(self, page: Sequence[StoredEvent]) -> list[int]:
+        """Of the readings that were used; those too far ahead of their arrival were not."""
+        streams = self._ontology.streams()
+        return [
+            one.event.time
+            for one in page
+            if one.event.type in streams and one.event.time <= one.received + self._skew_ms
+        ]
+
+    def _tables_changes(self, resets: Sequence[TimeReset]) -> list[TablesChange]:
+        if self.then is None:
+            return []
+        return [
+            TablesChange(
+                self._place_of(version.place, resets),
+                partial(self.then.record.at, version),
+                self._ontology,
+            )
+            for version in self.then.versions[1:]
+        ]
+
+    def _place_of(self, rows: RowsPlace, resets: Sequence[TimeReset]) -> StreamPosition:
+        """Rows are recorded with the watermark of their place, not with the resets before it."""
+        before = [
+            one
+            for one in resets
+            if one.after < rows.after
+            or (one.after == rows.after and rows.since < one.before - self._lateness_ms)
+        ]
+        time = rows.since + self._lateness_ms if rows.since > -END_OF_TIME else -END_OF_TIME
+        return StreamPosition(rows.after, time, len(before))
+
+    async def _note_differences(self, output: _CapturedOutput) -> None:
+        if await self._is_cut():
+            self.notes.append(
+                "the log no longer has the first events: what policies knew from them is missing"
+            )
+        if self._elsewhere:
+            self.notes.append(f"on Spark, and not run here: {', '.join(sorted(self._elsewhere))}")
+        if await self._were_looked_at_again():
+            self.notes.append(
+                "readings were released and policies looked again; that is not repeated here"
+            )
+        here = {one.id() for one in output.detections}
+        missing = output.recorded.keys() - here
+        if missing:
+            self.notes.append(
+                f"detections on record that are not found here: {len(missing):,}; ontology, "
+                "tables or lateness are others by now, or an older version of Rapport found them"
+            )
+        if more := len(here - output.recorded.keys()):
+            self.notes.append(f"detections found here that are not on record: {more:,}")
+        if output.recorded_late != set(output.late):
+            other = len(output.recorded_late ^ set(output.late))
+            self.notes.append(f"late readings on record: {other:,} differ from those found here")
+
+    async def _is_cut(self) -> bool:
+        if EVENTS_CHANNEL not in self._channels.names():
+            return False
+        first = await oldest(self._channels.channel(EVENTS_CHANNEL))
+        return first is not None and first.position > 1
+
+    async def _were_looked_at_again(self) -> bool:
+        if RELEASES not in self._channels.names():
+            return False
+        position = 0
+        while page := await self._channels.channel(RELEASES).read_after(position, limit=_PAGE):
+            position = page[-1].position
+            for stored in page:
+                if stored.event.type == LOOKED and stored.event.payload_as(Looked).policies:
+                    return True
+        return False
+
+
+class _CapturedOutput(EngineOutput):
+    """Keeps what the engine would append, and reads what it did append."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        name: str,
+        tables_changes: Callable[[Sequence[TimeReset]], list[TablesChange]],
+    ) -> None:
+        super().__init__(channels, name)
+        self._tables_changes = tables_changes
+        self.detections: list[Detection] = []
+        self.undecided: list[Undecided] = []
+        self.late: list[Cause] = []
+        self.recorded: dict[str, None] = {}
+        """Ids of the detections on record, without those of second looks."""
+        self.recorded_late: set[Cause] = set()
+
+    async def tell(
+        self,
+        told: EmittedResults,
+        differences: Sequence[ShadowDifference],
+        late: Sequence[Cause],
+        moved: TimeMoved | TimeReset | None,
+    ) -> None:
+        """Keeps what was found."""
+        self.detections += told.detections
+        self.undecided += told.undecided
+        self.late += late
+
+    async def set_aside(self, aside: Sequence[tuple[Event, Problem]]) -> None:
+        """Quarantined already."""
+
+    async def steps_after(self, position: int) -> list[TimeMoved | TimeReset | TablesChange]:
+        """Also where tables changed: live, a commit stands in each of these places."""
+        found: list[TimeMoved | TimeReset | TablesChange] = []
+        if DETECTIONS in self._channels.names():
+            found = await super().steps_after(position)
+        resets = [one for one in found if isinstance(one, TimeReset)]
+        return [*found, *self._tables_changes(resets)]
+
+    def see(self, event: Event) -> None:
+        """Notes what is on record."""
+        if event.type == DETECTED and LATE not in event.headers:
+            self.recorded[event.id] = None
+        elif event.type == LATE_TYPE:
+            data = event.payload()
+            self.recorded_late.add((data["time"], data["id"]))
+
+
+class _ReadOnlyRecord(PolicyRecord):
+    """The record of changes; what a detection does to a policy and is not on record is kept in
+    memory.
+    """
+
+    async def append(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
+        """Takes changes in behind those on record."""
+        last = max((one.position for one in self.registry.changes), default=0)
+        kept = [
+            RecordedChange(change_id(changed), 0, last + number, changed)
+            for number, changed in enumerate(changes, 1)
+        ]
+        for one in kept:
+            self.add(one)
+        return kept
+
+
+def _no_clock() -> int:
+    return 0
