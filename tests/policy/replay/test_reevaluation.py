@@ -244,14 +244,14 @@ def test_tables_that_change_during_a_look_count_afterwards(
             "room": PULL.instances("room"),
         }
     )
-    run_until_near = reevaluation._Look._run_until_near
+    run_until_near = reevaluation._Reevaluation._run_until_near
 
     async def scenario(site: Site) -> None:
         async def with_news(look: Any, *given: Any) -> None:
             await run_until_near(look, *given)
             await site.engine.refresh_pull(everybody_works_here)
 
-        monkeypatch.setattr(reevaluation._Look, "_run_until_near", with_news)
+        monkeypatch.setattr(reevaluation._Reevaluation, "_run_until_near", with_news)
         await site.seen("k1", 1_000, "keeper", OUT)
         await site.go_on(10_000)
         looked = await site.look(await site.seen("k2", 3_000, "keeper", OUT))
@@ -367,15 +367,15 @@ def test_a_policy_paused_and_resumed_during_a_look_forgets_what_the_look_found()
         await site.seen("k2", 9_000, "keeper", OUT)
         await site.go_on(20_000)
         released = await site.seen("g1", 3_000, "guest", IN)
-        finish = reevaluation._Look._finish
+        finish = reevaluation._Reevaluation._finish
 
-        async def meanwhile(look: reevaluation._Look) -> Looked:
+        async def meanwhile(look: reevaluation._Reevaluation) -> Looked:
             site.engine.withdraw("alone")
             site.engine.deploy(plan_of(ALONE))
             return await finish(look)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reevaluation._Look, "_finish", meanwhile)
+            patch.setattr(reevaluation._Reevaluation, "_finish", meanwhile)
             looked = await site.look(released)
         assert (looked.late_detections, looked.policies, looked.first_ms) == (0, [], None)
         assert await site.said(DETECTED) == []
