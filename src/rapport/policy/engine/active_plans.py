@@ -1,10 +1,7 @@
-"""What the policy engine commits with its cursor, and what it tells others of itself. [PO-7, PO-8,
-PO-9]
+"""The plans that run in an engine, their shadows, and the state that is committed with the
+position. [PO-7, PO-8, PO-9]
 
-The plans of an engine as they run now: the runner, shadows, and what each of them counts. [PO-8,
-PO-9]
-
-Pure but for the steady clock that measures cost: places, readings and time are arguments.
+Pure except for the steady clock that measures cost: positions, readings and time are arguments.
 """
 
 from __future__ import annotations
@@ -30,10 +27,10 @@ from rapport.policy.runners.local import LocalRunner
 
 
 class EngineState(msgspec.Struct):
-    """What is committed with the cursor.
+    """The state committed with the position in `events`.
 
-    `detections` and `changes` are how far that channel and the record of changes of policies went
-    then.
+    `detections` and `changes` are the positions reached in the channel `detections` and in the
+    record of policy changes.
     """
 
     runner: bytes
@@ -42,24 +39,23 @@ class EngineState(msgspec.Struct):
     changes: int = 0
     shadows: dict[str, ShadowState] = {}
     stopped: list[str] = []
-    """Policies that a detection stopped before the place where that is on record."""
+    """Policies that a detection stopped before the position at which that change is recorded."""
     unheard_since: int | None = None
-    """By the clock: since when silence counts where nothing was ever heard."""
+    """Clock time from which silence counts while no reading has arrived."""
     overdue: list[Detection] = []
-    """Detections of lasting states that were found too late to act on them."""
+    """Detections of states that were found too late to act on them."""
     history: list[ReleaseDone] = []
-    """Readings imported as history that wait to be evaluated: of silent imports, of others."""
+    """Imported readings that wait for evaluation: those of silent imports, and the others."""
     resets: int = 0
-    """How often time began anew because the clock had jumped."""
+    """Number of times that stream time was reset after a clock jump."""
 
 
 def encode_state(state: EngineState) -> bytes:
-    """As it is committed."""
     return msgspec.msgpack.encode(state)
 
 
 def decode_state(raw: bytes) -> EngineState:
-    """What `encode_state` wrote; raises Corrupt."""
+    """Decodes the output of `encode_state`; raises Corrupt."""
     try:
         return msgspec.msgpack.decode(raw, type=EngineState)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
@@ -72,7 +68,7 @@ _log = get_logger(__name__)
 
 
 class ActivePlans:
-    """What runs: one runner for all policies, one for each shadow, all at the same watermark."""
+    """One runner for all policies and one for each shadow, all at the same watermark."""
 
     def __init__(
         self,
@@ -84,7 +80,7 @@ class ActivePlans:
         steady_ns: Callable[[], int],
         elsewhere: Container[str] = (),
     ) -> None:
-        """`elsewhere`: policies that run on Spark; here they are passed over."""
+        """`elsewhere`: policies that run on Spark and are skipped here."""
         self._elsewhere = elsewhere
         self._pull, self._ontology = pull, ontology
         self._lateness_ms, self._steady_ns = lateness_ms, steady_ns
@@ -92,14 +88,14 @@ class ActivePlans:
         self.shadows = Shadows()
         self.meter = PolicyMeter()
         self.began: dict[str, int] = {}
-        """The watermark at which each was deployed."""
+        """The watermark at which each policy was deployed."""
         self.left: list[ShadowDifference] = []
-        """What shadows that were ended still had to tell."""
+        """Differences of ended shadows that are not emitted yet."""
 
     # --- what changes ---
 
     def apply(self, change: PlanChange) -> None:
-        """From now on other plans run."""
+        """Deploys, withdraws, shadows or promotes as the change says."""
         policy, plan = change.policy, change.plan
         match change.act:
             case "deploy" if plan is not None:
@@ -116,7 +112,7 @@ class ActivePlans:
                 pass
 
     def make_way(self, change: PlanChange) -> None:
-        """Ends what `apply` will end."""
+        """Ends the plans that `apply` will end."""
         plan, running = change.plan, self.runner.policies()
         if change.act in ("shadow", "drop"):
             self.end_shadow(change.policy)
@@ -124,8 +120,8 @@ class ActivePlans:
             self.stop(change.policy)
 
     def deploy(self, plan: Plan) -> None:
-        """Starts a plan, in the place of an older version if there is one; it sees what comes from
-        now on. One that runs already goes on.
+        """Starts a plan and replaces an older version; it sees readings from now on. Does nothing
+        if this version runs already.
         """
         if plan.policy in self._elsewhere:
             return
@@ -139,18 +135,18 @@ class ActivePlans:
         self._note(plan)
 
     def withdraw(self, policy: str) -> None:
-        """Stops a plan; what it waited for is forgotten. Raises UnknownName."""
+        """Stops a plan and drops its pending matches. Raises UnknownName."""
         self.runner.withdraw(policy)
         self.began.pop(policy, None)
 
     def stop(self, policy: str) -> None:
-        """The same with its shadow, whether it runs or not."""
+        """Stops a plan and its shadow if they run."""
         self.end_shadow(policy)
         if policy in self.runner.policies() or policy in self.runner.failed():
             self.withdraw(policy)
 
     def end_shadow(self, policy: str) -> LocalRunner | None:
-        """Ends a shadow, if there is one; gives its runner."""
+        """Ends the shadow if there is one and returns its runner."""
         ended = self.shadows.end(policy)
         if ended is None:
             return None
@@ -172,7 +168,7 @@ class ActivePlans:
             self.shadows.start(running, plan, runner, self.runner.watermark)
 
     def _promote(self, plan: Plan) -> None:
-        """The shadow goes on as the policy: nothing that it waits for is lost."""
+        """Turns the shadow into the policy and keeps its pending matches."""
         began = self.runner.watermark
         shadow = self.end_shadow(plan.policy)
         self.deploy(plan)
@@ -188,69 +184,65 @@ class ActivePlans:
     def feed(
         self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None = None
     ) -> list[Detection]:
-        """Takes readings as they arrived; see `LocalRunner.feed`."""
         self.meter.took(readings)
         self.shadows.feed(readings, received)
         return self.runner.feed(readings, received)
 
     def reset(self, clock_ms: int, skew_ms: int) -> list[Cause]:
-        """Time and all plans begin anew, the clock having jumped back to a time; gives the readings
-        that waited and are too far ahead of it.
+        """Restarts time and all plans after the clock jumped back; returns the buffered readings
+        that are too far ahead of the clock.
         """
         self.left += self.shadows.reset(clock_ms + skew_ms)
         self.began = dict.fromkeys(self.runner.policies(), clock_ms - self._lateness_ms)
         return self.runner.reset(clock_ms + skew_ms)
 
     def advance(self, time_ms: int) -> list[Detection]:
-        """Moves time on without a reading."""
         self.shadows.advance(time_ms)
         return self.runner.advance(time_ms)
 
     def begin(self, time_ms: int) -> list[Detection]:
-        """The start of all plans was at a time, by the clock, though there was no reading."""
+        """Starts all plans at a clock time, before any reading."""
         self.shadows.begin(time_ms)
         found = self.runner.begin(time_ms)
         self.began = dict.fromkeys(self.runner.policies(), time_ms - self._lateness_ms)
         return found
 
     def shortest_silence_ms(self) -> int | None:
-        """Of the silences that plans look for; None when no plan does."""
+        """The shortest silence that a plan waits for; None when no plan does."""
         runners = [self.runner, *self.shadows.runners().values()]
         found = [plan.shortest_silence_ms() for each in runners for plan in each.plans()]
         return min((one for one in found if one is not None), default=None)
 
     def pending_until(self) -> int | None:
-        """The time that must be reached for something pending to be decided."""
+        """The time at which the next pending match or difference is decided."""
         due = self.shadows.pending_until()
         own = self.runner.pending_until()
         return min([*due, own] if own is not None else due, default=None)
 
     def take_undecided(self) -> list[Undecided]:
-        """What silent sources left open since the last call."""
         return self.runner.take_undecided()
 
     def differences(self, found: Sequence[Detection]) -> list[ShadowDifference]:
-        """What is now certain to be found by one version only."""
+        """The differences between versions that are now certain."""
         left, self.left = self.left, []
         return [*left, *self.shadows.compare(found, self.runner.watermark)]
 
     def counts(self) -> dict[str, PolicyCounts]:
-        """By policy."""
         return self.meter.counts(self.runner)
 
     def known_began(self) -> dict[str, int]:
-        """Since when plans are deployed that did not see all."""
+        """The deployment watermark of each plan that did not see all readings."""
         return {name: at for name, at in self.began.items() if at > -END_OF_TIME}
 
     def adopt(self, runners: Iterable[LocalRunner], streams: Collection[str]) -> None:
-        """Goes on with what runners know that stand at the same watermark and saw more."""
+        """Takes over the state of runners at the same watermark that saw more readings."""
         for runner in runners:
             self.runner.adopt(runner, streams)
 
     # --- other places ---
 
     def restore(self, at: PlansAt, state: EngineState | None) -> None:
-        """Goes to where a commit stands, or to the beginning."""
+        """Restores a commit, or the beginning."""
         before = self.runner
         plans = [plan for plan in at.plans if plan.policy not in self._elsewhere]
         self.runner, self.shadows = self._runner_of(plans), Shadows()
@@ -269,7 +261,7 @@ class ActivePlans:
         self.shadows.restore(state.shadows)
 
     def renew_pull(self, pull: PullData, ontology: Ontology) -> None:
-        """Goes on with other tables: every step is made anew and given what it knew."""
+        """Switches to other tables: makes every step anew and restores its state."""
         self._pull, self._ontology = pull, ontology
         self.runner = self._renewed(self.runner)
         self.shadows.exchange(

@@ -1,14 +1,11 @@
-"""When the engine commits, and when the clock may move time on. Pure: the clock's nanoseconds are
-arguments. [PO-7, PO-8]
-
-The live policy engine: reads `events`, runs the plans, appends to `detections`. [PO-7, PO-8,
+"""The live policy engine: reads `events`, runs the plans, appends to `detections`. [PO-7, PO-8,
 PO-9, design 14, 15]
 
-Snapshot and cursor are committed together, after what was found has been appended. The commit may
-lag behind (by `commit_every_ms`, or by `commit_every_events`): after a crash the events since the
-last one are read again and give the same detections, which have the same ids and are dropped as
-duplicates. What the clock decided and what changed about policies is on record with its place in
-the stream, and read back before going on, so the second reading meets the same in the same places.
+Snapshot and position are committed together, after the results are appended. The commit may lag (by
+`commit_every_ms` or `commit_every_events`): after a crash the engine reads the events since the
+last commit again and finds the same detections, whose ids are the same and which are dropped as
+duplicates. Clock decisions and policy changes are recorded with their position in the stream. The
+engine reads these records first, so the second pass applies them at the same positions.
 """
 
 from __future__ import annotations
@@ -41,15 +38,15 @@ __all__ = ["EngineCounts", "EngineProgress", "PolicyEngine"]
 ALLOWED_SKEW_MS = 60_000
 _LATE_LOOK_NS = 1_000_000_000
 _UPSTREAM_WAIT_MS = 20
-"""How soon to look again when time may not move on because received events are still on the way."""
+"""How soon to check again when received events have not reached `events` yet."""
 
 
 class PolicyEngine:
-    """Plans running on a node's events. All methods belong to one event loop; `step` it or `run`
-    it, not both.
+    """Plans running on a node's events. All methods belong to one event loop; call `step` or `run`,
+    not both.
 
-    Holds what runs, a subscription of `events` under the name `policy`, and what was not yet
-    committed.
+    Holds the active plans, a subscription of `events` under the name `policy`, and uncommitted
+    state.
     """
 
     def __init__(
@@ -123,20 +120,21 @@ class PolicyEngine:
         self._late_looked_ns = clock.steady_ns()
         self._late_now: set[str] = set()
         self.busy_ns = 0
-        """Time in which a step was at work; while it waits for events it is not."""
+        """Time spent in steps, without waiting for events."""
         self.turn = asyncio.Lock()
-        """Held while a batch is taken; who asks for `standing` or changes what is known takes it
-        too."""
+        """Held while a batch is processed. Hold it to call `standing` or to change plans and
+        tables.
+        """
 
     # --- which plans run ---
 
     def follow(self, source: PlanSource) -> None:
-        """From the next step on runs what `source` says; the plans given before are forgotten."""
+        """Runs the plans of `source` from the next step on; forgets the plans given before."""
         self._reading.source, self._subscription = source, None
 
     def deploy(self, plan: Plan) -> None:
-        """Starts a plan, in the place of an older version if there is one; it sees what comes from
-        now on. For an engine that follows nobody.
+        """Starts a plan and replaces an older version; it sees readings from now on. For an engine
+        without a plan source.
         """
         self._fixed.plans[plan.policy] = plan
         self._reading.running.deploy(plan)
@@ -144,89 +142,87 @@ class PolicyEngine:
         self._pace.is_dirty = True
 
     def withdraw(self, policy: str) -> None:
-        """Stops a plan; what it waited for is forgotten. Raises UnknownName. For an engine that
-        follows nobody.
+        """Stops a plan and drops its pending matches. Raises UnknownName. For an engine without a
+        plan source.
         """
         self._reading.running.withdraw(policy)
         del self._fixed.plans[policy]
         self._pace.is_dirty = True
 
     def policies(self) -> dict[str, str]:
-        """Names and versions of the plans running."""
+        """Names and versions of the running plans."""
         return self._reading.running.runner.policies()
 
     def failed(self) -> dict[str, Problem]:
-        """The policies that were set aside because something they use raised, with the reason."""
+        """Policies stopped because a function or table they use raised, with the reason."""
         return self._reading.running.runner.failed()
 
     @property
     def counts(self) -> EngineCounts:
-        """What happened since the start."""
         return self._reading.output.counts
 
     def counts_by_policy(self) -> dict[str, PolicyCounts]:
-        """What each policy that runs read, found and cost since the start."""
         return self._reading.running.counts()
 
     def shadows(self) -> dict[str, ShadowTally]:
-        """By policy what it and the version in its shadow found."""
+        """By policy, the counts of the running version and its shadow."""
         return self._reading.running.shadows.tallies()
 
     def behind(self) -> int:
-        """Events that wait to be taken."""
+        """Number of events not processed yet."""
         return self._channels.channel("events").last_position() - self._reading.position
 
     def failed_shadows(self) -> dict[str, Problem]:
-        """By policy why the version in its shadow was set aside."""
+        """By policy, the reason its shadow was stopped."""
         return self._reading.running.shadows.failed()
 
     async def place(self) -> StreamPosition:
-        """Where a change made now holds from. Call it, and act on it, while holding `turn`.
+        """The stream position from which a change made now applies. Call it, and act on it, while
+        holding `turn`.
 
-        After a crash that is behind everything that may have been read before: what the old plans
-        found there was told already.
+        After a crash this lies behind everything that may have been read before, because the
+        results of the old plans are already emitted.
         """
         await self._subscribed()
         return self._reading.place()
 
     async def take_change(self, change: PlanChange) -> None:
-        """Takes over a change that is on record. Call it while holding `turn`."""
+        """Applies a recorded change. Call it while holding `turn`."""
         await self._reading.take_change(change)
         self._reading.count_silence_from(self._clock.now_ms())
 
     def make_way(self, change: PlanChange) -> None:
-        """Ends what a change will end, before other tables are looked at. Call it while holding
-        `turn`, and `take_change` then.
+        """Ends the plans that a change will end, before the tables change. Call it while holding
+        `turn`, then call `take_change`.
         """
         self._reading.running.make_way(change)
 
     @property
     def reads_again(self) -> bool:
-        """Whether it is still behind what may have been read before a crash. Ask it while holding
-        `turn`, after `place`.
+        """Whether the engine still repeats events that it may have read before a crash. Read it
+        while holding `turn`, after `place`.
         """
         return self._reading.reads_again
 
     def start_over(self) -> None:
-        """Goes back to the last commit and to what is on record: for who does not know whether a
-        change was recorded.
+        """Returns to the last commit and to the recorded changes, for a caller that does not know
+        whether a change was recorded.
         """
         self._subscription = None
 
     async def refresh_pull(self, pull: PullData, ontology: Ontology | None = None) -> None:
-        """Looks instances up in other tables from the next batch on, and reads by another ontology
-        with the same streams.
+        """Uses other tables from the next batch on, and another ontology with the same streams.
 
-        Commits first: no reading is judged again by other tables than it was, unless the process
-        dies and the tables change meanwhile. Costs a snapshot.
+        Commits first, so that no reading is evaluated twice with different tables unless the
+        process dies and the tables change meanwhile. Costs a snapshot.
         """
         async with self.turn:
             await self.commit()
             self.renew(pull, ontology or self.ontology)
 
     def renew(self, pull: PullData, ontology: Ontology) -> None:
-        """The same from now on. Call it while holding `turn`, after a commit; what the new tables
-        cannot be asked for must not run any more.
+        """Uses other tables from now on. Call it while holding `turn`, after a commit; plans that
+        the new tables cannot serve must be stopped before.
         """
         self.pull, self.ontology = pull, ontology
         self._reading.running.renew_pull(pull, ontology)
@@ -234,17 +230,17 @@ class PolicyEngine:
         self._pace.is_dirty = True
 
     async def run(self) -> None:
-        """Works until cancelled; started again after a failure it goes on from the last commit."""
+        """Runs until cancelled. Started again after a failure it continues from the last commit."""
         self._subscription = None
         while True:
             await self.step()
 
     async def step(self, *, timeout_ms: int | None = None) -> int:
-        """Takes one batch of events, or lets the clock move time on when there is none; returns the
-        events taken. A batch that was awaited while the engine went back to its last commit is
-        not taken: it is read again.
+        """Processes one batch of events, or advances time by the clock when there is none; returns
+        the number of events. A batch that arrived while the engine returned to its last commit is
+        dropped, because it is read again.
 
-        Waits at most `timeout_ms` (None: until something is due or a second has passed).
+        Waits at most `timeout_ms` (None: until something is due, or a second).
         """
         async with self.turn:
             subscription = await self._subscribed()
@@ -296,8 +292,8 @@ class PolicyEngine:
         self._report_late(self._clock.steady_ns())
 
     def _report_late(self, now_ns: int) -> None:
-        """Begins, renews and ends the conditions of sources whose readings come late; looks once a
-        second.
+        """Starts, updates and ends the conditions of sources whose readings arrive late; checks
+        once a second.
         """
         if self._conditions is None or 0 <= now_ns - self._late_looked_ns < _LATE_LOOK_NS:
             return
@@ -314,15 +310,14 @@ class PolicyEngine:
         self._late_now = set(late)
 
     def late(self) -> dict[str, int]:
-        """Late readings by source since the start."""
         return dict(self._reading.late_shares.late)
 
     def recently_late(self) -> dict[str, LateShare]:
-        """By source what came in the last minutes, and how much of it late."""
+        """By source, the readings and late readings of the last minutes."""
         return self._reading.late_shares.recent(self._clock.steady_ns())
 
     async def standing(self) -> EngineProgress:
-        """Where the engine is. Call it, and act on it, while holding `turn`."""
+        """The engine's progress. Call it, and act on it, while holding `turn`."""
         await self._subscribed()
         running = self._reading.running
         return EngineProgress(
@@ -335,15 +330,14 @@ class PolicyEngine:
     async def adopt(
         self, runners: Iterable[LocalRunner], streams: Collection[str], without: Collection[str]
     ) -> None:
-        """Goes on with what runners know that stand at the same watermark and saw more, and commits
-        that; waiting readings with an id in `without` are dropped. Call it while holding `turn`.
+        """Takes over the state of runners that stand at the same watermark and saw more readings,
+        drops buffered readings with an id in `without`, and commits. Call it while holding `turn`.
         """
         self._reading.running.adopt(runners, streams)
         self._reading.running.runner.drop_waiting(without)
         await self.commit()
 
     async def commit(self) -> None:
-        """Saves snapshot and cursor now."""
         subscription = await self._subscribed()
         await subscription.commit(self._reading.position, encode_state(self._reading.state()))
         self._pace.committed(self._clock.steady_ns())
@@ -360,7 +354,7 @@ class PolicyEngine:
         return self._subscription
 
     def _wait_ms(self) -> int:
-        """Until something is due by the clock, or a commit is; a second at most."""
+        """Time until something is due by the clock or a commit is due; at most a second."""
         due = self._reading.running.pending_until()
         left = None if due is None else due - self._clock.now_ms()
         return self._pace.wait_ms(self._clock.steady_ns(), left)
@@ -371,8 +365,8 @@ def _always() -> bool:
 
 
 class EngineProgress(msgspec.Struct, frozen=True):
-    """Where the engine is: the last position of `events` taken, the time before which everything is
-    decided, its plans, and since when they are deployed (those that saw all are not named).
+    """The last processed position of `events`, the watermark, the running plans, and the deployment
+    watermark of those that did not see all readings.
     """
 
     position: int

@@ -1,12 +1,6 @@
-"""What each policy read, found and cost since the start. [PO-9]
+"""Counts per policy, load of the node, and late readings per source. [PO-7, PO-9, PO-14, UX-5]
 
-How much of its time a node spends on policies, which of them cost most, and when it is time to
-move to Spark. [PO-14]
-
-Pure: samples of running totals go in, a report comes out.
-
-How many of each source's readings came late in the last minutes. Pure: the steady clock's
-nanoseconds are arguments. [PO-7, UX-5]
+Pure: running totals and the steady clock's nanoseconds are arguments.
 """
 
 from __future__ import annotations
@@ -27,11 +21,11 @@ from rapport.policy.runners.operators.shared_steps import StepCounts
 
 
 class PolicyCounts(msgspec.Struct, frozen=True):
-    """Of one policy, since the node started.
+    """Counts of one policy since the node started.
 
-    `read`: readings of its streams. `errors`: commands of its actions that could not be carried
-    out, and its own failure. `cost_ms`: time spent on it. `steps_wanted`: steps of batches that it
-    would have computed alone; `steps_computed`: those that had to be, of shared ones its part.
+    `read`: readings of its streams. `errors`: failed commands of its actions, and its own failure.
+    `cost_ms`: time spent on it. `steps_wanted`: batch steps that it would have computed alone;
+    `steps_computed`: its share of those that were computed.
     """
 
     read: int = 0
@@ -45,7 +39,7 @@ class PolicyCounts(msgspec.Struct, frozen=True):
 
 
 class PolicyMeter:
-    """Counts by policy; those of a policy that was deleted go with it."""
+    """Counts by policy; drops those of a deleted policy."""
 
     def __init__(self) -> None:
         self._streams: dict[str, int] = {}
@@ -54,13 +48,13 @@ class PolicyMeter:
         self._spent_before: dict[str, int] = {}
 
     def deployed(self, plan: Plan, spent_ns: int) -> None:
-        """A policy reads from now on; `spent_ns` is what the runner says it cost before."""
+        """Starts counting for a policy; `spent_ns` is its cost so far according to the runner."""
         self._read_before[plan.policy] = dict(self._streams)
         self._counts[plan.policy] = [0, 0, 0]
         self._spent_before[plan.policy] = spent_ns
 
     def took(self, readings: pa.RecordBatch) -> None:
-        """Readings were fed. One pass over the batch, however many policies there are."""
+        """Counts the readings of a batch in one pass, however many policies there are."""
         if not len(readings):
             return
         for row in pc.value_counts(readings.column("stream")).to_pylist():
@@ -68,18 +62,17 @@ class PolicyMeter:
             self._streams[stream] = self._streams.get(stream, 0) + row["counts"]
 
     def found(self, found: Iterable[Detection], undecided: Iterable[Undecided]) -> None:
-        """What became certain, and what stays open."""
         for detection in found:
             self._of(detection.policy)[0] += 1
         for unsure in undecided:
             self._of(unsure.policy)[1] += 1
 
     def failed(self, policy: str) -> None:
-        """An action of the policy could not be carried out."""
+        """Counts an action of the policy that failed."""
         self._of(policy)[2] += 1
 
     def counts(self, runner: LocalRunner) -> dict[str, PolicyCounts]:
-        """By name, of the policies that run, or did until they failed."""
+        """By name, for policies that run or have failed."""
         suppressed, failed, steps = runner.suppressed(), runner.failed(), runner.steps
         spent_ns, none = runner.spent_ns, StepCounts()
         counted = (
@@ -115,14 +108,14 @@ def _with_steps(counts: PolicyCounts, steps: StepCounts) -> PolicyCounts:
 
 
 class EngineCounts(msgspec.Struct):
-    """What happened since the start."""
+    """Totals of the engine since the start."""
 
     read: int = 0
     detections: int = 0
     undecided: int = 0
     late: int = 0
     history: int = 0
-    """Readings imported as history, which are evaluated apart."""
+    """Readings imported as history, which the re-evaluation handles."""
     quarantined: int = 0
     moved_by_clock: int = 0
     commits: int = 0
@@ -130,13 +123,13 @@ class EngineCounts(msgspec.Struct):
 
 
 SPAN_MS = 60_000
-"""What the figures are averages of."""
+"""The span that figures are averages of."""
 TREND_MS = 600_000
-"""What the trend is taken from."""
+"""The span that the trend is computed from."""
 FULL = 0.7
-"""Busy for more than this share of the time, a node has too little room for a rush."""
+"""A node that is busy for more than this share has too little room for bursts."""
 SOON = 0.4
-"""From here on a rising trend is looked at."""
+"""From this share on a rising trend matters."""
 _AHEAD_MS = 3_600_000
 _LEAST_TREND_MS = 120_000
 _COSTS_EVERY_MS = 5_000
@@ -147,8 +140,7 @@ LoadState = Literal["measuring", "fine", "soon", "move"]
 class LoadSample(msgspec.Struct, frozen=True):
     """Totals since the start, at a time of the steady clock.
 
-    `busy_ms`: time in which the engine was at work. `read`: events it took. `behind`: events that
-    waited for it just then.
+    `busy_ms`: time spent in steps. `read`: events processed. `behind`: events waiting at that time.
     """
 
     at_ms: float
@@ -158,8 +150,8 @@ class LoadSample(msgspec.Struct, frozen=True):
 
 
 class PolicyLoad(msgspec.Struct, frozen=True):
-    """What one policy cost in the last minute: its share of all time, and time per event read; and
-    since it started how many steps it wanted, and its share of those that were computed for it.
+    """Cost of one policy in the last minute: its share of all time and time per event; and since
+    its start, the steps it wanted and its share of the computed ones.
     """
 
     policy: str
@@ -171,37 +163,31 @@ class PolicyLoad(msgspec.Struct, frozen=True):
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The load of a node's policies, over the last minute."""
-
     busy: float
-    """Share of the time in which the engine was at work, from 0 to 1."""
+    """Share of the time spent in steps, from 0 to 1."""
     events_per_second: float
     headroom: float | None
-    """Further events per second that would fill the rest of the time; None while there are too few
-    to tell.
-    """
+    """Additional events per second until the node is full; None with too few events."""
     behind: int
     trend_per_hour: float
-    """How much `busy` grows in an hour at the pace of the last ten minutes."""
+    """Growth of `busy` per hour, by the last ten minutes."""
     state: LoadState
     advice: str
     policies: list[PolicyLoad]
     """Most expensive first."""
     steps_wanted: int = 0
-    """Steps of batches that the policies would have computed since they started, each alone."""
+    """Batch steps that the policies would have computed since they started, each alone."""
     steps_computed: int = 0
-    """Those that had to be computed: the others were the same for several policies."""
+    """Steps that were computed; the others were shared by several policies."""
 
 
 class LoadMeter:
-    """The samples of the last ten minutes."""
-
     def __init__(self) -> None:
         self._samples: deque[LoadSample] = deque()
         self._costs: deque[tuple[float, Mapping[str, PolicyCounts]]] = deque()
 
     def take(self, sample: LoadSample, costs: Mapping[str, PolicyCounts]) -> None:
-        """One more sample; those older than the trend needs are dropped."""
+        """Adds a sample and drops those older than the trend needs."""
         self._samples.append(sample)
         while self._samples[0].at_ms < sample.at_ms - TREND_MS:
             self._samples.popleft()
@@ -211,17 +197,15 @@ class LoadMeter:
                 self._costs.popleft()
 
     def last_busy(self) -> float:
-        """The share of the time since the last sample but one, for who puts values together
-        itself.
-        """
+        """The busy share between the last two samples, for callers that aggregate themselves."""
         return _busy(self._samples[-2], self._samples[-1]) if len(self._samples) > 1 else 0.0
 
     def last_rate(self) -> float:
-        """Events per second since the last sample but one."""
+        """Events per second between the last two samples."""
         return _rate(self._samples[-2], self._samples[-1]) if len(self._samples) > 1 else 0.0
 
     def report(self, costs: Mapping[str, PolicyCounts]) -> LoadReport:
-        """The load of the last minute, `costs` being those of now."""
+        """The load of the last minute; `costs` are the current ones."""
         first, last = self._minute()
         busy, rate = _busy(first, last), _rate(first, last)
         policies = self._policies(costs, last.at_ms)
@@ -242,7 +226,7 @@ class LoadMeter:
         )
 
     def _minute(self) -> tuple[LoadSample, LoadSample]:
-        """The samples at the ends of the last minute."""
+        """The first and the last sample of the last minute."""
         if not self._samples:
             nothing = LoadSample(0, 0, 0)
             return nothing, nothing
@@ -271,7 +255,7 @@ class LoadMeter:
         return sorted(found, key=lambda one: (-one.share, one.policy))
 
     def _trend(self) -> float:
-        """Growth of `busy` per hour: the slope of the line nearest to it, minute by minute."""
+        """Growth of `busy` per hour: the slope of the regression line over half minutes."""
         points = _by_steps(list(self._samples))
         if len(points) < 3 or points[-1][0] - points[0][0] < _LEAST_TREND_MS:
             return 0.0
@@ -297,7 +281,7 @@ def advice(
     *,
     is_behind: bool = False,
 ) -> str:
-    """The plain sentence."""
+    """The advice as a sentence."""
     share = f"{busy:.0%} of the time"
     heaviest = f"; {policies[0].policy} costs most ({policies[0].share:.0%})" if policies else ""
     match state:
@@ -327,12 +311,12 @@ def _rate(first: LoadSample, last: LoadSample) -> float:
 
 
 def _grown(before: float, now: float) -> float:
-    """How much a count grew; one that began anew counts from nothing."""
+    """Growth of a counter; a counter that restarted counts from zero."""
     return now - before if now >= before else now
 
 
 def _by_steps(samples: list[LoadSample]) -> list[tuple[float, float]]:
-    """How busy each half minute was, with its end."""
+    """The busy share of each half minute, with its end."""
     found: list[tuple[float, float]] = []
     since = samples[0] if samples else None
     for sample in samples:
@@ -345,14 +329,14 @@ def _by_steps(samples: list[LoadSample]) -> list[tuple[float, float]]:
 
 WINDOW_MINUTES = 10
 MOST_LATE = 0.01
-"""A larger share than this is a fault of the source or of the way to the node."""
+"""A larger share is a fault of the source or of its connection."""
 UNDECLARED = "(sources without a declaration)"
 _MINUTE_NS = 60_000_000_000
 
 
 class LateShare(msgspec.Struct, frozen=True):
-    """What a source sent in the window; `behind_ms`: how far the worst of the late readings was
-    behind the time that had been reached.
+    """Readings of a source in the window; `behind_ms`: the largest delay of a late reading behind
+    the reached time.
     """
 
     read: int
@@ -361,11 +345,9 @@ class LateShare(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Of late readings among all."""
         return self.late / self.read if self.read else 0.0
 
     def reason(self, source: str) -> str:
-        """For people."""
         percent = f"{100 * self.share:.2g} %" if self.late < self.read else "all"
         return (
             f"{self.late:,} of {self.read:,} readings of {source} in the last {WINDOW_MINUTES} min "
@@ -375,14 +357,13 @@ class LateShare(msgspec.Struct, frozen=True):
 
 
 class LateShares:
-    """Counts of the last minutes by source. Sources that the site does not declare count together,
-    so that nobody can fill the memory with names.
+    """Counts of the last minutes by source. Undeclared sources count as one, so that their names
+    cannot fill the memory.
     """
 
     def __init__(self) -> None:
         self._minutes: dict[str, deque[tuple[int, list[int]]]] = {}
         self.late: dict[str, int] = {}
-        """Late readings by source since the start."""
 
     def add(
         self,
@@ -391,7 +372,7 @@ class LateShares:
         declared: Collection[str],
         now_ns: int,
     ) -> None:
-        """Takes a batch with those of its readings that were late. One pass over the batch."""
+        """Adds a batch and its late readings in one pass."""
         if not len(readings):
             return
         for row in pc.value_counts(readings.column("source")).to_pylist():
@@ -406,7 +387,7 @@ class LateShares:
                 self.late[name] = self.late.get(name, 0) + counted.readings
 
     def recent(self, now_ns: int) -> dict[str, LateShare]:
-        """By source that sent something in the window."""
+        """By source, for sources with readings in the window."""
         oldest = now_ns // _MINUTE_NS - WINDOW_MINUTES
         found: dict[str, LateShare] = {}
         for source, minutes in list(self._minutes.items()):

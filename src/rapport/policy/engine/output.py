@@ -1,8 +1,4 @@
-"""What is told of what was found, when detections may stop policies. Pure. [PO-7, PO-10]
-
-What the engine appends: detections, doubts, late readings, moves of time, differences of
-shadows, and what it sets aside. [PO-7, PO-9, PO-10]
-"""
+"""Results that the engine emits, and the events it appends for them. [PO-7, PO-9, PO-10]"""
 
 from __future__ import annotations
 
@@ -34,10 +30,10 @@ from rapport.policy.engine.stream_steps import (
 
 
 class EmittedResults:
-    """The detections and doubts that are told, and the commands among the detections.
+    """Detections and undecided matches to emit, and the policy commands among the detections.
 
-    Costs one look-up per detection. What a policy finds after a detection that stopped it (in the
-    order of detections) is left out, so how the stream was cut does not matter.
+    Costs one lookup per detection. Results of a policy after a detection that stopped it (in the
+    order of detections) are dropped, so the result does not depend on batch boundaries.
     """
 
     def __init__(
@@ -70,7 +66,7 @@ _log = get_logger(__name__)
 
 
 class EngineOutput:
-    """Appends under the engine's name, and counts."""
+    """Appends events under the engine's name, and counts them."""
 
     def __init__(self, channels: Channels, name: str) -> None:
         self._channels, self._name = channels, name
@@ -84,7 +80,7 @@ class EngineOutput:
         late: Sequence[Cause],
         moved: TimeMoved | TimeReset | None,
     ) -> None:
-        """Appends to `detections`, all in one."""
+        """Appends all results to `detections` in one call."""
         events = [detection.to_event(source=self._name) for detection in told.detections]
         events += [item.to_event(source=self._name) for item in told.undecided]
         events += [item.to_event(source=self._name) for item in told.skipped]
@@ -101,7 +97,9 @@ class EngineOutput:
         self.counts.late += len(late)
 
     async def tell_still_lasting(self, lasting: Sequence[Detection], act_within_ms: int) -> None:
-        """Appends that states are still true, unless they were detected in time before a crash."""
+        """Appends that states are still true, except those that were detected in time before a
+        crash.
+        """
         detections, events = self._channels.channel("detections"), []
         for one in lasting:
             stored = await self._channels.find_event(one.id())
@@ -112,7 +110,7 @@ class EngineOutput:
             await detections.append(events)
 
     async def release_history(self, done: ReleaseDone, now_ms: int) -> None:
-        """Asks in `releases` for the evaluation of imported readings."""
+        """Requests the evaluation of imported readings in `releases`."""
         event = make_event(
             source=self._name,
             id=content_id(DONE, done.release, str(done.through)),
@@ -124,7 +122,7 @@ class EngineOutput:
         await self._channels.channel(RELEASES).append([event])
 
     async def whole(self, batch: Sequence[StoredEvent | BareStored]) -> list[StoredEvent]:
-        """The events of `events` with their headers; read again where they came without."""
+        """The events of a batch with their headers; reads those again that came without."""
         whole = [item for item in batch if isinstance(item, StoredEvent)]
         if len(whole) == len(batch):
             return whole
@@ -132,7 +130,7 @@ class EngineOutput:
         return await events_between(self._channels.channel("events"), first, last)
 
     async def set_aside(self, aside: Sequence[tuple[Event, Problem]]) -> None:
-        """Appends what policies cannot use to `quarantine`."""
+        """Appends unusable events to `quarantine`."""
         if not aside:
             return
         events = [quarantine_event(self._name, event, problem) for event, problem in aside]
@@ -142,7 +140,7 @@ class EngineOutput:
             self._warn_once(event, problem)
 
     def _warn_once(self, event: Event, problem: Problem) -> None:
-        """Of each source and reason the first: `quarantine` has all of them."""
+        """Logs the first event of each source and reason; `quarantine` has all of them."""
         kind = (event.source, problem.code)
         if kind in self._warned or len(self._warned) >= _MOST_WARNINGS:
             return
@@ -156,13 +154,11 @@ class EngineOutput:
         )
 
     def reached(self) -> int:
-        """How far `detections` goes."""
+        """The last position of `detections`."""
         return self._channels.channel("detections").last_position()
 
     async def steps_after(self, position: int) -> list[TimeMoved | TimeReset | TablesChange]:
-        """Where the clock had moved time on, and where time began anew, after a position of
-        `detections`.
-        """
+        """The recorded moves and resets of time after a position of `detections`."""
         found: list[TimeMoved | TimeReset | TablesChange] = []
         detections = self._channels.channel("detections")
         while batch := await detections.read_after(position):
@@ -176,4 +172,4 @@ class EngineOutput:
         return found
 
     def see(self, event: Event) -> None:
-        """Called for each event of its own that `steps_after` meets."""
+        """Hook, called for each own event that `steps_after` reads."""

@@ -1,11 +1,9 @@
-"""A new version of a policy in the shadow of the running one: what only one of them finds. Pure.
-[PO-9]
+"""Shadow versions: a new version of a policy runs beside the active one, and their detections are
+compared. Pure. [PO-9]
 
-Two detections are the same when time and bindings are. What the running version found because of
-readings from before the shadow began does not count, nor does what either finds before the shadow
-has seen enough to judge.
-
-Versions that run beside the running ones: a runner and a comparison each. [PO-9]
+Two detections are equal when time and bindings are. Detections of the active version that rest on
+readings from before the shadow started do not count, nor do detections before the shadow has seen
+enough readings to judge.
 """
 
 from __future__ import annotations
@@ -35,15 +33,13 @@ _Key = tuple[int, tuple[tuple[str, str], ...]]
 
 
 class ComparedVersions(msgspec.Struct, frozen=True):
-    """The versions that are compared."""
-
     policy: str
     running: str
     shadow: str
 
 
 class ShadowDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """A situation that one version found and the other did not."""
+    """A situation that only one version detected."""
 
     policy: str
     found_by: FoundBy
@@ -55,7 +51,7 @@ class ShadowDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShadowTally(msgspec.Struct, frozen=True):
-    """What both found, and what only one of them did, so far."""
+    """Situations that both, or only one, have detected so far."""
 
     both: int = 0
     only_running: int = 0
@@ -63,7 +59,7 @@ class ShadowTally(msgspec.Struct, frozen=True):
 
 
 class _Situation(msgspec.Struct, array_like=True):
-    """Who found a situation, and because of what."""
+    """A situation, the versions that found it, and its causes."""
 
     time: int
     bindings: dict[str, str]
@@ -72,7 +68,7 @@ class _Situation(msgspec.Struct, array_like=True):
 
 
 class ShadowState(msgspec.Struct):
-    """A comparison at rest, with the state of the runner of the shadow."""
+    """The saved state of a comparison and of the shadow's runner."""
 
     versions: ComparedVersions
     began: int
@@ -83,7 +79,7 @@ class ShadowState(msgspec.Struct):
 
 
 def longest_memory(plan: Plan) -> int:
-    """How long a reading may matter to the plan: its windows, or a state or silence that lasts."""
+    """How long a reading may matter to the plan: its longest window, state or silence."""
     lasting = [
         term.duration_ms for term in plan.terms if isinstance(term, (LastingTerm, SilentTerm))
     ]
@@ -91,7 +87,7 @@ def longest_memory(plan: Plan) -> int:
 
 
 class ShadowComparison:
-    """What two versions find, matched; holds what may still be found by the other one."""
+    """Matches the detections of two versions; keeps those that the other version may still find."""
 
     def __init__(self, running: Plan, shadow: Plan, began: int) -> None:
         """`began`: the watermark at which the shadow started; it saw no reading before."""
@@ -105,8 +101,9 @@ class ShadowComparison:
     def take(
         self, running: Iterable[Detection], shadow: Iterable[Detection], watermark: int
     ) -> list[ShadowDifference]:
-        """Takes what both found; gives the differences that are certain at the watermark, in order
-        of time."""
+        """Adds detections of both versions; returns the differences that are certain at the
+        watermark, in order of time.
+        """
         self._note(running, _RUNNING)
         self._note(shadow, _SHADOW)
         return list(self._settled(watermark - self._grace))
@@ -117,16 +114,15 @@ class ShadowComparison:
         return min(alone) + self._grace + 1 if alone else None
 
     def end(self) -> list[ShadowDifference]:
-        """The differences that are left: both have decided the same readings."""
+        """Returns the remaining differences; both versions have decided the same readings."""
         return list(self._settled(None))
 
     def reset(self) -> list[ShadowDifference]:
-        """Both versions begin anew with the next reading; gives the differences that are left."""
+        """Restarts the comparison with the next reading; returns the remaining differences."""
         self._began = self._judged_from = -END_OF_TIME
         return self.end()
 
     def saved(self, runner: bytes) -> ShadowState:
-        """Everything, for a restart."""
         return ShadowState(
             versions=self.versions,
             began=self._began,
@@ -137,7 +133,6 @@ class ShadowComparison:
         )
 
     def restore(self, saved: ShadowState) -> None:
-        """Goes on as if nothing had happened."""
         self._began, self._judged_from = saved.began, saved.judged_from
         self.tally = saved.tally
         self._open = {_key(seen.time, seen.bindings): seen for seen in saved.open}
@@ -185,7 +180,7 @@ class ShadowComparison:
 
 
 def difference_event(source: str, difference: ShadowDifference) -> Event:
-    """A difference as an event of `detections`; nobody acts on it."""
+    """The event of `detections` for a difference; it triggers no action."""
     flat = [part for pair in sorted(difference.bindings.items()) for part in pair]
     return make_event(
         source=source,
@@ -211,16 +206,14 @@ def _key(time: int, bindings: dict[str, str]) -> _Key:
 
 
 class Shadow:
-    """One version in the shadow of the running one; sees the same readings in the same order."""
+    """One shadow: its runner, fed with the same readings in the same order, and the comparison."""
 
     def __init__(self, runner: LocalRunner, comparison: ShadowComparison) -> None:
         self.runner, self.comparison = runner, comparison
         self.found: list[Detection] = []
 
     def difference_due(self) -> int | None:
-        """The time that must be reached for the next difference to be certain; None when nothing
-        but the comparison is missing.
-        """
+        """The time at which the next difference is certain; None when no time needs to pass."""
         due = self.comparison.due()
         if due is None or due <= self.runner.watermark:
             return None
@@ -228,7 +221,7 @@ class Shadow:
 
 
 class Shadows:
-    """All of them, by policy; fed and moved on with the running ones."""
+    """All shadows by policy."""
 
     def __init__(self) -> None:
         self._shadows: dict[str, Shadow] = {}
@@ -237,29 +230,26 @@ class Shadows:
         return policy in self._shadows
 
     def start(self, running: Plan, plan: Plan, runner: LocalRunner, watermark: int) -> None:
-        """`runner` stands where the running one does and has the new version's plan alone, which
-        may have failed already.
+        """`runner` stands at the active runner's position and has only the new plan, which may have
+        failed.
         """
         self._shadows[plan.policy] = Shadow(runner, ShadowComparison(running, plan, watermark))
 
     def feed(self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None) -> None:
-        """Readings as they arrived."""
         for shadow in self._shadows.values():
             shadow.found += shadow.runner.feed(readings, received)
             shadow.runner.take_late()
 
     def advance(self, time_ms: int) -> None:
-        """Time moved on without a reading."""
         for shadow in self._shadows.values():
             shadow.found += shadow.runner.advance(time_ms)
 
     def begin(self, time_ms: int) -> None:
-        """The start of all was at a time, without a reading."""
         for shadow in self._shadows.values():
             shadow.found += shadow.runner.begin(time_ms)
 
     def reset(self, newest_ms: int) -> list[ShadowDifference]:
-        """Time begins anew; gives the differences that were left."""
+        """Restarts time; returns the remaining differences."""
         left: list[ShadowDifference] = []
         for shadow in self._shadows.values():
             left += shadow.comparison.reset()
@@ -267,13 +257,13 @@ class Shadows:
         return left
 
     def pending_until(self) -> list[int]:
-        """The times at which something pending would be decided, or a difference be certain."""
+        """The times at which pending matches are decided or differences become certain."""
         times = [shadow.runner.pending_until() for shadow in self._shadows.values()]
         times += [shadow.difference_due() for shadow in self._shadows.values()]
         return [time for time in times if time is not None]
 
     def compare(self, running: Sequence[Detection], watermark: int) -> list[ShadowDifference]:
-        """What became certain to differ, given what the running versions found."""
+        """The differences that are now certain, given the detections of the active versions."""
         differences: list[ShadowDifference] = []
         for policy, shadow in self._shadows.items():
             own = [found for found in running if found.policy == policy]
@@ -283,16 +273,15 @@ class Shadows:
         return differences
 
     def end(self, policy: str) -> tuple[LocalRunner, list[ShadowDifference]] | None:
-        """Ends one; gives its runner and the differences that were left."""
+        """Ends one shadow; returns its runner and the remaining differences."""
         shadow = self._shadows.pop(policy, None)
         return None if shadow is None else (shadow.runner, shadow.comparison.end())
 
     def tallies(self) -> dict[str, ShadowTally]:
-        """By policy what both and only one found."""
         return {policy: shadow.comparison.tally for policy, shadow in self._shadows.items()}
 
     def failed(self) -> dict[str, Problem]:
-        """By policy why the version in its shadow finds nothing any more."""
+        """By policy, the reason its shadow failed."""
         return {
             policy: Problem(
                 code="policy.shadow_failed",
@@ -304,14 +293,13 @@ class Shadows:
         }
 
     def saved(self) -> dict[str, ShadowState]:
-        """Everything, for a restart."""
         return {
             policy: shadow.comparison.saved(shadow.runner.snapshot())
             for policy, shadow in self._shadows.items()
         }
 
     def restore(self, saved: Mapping[str, ShadowState]) -> None:
-        """Goes on where both versions are the ones that were compared; the others compare anew."""
+        """Restores comparisons of the same two versions; the others start anew."""
         for policy, shadow in self._shadows.items():
             known = saved.get(policy)
             if known is not None and known.versions == shadow.comparison.versions:
@@ -319,10 +307,9 @@ class Shadows:
                 shadow.comparison.restore(known)
 
     def runners(self) -> dict[str, LocalRunner]:
-        """The runner of each."""
         return {policy: shadow.runner for policy, shadow in self._shadows.items()}
 
     def exchange(self, runners: Mapping[str, LocalRunner]) -> None:
-        """Goes on with other runners that stand in the same place."""
+        """Replaces runners by others at the same position."""
         for policy, runner in runners.items():
             self._shadows[policy].runner = runner

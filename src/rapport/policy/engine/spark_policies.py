@@ -1,7 +1,7 @@
-"""Policies that run on Spark and not in the node: which they are, and whether anybody watches.
-[PO-8, PI-5]
+"""Policies that run on Spark instead of the node, and whether a Spark query reports them. [PO-8,
+PI-5]
 
-Pure: what was heard and the time are arguments.
+Pure: reports and the time are arguments.
 """
 
 from __future__ import annotations
@@ -15,28 +15,27 @@ from rapport.core.event import Event, make_event
 from rapport.core.ids import content_id
 
 CHANNEL = "pipeline"
-"""What the pipeline tells of itself."""
+"""Channel of the pipeline's reports."""
 REPORT_TYPE = "rapport.pipeline.live"
 ALL = "*"
 SILENT_MS = 30_000
-"""Without a report for so long nobody watches."""
+"""A policy without a report for this long is not running."""
 
 
 class LiveReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a live query tells now and then: the versions it runs and how far it is."""
+    """Periodic report of a live query: the versions it runs and its progress."""
 
     query: str
     policies: dict[str, str]
     reached: int
-    """The last position of `events` taken."""
+    """The last processed position of `events`."""
     watermark: int
     batch: int = 0
     failed: dict[str, Problem] = {}
-    """Policies that were set aside because something they use raised."""
+    """Policies that were stopped because a function or table they use raised."""
 
 
 def report_event(source: str, report: LiveReport, now_ms: int) -> Event:
-    """The report as an event of CHANNEL."""
     return make_event(
         source=source,
         id=content_id("live", report.query, str(report.batch), str(now_ms)),
@@ -47,10 +46,10 @@ def report_event(source: str, report: LiveReport, now_ms: int) -> Event:
 
 
 class SparkPolicies:
-    """The policies that a site lets run on Spark, and when it was last told that they do."""
+    """The policies that a site runs on Spark, and the last report about each."""
 
     def __init__(self, names: Iterable[str] = (), *, since_ms: int = 0) -> None:
-        """`since_ms`: from when a report is awaited."""
+        """`since_ms`: time from which a report is expected."""
         self._names = frozenset(names)
         self._since_ms = since_ms
         self._heard: dict[str, tuple[int, str]] = {}
@@ -63,19 +62,19 @@ class SparkPolicies:
         return policy in self._names or ALL in self._names
 
     def begin(self, now_ms: int) -> None:
-        """Reports are awaited from now on."""
+        """Expects reports from now on."""
         self._since_ms = now_ms
 
     def hear(self, report: LiveReport, at_ms: int) -> None:
-        """A report came."""
+        """Records a report."""
         for policy, version in report.policies.items():
             self._heard[policy] = (at_ms, version)
             self._failed.pop(policy, None)
         self._failed |= report.failed
 
     def problem(self, policy: str, version: str, now_ms: int) -> Problem | None:
-        """Why nobody watches this version of a policy; None when somebody does, or may be about
-        to.
+        """Why this version of a policy is not running; None when it is, or when a report may still
+        come.
         """
         if policy in self._failed:
             return self._failed[policy]
@@ -93,7 +92,7 @@ class SparkPolicies:
         )
 
     def problems(self, policies: Mapping[str, str], now_ms: int) -> dict[str, Problem]:
-        """Of those policies (with their versions) that nobody watches, why."""
+        """The problems of those given policies (with their versions) that are not running."""
         found = {
             name: self.problem(name, version, now_ms)
             for name, version in policies.items()

@@ -1,7 +1,6 @@
-"""Where a batch of events shows that the node's clock jumped back. Pure. [PO-7]
-
-Reading the stream so that a second time comes to the same: readings, moves of time and changes
-of plans, each in its place. [PO-7, PO-8, PO-9, PO-10]
+"""Processes the event stream so that a second pass gives the same results: readings, clock moves
+and plan changes, each at its recorded position; and the engine's schedule. [PO-7, PO-8, PO-9,
+PO-10]
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ def first_clock_jump(
     latest: int,
     skew_ms: int,
 ) -> int:
-    """The first event of a stream at whose arrival time had reached more than the allowed skew
-    beyond the clock, `latest` being the time reached before the batch; the length of the batch
-    when there is none.
+    """Index of the first event that shows that the node's clock jumped back: on its arrival, stream
+    time was further ahead of the clock than the allowed skew. Returns the batch length when there
+    is none. `latest` is the time reached before the batch.
 
-    Readings themselves move time no further than to their arrival, so only a clock that was ahead
-    before can be the cause. Readings too far ahead of their arrival are not used, and tell nothing.
-    Costs two passes over the times of arrival unless there may be one.
+    Readings move time no further than their arrival, so only a clock that was ahead before can be
+    the cause. Readings too far ahead of their arrival are not used and prove nothing. Costs two
+    passes over the times of arrival in the normal case.
     """
     arrived = _arrived(batch)
     if not len(arrived) or int(arrived.min()) + skew_ms >= max(latest, int(arrived.max())):
@@ -95,16 +94,19 @@ def _is_of(
 
 Batch = Sequence[StoredEvent | BareStored]
 BEAT_MS = 900
-"""So much later than the newest reading, or the last beat, is the next one: about a second, which
-is how often a quiet engine looks."""
+"""Distance of one beat from the newest reading or the last beat: about a second, which is how often
+an idle engine runs.
+"""
 _position = attrgetter("position")
 _log = get_logger(__name__)
 _WHOLE_BATCHES = 100
-"""So many are read with their headers after one that needed them."""
+"""Batches that are read with headers after one that needed them."""
 
 
 class StreamReader:
-    """How far the stream was taken, what runs there, and what is yet to be met again."""
+    """The position in the stream, the plans that run there, and the recorded steps still to be
+    applied.
+    """
 
     def __init__(
         self,
@@ -123,47 +125,48 @@ class StreamReader:
         self.late_shares = LateShares()
         self.position = self._changes_at = self._read_before = 0
         self._again: deque[StreamStep] = deque()
-        """What the second reading has yet to meet."""
+        """Recorded steps that the second pass has yet to apply."""
         self._stopped: set[str] = set()
-        """Policies that a detection stopped before the place where that is on record."""
+        """Policies that a detection stopped before the position at which that change is recorded.
+        """
         self._whole_left = 0
         self._unheard_since: int | None = None
-        """By the clock: since when silence counts without any reading; None once there was one, or
-        time has begun without."""
+        """Clock time from which silence counts without a reading; None after the first reading or
+        after time was started by the clock.
+        """
         self._overdue: dict[tuple[str, ...], Detection] = {}
-        """Detections of lasting states that were found too late to act on them."""
+        """Detections of states that were found too late to act on them."""
         self._history: dict[bool, ReleaseDone] = {}
-        """Imported readings that wait to be evaluated, by whether people are notified."""
+        """Imported readings that wait for evaluation, by whether people are notified."""
         self._resets = 0
 
     @property
     def needs_headers(self) -> bool:
-        """Whether events should come whole for a while: some had to be read twice."""
+        """Whether to read whole events for a while, because some batches had to be read twice."""
         return self._whole_left > 0
 
     # --- places ---
 
     def place(self) -> StreamPosition:
-        """Where a change made now holds from: behind everything that may have been read before a
-        crash, since what the old plans found there was told already.
+        """The position from which a change made now applies: behind everything that may have been
+        read before a crash, because the results of the old plans are already emitted.
         """
         before = StreamPosition(self._read_before, -END_OF_TIME)
         return max([self._here(), before, *(position_of(step) for step in self._again)])
 
     @property
     def reads_again(self) -> bool:
-        """Whether a change made now would hold from a later place only."""
+        """Whether a change made now would apply from a later position only."""
         return bool(self._again) or self.place() > self._here()
 
     async def take_change(self, change: PlanChange) -> None:
-        """Takes over a change that is on record, now or when its place is reached."""
+        """Applies a recorded change now, or when its position is reached."""
         if self._again or change.place > self._here():
             self._again.append(change)
         else:
             await self._change(change)
 
     def state(self) -> EngineState:
-        """What is committed with the position."""
         return EngineState(
             self.running.runner.snapshot(),
             self.output.reached(),
@@ -178,9 +181,9 @@ class StreamReader:
         )
 
     async def go_to(self, position: int, state: EngineState | None, last: int, now_ms: int) -> None:
-        """Goes to a commit, or to the beginning, and finds what was decided and changed after it.
+        """Restores a commit, or the beginning, and reads the steps recorded after it.
 
-        `last`: how far `events` goes; what was read before a crash lies before that.
+        `last`: the last position of `events`; everything read before a crash lies before it.
         """
         self.position = position
         self._changes_at = state.changes if state is not None else 0
@@ -211,9 +214,7 @@ class StreamReader:
     # --- what happens ---
 
     async def take(self, batch: Batch, ontology: Ontology, skew_ms: int) -> None:
-        """Feeds a batch, cut where something else happened when it was read for the first time, and
-        where the clock had jumped back.
-        """
+        """Feeds a batch, split where a recorded step applies and where the clock jumped back."""
         while batch:
             cut = len(batch)
             if self._again:
@@ -228,23 +229,19 @@ class StreamReader:
                 await self._reset(batch[0].received, skew_ms)
 
     def _jump_in(self, batch: Batch, ontology: Ontology, skew_ms: int) -> int:
-        """The first reading of a batch that shows that the clock jumped back: time has gone
-        further ahead of its arrival than the skew. The batch's length when there is none.
-        """
         return first_clock_jump(batch, ontology.streams(), self.running.runner.latest, skew_ms)
 
     async def meet_due(self, batch: Batch = ()) -> None:
-        """What happened before `batch`, given what was taken, happens again."""
+        """Applies the recorded steps that come before `batch`."""
         while self._again and self._is_due(self._again[0], batch):
             await self._meet_again()
 
     def _is_due(self, step: StreamStep, batch: Batch) -> bool:
-        """Whether everything before it was taken, `batch` being what comes next."""
+        """Whether everything before the step is processed; `batch` comes next."""
         after = position_of(step).after
         return self.position >= after or (bool(batch) and batch[0].position > after)
 
     async def _meet_again(self) -> None:
-        """What happened here when this was read for the first time happens again."""
         step = self._again.popleft()
         if isinstance(step, TimeMoved):
             await self._append(self._move_to(step))
@@ -256,7 +253,7 @@ class StreamReader:
             await self._change(step)
 
     async def _reset(self, clock_ms: int, skew_ms: int) -> None:
-        """Time begins anew since the clock jumped back; that goes on record."""
+        """Restarts stream time after a clock jump and records that."""
         reset = TimeReset(
             time=clock_ms,
             after=self.position,
@@ -286,7 +283,7 @@ class StreamReader:
         await self._append([])
 
     async def _feed(self, batch: Batch, ontology: Ontology, skew_ms: int) -> None:
-        """Quarantines what cannot be used, feeds the rest, and appends what became certain."""
+        """Quarantines unusable events, feeds the rest, and appends the results."""
         received = bare_readings(batch, ontology, skew_ms)
         if received is None:
             whole = await self.output.whole(batch)
@@ -317,8 +314,8 @@ class StreamReader:
     def _note_history(
         self, batch: Sequence[StoredEvent], ontology: Ontology
     ) -> list[tuple[Event, Problem]]:
-        """Notes which times of which streams the imported readings among these touch; returns
-        those that are no readings.
+        """Collects streams and times of the imported readings of a batch; returns those that are no
+        readings.
         """
         found = [item for item in batch if HISTORY in item.event.headers]
         _readings, rejected = split_events([item.event for item in found], ontology)
@@ -339,7 +336,7 @@ class StreamReader:
         return rejected
 
     def _note_overdue(self, detections: Sequence[Detection]) -> None:
-        """Keeps of the states that were found too late to act on them the newest of each."""
+        """Keeps the newest late detection of each state."""
         oldest_ms = self._now_ms() - self._act_within_ms
         overdue = [one for one in detections if one.time < oldest_ms]
         if overdue:
@@ -349,9 +346,7 @@ class StreamReader:
             self._overdue |= {_state_of(one): one for one in states}
 
     async def tell_still_lasting(self) -> None:
-        """Everything received was taken: reports which of the states that were found too late to
-        act on them are still true.
-        """
+        """After the backlog is processed, reports the late-detected states that are still true."""
         if self._overdue:
             overdue, self._overdue = list(self._overdue.values()), {}
             lasting = [one for one in overdue if self.running.runner.still_lasts(one)]
@@ -360,26 +355,24 @@ class StreamReader:
 
     @property
     def history_waits(self) -> bool:
-        """Whether readings imported as history wait to be evaluated."""
         return bool(self._history)
 
     async def release_history(self, now_ms: int) -> None:
-        """Has the imported readings evaluated that came so far; those of silent imports first."""
+        """Requests evaluation of the imported readings so far, silent imports first."""
         for notify in sorted(self._history):
             await self.output.release_history(self._history[notify], now_ms)
         self._history = {}
         self._pace.is_dirty = True
 
     def is_ahead_of(self, now_ms: int, skew_ms: int) -> bool:
-        """Whether time has gone further ahead of the clock than the skew."""
         return self.running.runner.latest > now_ms + skew_ms
 
     async def move_on(
         self, now_ms: int, *, beating: bool = False, reset_skew_ms: int | None = None
     ) -> None:
-        """Lets time pass as far as what is pending needs it, never beyond the clock; when it is
-        `beating`, up to the clock if that is far enough ahead. With `reset_skew_ms` time begins
-        anew if it is so much ahead of the clock.
+        """Advances time as far as pending matches need it, never beyond the clock; with `beating`,
+        up to the clock if that is far enough ahead. With `reset_skew_ms`, restarts time if it is
+        further ahead of the clock than that.
         """
         while self._again:
             await self._meet_again()
@@ -400,13 +393,13 @@ class StreamReader:
             await self._tell_moved(found, TimeMoved(reached, self.position, resets=self._resets))
 
     def count_silence_from(self, now_ms: int) -> None:
-        """Plans or tables are others: as long as nothing was heard, silence counts from now on."""
+        """Plans or tables changed: while there was no reading, silence counts from now on."""
         if self._unheard_since is not None:
             self._unheard_since = now_ms
 
     def _begun_at(self, now_ms: int) -> int | None:
-        """When time began without a reading: as soon as somebody who was never heard of may have
-        been silent for long enough. Not before: who brings old readings is not late by it.
+        """When time starts without a reading: once a silence may have lasted long enough. Not
+        earlier, so that old readings published now are not late.
         """
         since = self._unheard_since
         if since is None:
@@ -431,10 +424,10 @@ class StreamReader:
         late: Sequence[Cause] = (),
         moved: TimeMoved | TimeReset | None = None,
     ) -> None:
-        """Appends what was found, then does what detections say about policies.
+        """Appends the results, then carries out the commands of detections.
 
-        A detection that stops a policy stops it at the detection's time: what the policy finds
-        later, in the order of detections, is not told.
+        A detection that stops a policy does so at the detection's time: later results of the
+        policy, in the order of detections, are not emitted.
         """
         differences = self.running.differences(found)
         told = EmittedResults(self.source, found, self.running.take_undecided())
@@ -445,8 +438,8 @@ class StreamReader:
             await self._obey(command)
 
     async def _obey(self, command: PolicyCommand) -> None:
-        """Stops a policy because of a detection, at once. Met again that is on record already, and
-        maybe at a later place, since events were cut otherwise.
+        """Stops a policy because of a detection, at once. On a second pass the change is already
+        recorded, possibly at a later position, because batches were cut differently.
         """
         change = await self.source.obey(
             command,
@@ -468,7 +461,7 @@ class StreamReader:
 
 
 def _state_of(detection: Detection) -> tuple[str, ...]:
-    """What a state is of: the policy, and who is bound."""
+    """The state that a detection is about: policy and bindings."""
     pairs = sorted(detection.bindings.items())
     return (detection.policy, *(part for pair in pairs for part in pair))
 
@@ -477,17 +470,20 @@ _LONGEST_WAIT_MS = 1_000
 
 
 _GATHER_MS = 2_000
-"""Readings of history that come within so long of each other are evaluated together."""
+"""Imported readings that arrive within this time of each other are evaluated together."""
 
 
 _BELIEVED_AFTER_MS = 600_000
-"""A clock that stands so long behind the time that was reached is believed without a reading, as
-`kernel/believed_time.py` does: one that is set right after a start costs no policy what it knows.
+"""A clock that stays this long behind stream time is accepted without a reading, as in
+`kernel/believed_time.py`. So a clock that is corrected soon after a start costs no policy its
+state.
 """
 
 
 class EngineSchedule:
-    """How long ago events came and what was taken was committed."""
+    """When to commit, and when the clock may advance time. Pure: the clock's nanoseconds are
+    arguments.
+    """
 
     def __init__(
         self, now_ns: int, *, quiet_ms: int, commit_every_ms: int, commit_every_events: int
@@ -503,40 +499,35 @@ class EngineSchedule:
         self._behind_since_ns: int | None = None
 
     def took(self, events: int) -> None:
-        """Events were taken."""
         self._uncommitted += events
         self.is_dirty = True
 
     def heard(self, now_ns: int) -> None:
-        """Events came just now."""
         self._quiet_since_ns = now_ns
 
     def took_history(self, now_ns: int) -> None:
-        """Readings of history came just now."""
         self._history_ns = now_ns
 
     def history_is_gathered(self, now_ns: int) -> bool:
-        """Whether no reading of history came for so long that the import has paused or ended."""
+        """Whether the import has paused or ended."""
         return now_ns - self._history_ns >= _GATHER_MS * 1_000_000
 
     def committed(self, now_ns: int) -> None:
-        """Everything is committed."""
         self._uncommitted, self.is_dirty = 0, False
         self._committed_ns = now_ns
 
     def commit_is_due(self, now_ns: int) -> bool:
-        """Whether it is time to commit."""
         if not self.is_dirty:
             return False
         many = self._uncommitted >= self._commit_every_events
         return many or self._since_commit_ms(now_ns) >= self._commit_every_ms
 
     def quiet_left_ms(self, now_ns: int) -> int:
-        """How much longer no event must come before the clock may move time on."""
+        """Remaining idle time before the clock may advance time."""
         return self._quiet_ms - (now_ns - self._quiet_since_ns) // 1_000_000
 
     def wait_ms(self, now_ns: int, due_in_ms: int | None) -> int:
-        """Until something is due by the clock, or a commit is; a second at most."""
+        """Time until something is due by the clock or a commit is due; at most a second."""
         wait = _LONGEST_WAIT_MS
         if due_in_ms is not None:
             wait = min(wait, max(due_in_ms, self.quiet_left_ms(now_ns)))
@@ -545,9 +536,7 @@ class EngineSchedule:
         return max(wait, 0)
 
     def clock_is_believed(self, now_ns: int, *, is_behind: bool) -> bool:
-        """Whether the clock has stood behind the time that was reached for long enough; to be told
-        at each look whether it does.
-        """
+        """Whether the clock has been behind stream time for long enough; call it at each check."""
         if not is_behind:
             self._behind_since_ns = None
         elif self._behind_since_ns is None:

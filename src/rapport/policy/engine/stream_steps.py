@@ -1,11 +1,9 @@
-"""What the policy engine appends besides detections: late readings, moved time, what it set aside.
-[PO-7, design 15]
+"""Stream positions, the steps recorded at them (clock moves, resets, plan and table changes) and
+the engine's own events. Pure. [PO-7, PO-8, PO-9, design 15]
 
-Places in the stream at which something other than a reading happened, and their order. Pure.
-[PO-8, PO-9]
-
-A place is the last position of `events` taken and the largest time reached by then. The second
-reading after a crash meets what is on record in the same places, so it comes to the same.
+A stream position is the last processed position of `events` and the largest time reached by then.
+After a crash the second pass applies the recorded steps at the same positions, so it gives the same
+results.
 """
 
 from __future__ import annotations
@@ -33,32 +31,32 @@ QUARANTINED_TYPE = "rapport.policy.quarantined"
 
 
 class TimeMoved(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The clock moved time on to `time` when the events up to position `after` had been taken."""
+    """The clock advanced time to `time` after the event at position `after`."""
 
     time: int
     after: int
     begins: bool = False
-    """There was no reading as yet: this is the start of all policies, from which silence counts."""
+    """There was no reading yet: all policies start here, and silence counts from here."""
     resets: int = 0
-    """How often time had begun anew before."""
+    """Number of time resets before."""
 
 
 class TimeReset(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Time began anew when the events up to position `after` had been taken: it had reached
-    `before`, further than the allowed skew ahead of the clock at `time`, so the clock was wrong.
+    """Stream time was restarted after the event at position `after`: it had reached `before`,
+    further ahead of the clock at `time` than the allowed skew, so the clock was wrong.
     """
 
     time: int
     after: int
     before: int
     resets: int
-    """How many there have been, this one among them."""
+    """Number of time resets, including this one."""
     skew_ms: int
-    """Readings that waited further ahead of `time` than this were left out."""
+    """Buffered readings further ahead of `time` than this were dropped."""
 
 
 def late_event(source: str, cause: Cause) -> Event:
-    """A reading that came after its time had been decided."""
+    """A reading that arrived after its time was decided."""
     time, id = cause
     return make_event(
         source=source,
@@ -71,7 +69,7 @@ def late_event(source: str, cause: Cause) -> Event:
 
 
 def time_event(source: str, moved: TimeMoved) -> Event:
-    """Time moved on without a reading."""
+    """Time was advanced without a reading."""
     parts = ["time", str(moved.time), str(moved.after)]
     if moved.begins:  # another one than a beat at the same time
         parts.append("begins")
@@ -87,7 +85,6 @@ def time_event(source: str, moved: TimeMoved) -> Event:
 
 
 def reset_event(source: str, reset: TimeReset) -> Event:
-    """Time began anew after the clock jumped."""
     return make_event(
         source=source,
         id=content_id("reset", str(reset.resets), str(reset.after)),
@@ -98,7 +95,7 @@ def reset_event(source: str, reset: TimeReset) -> Event:
 
 
 def ahead_problem(stored: StoredEvent) -> Problem:
-    """Why a reading whose time lies ahead of the clock is set aside."""
+    """Why a reading whose time lies ahead of the clock is quarantined."""
     ahead_ms = stored.event.time - stored.received
     return Problem(
         code="policy.ahead_of_clock",
@@ -126,7 +123,7 @@ def quarantine_event(source: str, event: Event, problem: Problem) -> Event:
 
 
 def _as_members(event: Event) -> dict[str, Any]:
-    """The event as a CloudEvent; data that is not JSON goes in base64, as CloudEvents says."""
+    """The event as a CloudEvent; data that is not JSON is base64, as CloudEvents defines."""
     members = to_cloudevent(event)
     try:
         msgspec.json.decode(event.data)
@@ -140,8 +137,8 @@ PlanChangeKind = Literal["deploy", "withdraw", "shadow", "promote", "drop", "not
 
 
 class StreamPosition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """After the events up to position `after`, and after time had reached `time`, having begun anew
-    so many times.
+    """After the event at position `after`, and after time had reached `time` following that many
+    resets.
     """
 
     after: int
@@ -155,15 +152,14 @@ class StreamPosition(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.order() <= other.order()
 
     def order(self) -> tuple[int, int, int]:
-        """What places are sorted by: time goes back where it begins anew."""
+        """Sort key; time goes back at a reset."""
         return self.after, self.resets, self.time
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
-    """From `place` on other plans run; `position` is where the change is on record.
+    """Other plans run from `place` on; `position` is that of the record.
 
-    `deploy` has the plan that runs from then on, `shadow` the one that runs beside; `note` changes
-    nothing about what runs.
+    `deploy` has the plan to run, `shadow` the plan to run beside; `note` changes nothing.
     """
 
     place: StreamPosition
@@ -174,8 +170,8 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TablesChange(msgspec.Struct, frozen=True):
-    """From `place` on instances are looked up in other tables. Only met by who reads the whole log
-    again: the engine commits before it goes over to other tables.
+    """Other tables apply from `place` on. Only a replay of the whole log meets it, because the
+    engine commits before it changes tables.
     """
 
     place: StreamPosition
@@ -184,74 +180,69 @@ class TablesChange(msgspec.Struct, frozen=True):
 
 
 StreamStep = TimeMoved | TimeReset | PlanChange | TablesChange
-"""What is met again on a second reading."""
+"""A step that a second pass applies again."""
 
 
 class PlansAt(msgspec.Struct, frozen=True):
-    """The plans that run, and those that run in the shadow of one of them."""
+    """The running plans and their shadows."""
 
     plans: tuple[Plan, ...] = ()
     shadows: tuple[Plan, ...] = ()
 
 
 class PolicyCommand(msgspec.Struct, frozen=True):
-    """What an action of a policy asks for about a policy, because of a detection."""
+    """A request of a policy's action to stop a policy, caused by a detection."""
 
     what: Literal["delete", "pause"]
     policy: str
     detection: Detection
     skipped: SkippedAction | None = None
-    """Set where the detection is too old: the command is recorded, not carried out."""
+    """Set when the detection is too old: the command is recorded but not carried out."""
 
 
 class PlanSource(Protocol):
-    """Who knows which plans run since when; asked by the engine while it holds its turn."""
+    """Provides the plans and their changes; called by the engine while it holds its turn."""
 
     async def plans_at(self, position: int) -> PlansAt:
-        """What ran when the record had gone so far."""
+        """The plans that ran when the record had reached a position."""
 
     async def changes_after(self, position: int) -> Sequence[PlanChange]:
-        """What changed since, in the order of the record."""
+        """Later changes, in the order of the record."""
 
     def commands_of(self, detection: Detection) -> Sequence[PolicyCommand]:
-        """What a detection's policy does to policies."""
+        """The commands that a detection causes."""
 
     async def obey(
         self, command: PolicyCommand, place: StreamPosition, *, met: int, is_stopped: bool
     ) -> PlanChange | None:
-        """Puts a command on record at this place, once whatever happens; None when there is no such
-        policy. What counts is how the policy stood where the detection was found: by the record up
-        to position `met`, or `is_stopped` by a detection whose change has its place further on.
+        """Records a command at this position, exactly once; None when there is no such policy.
+        Decides by the policy's state where the detection was found: by the record up to position
+        `met`, or `is_stopped` by a detection whose change is recorded later.
         """
 
 
 class FixedPlans:
-    """Plans that nobody changes but who holds them: for engines without a record of changes."""
+    """Plans without a record of changes."""
 
     def __init__(self, plans: Iterable[Plan]) -> None:
         self.plans = {plan.policy: plan for plan in plans}
 
     async def plans_at(self, position: int) -> PlansAt:
-        """Always the same."""
         return PlansAt(tuple(self.plans.values()))
 
     async def changes_after(self, position: int) -> Sequence[PlanChange]:
-        """None."""
         return ()
 
     def commands_of(self, detection: Detection) -> Sequence[PolicyCommand]:
-        """None."""
         return ()
 
     async def obey(
         self, command: PolicyCommand, place: StreamPosition, *, met: int, is_stopped: bool
     ) -> PlanChange | None:
-        """Nothing to do."""
         return None
 
 
 def position_of(step: StreamStep) -> StreamPosition:
-    """Where it happened."""
     match step:
         case TimeMoved():
             return StreamPosition(step.after, step.time, step.resets)
@@ -264,10 +255,11 @@ def position_of(step: StreamStep) -> StreamPosition:
 def merge_steps(
     steps: Iterable[TimeMoved | TimeReset | TablesChange], changes: Iterable[PlanChange]
 ) -> deque[StreamStep]:
-    """Both as they happened; at one place tables come before the plans that use them.
+    """Sorts recorded steps as they happened; at one position tables come before the plans that use
+    them.
 
-    Moving time on always reaches a time that was not reached before since time began, so at one
-    place it came before a change that saw that time, and after one that did not.
+    A clock move always reaches a time that was not reached before, so at one position it comes
+    before a change that saw that time and after one that did not.
     """
 
     def key(step: StreamStep) -> tuple[StreamPosition, int, int]:

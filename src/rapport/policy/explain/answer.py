@@ -1,6 +1,5 @@
-"""The answer to "why" and "why not": a tree of conditions, each true, false or unknown. [PO-11]
-
-Data only: made by `why_not.py`, shown by the command line and the API.
+"""The answers to "why" and "why not": a tree of conditions, each true, false or unknown. Data only.
+[PO-11]
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ Truth = Literal["true", "false", "unknown"]
 CandidateOutcome = Literal[
     "detected", "pending", "undecided", "left out", "not run", "refuted", "incomplete"
 ]
-"""`pending`: time has not come to where it is decided; `left out`: because of `at most once per`;
-`not run`: everything held, but the policy was not there yet, paused, or ended before it was
-certain; `incomplete`: some condition never came true.
+"""`pending`: stream time has not reached the decision; `left out`: suppressed by `at most once
+per`; `not run`: all conditions held, but the policy was not deployed yet, paused, or ended before
+the match was certain; `incomplete`: some condition never became true.
 """
 
 
 class ShownReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A reading that decided something."""
+    """A reading that decided a condition."""
 
     id: str
     time: int
@@ -34,11 +33,11 @@ class ShownReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """`position of p17 = 4, 29 m`."""
     source: str
     raw: str = ""
-    """What was received, before it was given a meaning."""
+    """The received data before mediation."""
 
 
 class ConditionNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A condition, or a part of one, with what it rests on."""
+    """A condition, or a part of one, with the readings it rests on."""
 
     text: str
     truth: Truth
@@ -48,50 +47,50 @@ class ConditionNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ExternalFact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that was asked for elsewhere, such as of a context broker: no reading says it."""
+    """A fact queried from outside, such as a context broker; no reading gives it."""
 
     text: str
     """`status of r3 = 'closed'`, or that nothing was known."""
     told: str
-    """Who provided it, until when it is valid, and how far away it was found."""
+    """The provider, the end of validity, and the distance at which it was found."""
     time: int
-    """When it was told."""
+    """When it was received."""
     event: str = ""
-    """The record of that."""
+    """The id of its record."""
     is_known: bool = True
 
 
 class Suppression(msgspec.Struct, frozen=True, kw_only=True):
-    """Why what held was not told: `at most once per`."""
+    """Why a match was not emitted: `at most once per`."""
 
     detection: str
-    """The id of the detection before it."""
+    """The id of the preceding detection."""
     time: int
     until: int
-    """From this time on the next one is told."""
+    """The next one is emitted from this time on."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Certain identities around a certain time: how far the policy got with them."""
+    """Identities around a time, and how far the policy got with them."""
 
     bindings: dict[str, str]
     became: CandidateOutcome
     time: int
-    """The moment to which times are told: the last thing that had to happen."""
+    """The reference of all times shown: the end of the last condition."""
     clauses: tuple[ConditionNode, ...]
-    """One per line of the normal form, then what concerns all of them together."""
+    """One node per clause of the normal form, then those that concern all of them."""
     detection: Detection | None = None
-    """What it is, or would have been."""
+    """The detection that it is, or would have been."""
     silent: tuple[str, ...] = ()
-    """Sources that promised to be heard and were not."""
+    """Sources with a declared period that sent nothing."""
     suppressed_by: Suppression | None = None
-    """Of what was left out: because of which detection, and until when."""
+    """For a suppressed candidate: the detection that suppresses it."""
     known: tuple[ExternalFact, ...] = ()
-    """What came from elsewhere about those it binds."""
+    """External facts about the bound identities."""
 
     @property
     def holding(self) -> int:
-        """How many of the conditions are true."""
+        """Number of true conditions."""
         return sum(node.truth == "true" for node in self.clauses)
 
     @property
@@ -103,7 +102,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NearestMiss(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The smallest change of one value that would have made the policy fire; tried out."""
+    """The smallest change of one value that would have made the policy fire, verified by
+    evaluation.
+    """
 
     reading: ShownReading
     text: str
@@ -111,14 +112,14 @@ class NearestMiss(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     relative: float
     """|needed - actual| / max(|actual|, scale); see docs/how-to/explain.md for the scales."""
     value: tuple[Any, ...] | None = None
-    """The value it would have needed; None when the time is what changes."""
+    """The value it would have needed; None when the time changes."""
     time: int | None = None
     """The time it would have needed."""
 
 
 class AnswerNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something around the policy that bears on the answer: late readings, held-back ones, silent
-    sources, when the policy ran, tables that were loaded again, gaps of the log.
+    """A circumstance of the answer: late or quarantined readings, silent sources, when the policy
+    ran, reloaded tables, gaps of the log.
     """
 
     kind: Literal[
@@ -128,7 +129,7 @@ class AnswerNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: int | None = None
     event: str = ""
     channel: str = ""
-    """Of a gap: the channel whose events cannot be read."""
+    """The channel of a gap."""
     gap: Gap | None = None
 
 
@@ -139,37 +140,37 @@ class WhyNotAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     version: str
     at: int
     within_ms: int
-    """Looked at is what happened from `at - within_ms` to `at + within_ms`."""
+    """The answer covers `at - within_ms` to `at + within_ms`."""
     given: dict[str, str]
     fired: tuple[Candidate, ...]
     candidates: tuple[Candidate, ...] = ()
-    """When it did not fire: those for which most holds, best first."""
+    """If it did not fire: the candidates with the most true conditions, best first."""
     nearest: NearestMiss | None = None
-    """Of the first candidate."""
+    """The nearest miss of the first candidate."""
     window_ms: int = 0
     once_per_ms: int | None = None
     notes: tuple[AnswerNote, ...] = ()
     text: str = ""
-    """The policy as it was then, where that is known."""
+    """The policy's text at that time, if known."""
 
     @property
     def failed(self) -> int:
-        """How many conditions of the best candidate are false."""
+        """Number of false conditions of the best candidate."""
         best = self.candidates[0].clauses if self.candidates else ()
         return sum(node.truth == "false" for node in best)
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A detection, or what was left open: the conditions behind it, and the policy's text."""
+    """The conditions behind a detection or an undecided match, and the policy's text."""
 
     policy: str
     version: str
     text: str = ""
-    """Of the version that found it; empty when nothing is on record."""
+    """The text of the version that found it; empty when it is not recorded."""
     held: Candidate | None = None
-    """None: the log or the tables no longer tell."""
+    """None: log or tables no longer hold what the detection rests on."""
     left_out: int = 0
-    """How many like it came too soon after it, by `at most once per`."""
+    """Number of equal detections suppressed after it by `at most once per`."""
     once_per_ms: int | None = None
     gaps: tuple[AnswerNote, ...] = ()
     """Parts of the log around it that cannot be read: readings may be missing from `held`."""

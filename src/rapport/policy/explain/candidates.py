@@ -1,10 +1,5 @@
-"""Conditions as nodes of the answer: what was taken where they hold, what was nearest where they
-do not. [PO-11]
-
-Whose readings an absence rests on. [PO-11]
-
-How far the policy got with certain identities: decisions and partial matches as candidates.
-[PO-11]
+"""Builds the candidates of an answer from decisions and partial matches: each condition as a node,
+with the occurrence that satisfied it or the readings that came nearest. [PO-11]
 """
 
 from __future__ import annotations
@@ -70,7 +65,7 @@ _TRUTHS: dict[bool | None, Truth] = {True: "true", False: "false", None: "unknow
 
 
 class NodeBuilder:
-    """Makes nodes of terms."""
+    """Builds condition nodes for terms."""
 
     def __init__(self, world: Evidence, wording: Wording) -> None:
         self.world, self.wording = world, wording
@@ -79,7 +74,7 @@ class NodeBuilder:
     # Terms that hold.
 
     def held(self, term: TermStep, found: Occurrence) -> ConditionNode:
-        """A term with the occurrence that was taken."""
+        """The node of a term that an occurrence satisfies."""
         shown = tuple(self.wording.reading(one) for one in found.events)
         return ConditionNode(
             text=self.wording.term(term),
@@ -102,7 +97,7 @@ class NodeBuilder:
     # Terms that do not.
 
     def missed(self, term: TermStep, bindings: Mapping[str, str], span: TimeSpan) -> ConditionNode:
-        """A term that did not occur in the span, with what came nearest."""
+        """The node of a term that did not occur in the span, with the nearest attempt."""
         match term:
             case LastingTerm():
                 return self._not_lasted(term, bindings, span)
@@ -137,7 +132,7 @@ class NodeBuilder:
         )
 
     def _held_but(self, term: StateTerm, tried: list[Attempt], text: str) -> ConditionNode:
-        """It holds of some readings, and yet did not occur where it was needed."""
+        """The term holds for some readings but did not occur where it was needed."""
         best = next(one for one in tried if one.truth)
         events = list(best.events.values())
         because = self.measuring.measured(term, best)
@@ -155,7 +150,7 @@ class NodeBuilder:
         return ConditionNode(text=text, truth="false", because=because, readings=shown)
 
     def _unknown(self, sides: Iterable[Side], bindings: Mapping[str, str]) -> str:
-        """That an identity that was named is not known at all."""
+        """The message that a given identity is unknown; empty when all are known."""
         for side in sides:
             name = bindings.get(side.alias)
             if name is not None and self.world.is_unknown(side.concept, name):
@@ -167,9 +162,7 @@ class NodeBuilder:
     def _too_late(
         self, side: Side, streams: Iterable[str], bindings: Mapping[str, str], span: TimeSpan | None
     ) -> str:
-        """That readings there were came too late, of who was named or of anybody who could be
-        meant; empty when there were none.
-        """
+        """The message that matching readings arrived too late; empty when there are none."""
         name = bindings.get(side.alias)
 
         def is_meant(key: str) -> bool:
@@ -193,7 +186,7 @@ class NodeBuilder:
         return said + (f" (and {len(late) - 1:,} more)" if len(late) > 1 else "")
 
     def _refused(self, sides: Iterable[Side], bindings: Mapping[str, str]) -> str:
-        """Why an identity that was named can never be meant."""
+        """The message that a given identity violates the constraints of its alias."""
         for side in sides:
             name = bindings.get(side.alias)
             if name is None or self.world.allows(side, name):
@@ -364,7 +357,7 @@ class NodeBuilder:
     # Absence.
 
     def refuting(self, refuters: Iterable[tuple[int, Occurrence]]) -> tuple[ConditionNode, ...]:
-        """The counterexample as nodes: each of them is true, which is what is wrong."""
+        """The nodes of a counterexample; each of them is true."""
         return tuple(self.held(self.world.plan.terms[term], found) for term, found in refuters)
 
 
@@ -378,7 +371,9 @@ def _delay(late: LateReading) -> int:
 
 
 def _counted(end: int, span: TimeSpan, again: str) -> str:
-    """Why what lasted so long is not enough: it counts at one moment only."""
+    """Why a state or silence that lasted long enough does not suffice: it counts at one
+    moment only.
+    """
     if end < span.start:
         return f", which counted once, at {time_mark(end)}, and counts again only {again}"
     return ", but not together with the other conditions"
@@ -390,7 +385,7 @@ _MOST_NAMED = 5
 def observed_readings(
     world: Evidence, terms: Iterable[int], bindings: Mapping[str, str], start: int, end: int
 ) -> str:
-    """Whose readings in [start, end) could have spoken against an absence."""
+    """Lists the identities whose readings in [start, end) could have contradicted an absence."""
     counts: dict[str, int] = {}
     seen: set[tuple[str, str, str]] = set()
     for side in _sides(world, terms):
@@ -433,7 +428,7 @@ _MOST_NEAREST = 5
 
 
 class CandidateBuilder:
-    """Turns decisions and partial matches into candidates."""
+    """Builds candidates from decisions and partial matches."""
 
     def __init__(self, decisions: Decisions, nodes: NodeBuilder, given: Mapping[str, str]) -> None:
         self._decisions, self._nodes, self._given = decisions, nodes, given
@@ -442,7 +437,7 @@ class CandidateBuilder:
         self._words = ClauseWords(self._plan, nodes.wording)
 
     def of_decision(self, decision: Decision) -> Candidate:
-        """A match: all its positive clauses hold."""
+        """The candidate of a match: all its positive clauses hold."""
         clauses = []
         for number, clause in enumerate(self._plan.clauses):
             if number in self._kinds.positive:
@@ -467,8 +462,8 @@ class CandidateBuilder:
         )
 
     def nearest_to(self, partial: PartialMatch, span: TimeSpan) -> list[dict[str, str]]:
-        """Whom a partial match is about: where that is open, those who came nearest to the first
-        condition that is missing.
+        """The bindings to show for a partial match; where they are open, those that came nearest to
+        the first missing condition.
         """
         bindings = {**self._given, **bindings_of(partial.assignment.values())}
         for clause, taken in zip(self._shape.positive, partial.parts, strict=True):
@@ -486,7 +481,7 @@ class CandidateBuilder:
     def of_partial(
         self, partial: PartialMatch, bindings: Mapping[str, str], span: TimeSpan
     ) -> Candidate:
-        """Something is missing."""
+        """The candidate of a partial match."""
         timed = [one for one in partial.assignment.values() if not one.is_fact]
         time = latest_end(partial.assignment) if timed else span.middle
         clauses = []
@@ -677,7 +672,7 @@ class CandidateBuilder:
         )
 
     def _named(self, clause: Clause, node: ConditionNode) -> ConditionNode:
-        """A clause that comes down to one node."""
+        """A clause that consists of one node."""
         text = self._words.clause(clause)
         if node.text in ("", text):
             return ConditionNode(

@@ -1,9 +1,7 @@
-"""A small slice of readings with the tables around it, asked one case at a time. [PO-11]
+"""The readings and tables that an explanation is made from, and the range of time it needs. [PO-11]
 
-Explaining looks at few readings closely, so everything here is plain Python over lists; the
-operators, which look at many, decide the same in bulk.
-
-How much of the past and of what came after a time must be known to explain it. [PO-11]
+An explanation looks at few readings closely, so this is plain Python over lists; the operators
+decide the same in bulk.
 """
 
 from __future__ import annotations
@@ -42,22 +40,21 @@ class Reading(msgspec.Struct, frozen=True):
 
     @property
     def cause(self) -> Cause:
-        """As detections name it."""
+        """The cause as detections name it."""
         return (self.time, self.id)
 
 
 class LateReading(msgspec.Struct, frozen=True):
-    """A reading that came when its time had been decided: the policy did not use it."""
+    """A reading that arrived after its time was decided; the policy did not use it."""
 
     time: int
     stream: str
     key: str
     received: int | None = None
-    """When it came; None: it stands too far behind others in a recorded file."""
+    """None: it stands too far behind others in a recorded file."""
 
 
 def readings_of(batch: pa.RecordBatch, ontology: Ontology) -> list[Reading]:
-    """The rows of a batch of readings, in its order."""
     streams = ontology.streams()
     return [
         Reading(
@@ -73,7 +70,7 @@ def readings_of(batch: pa.RecordBatch, ontology: Ontology) -> list[Reading]:
 
 
 class Evidence:
-    """What one plan is explained by: readings in the order of rule 1, tables, sources."""
+    """The readings (in the order of rule 1), tables and sources behind one plan."""
 
     def __init__(
         self,
@@ -94,15 +91,15 @@ class Evidence:
         self.began = first if began is None else began
         self._given_start = began
         self.has_missing_parts = any(complete(one.value) is None for one in self.readings)
-        """Whether some reading lacks a part of its value; mostly none does."""
+        """Whether some reading lacks a part of its value."""
         self._by_key: dict[tuple[str, str], list[Reading]] = {}
         for reading in self.readings:
             self._by_key.setdefault((reading.stream, reading.key), []).append(reading)
         self._allowed: dict[tuple[str, tuple[Constraint, ...]], frozenset[str]] = {}
 
     def with_readings(self, readings: Iterable[Reading]) -> Evidence:
-        """The same policy over other readings; before a start that was said it sees none, else
-        the first of them is its start.
+        """The same policy over other readings. Readings before a given start are dropped; without
+        one the first reading is the start.
         """
         start = self._given_start
         seen = [one for one in readings if start is None or one.time >= start]
@@ -113,7 +110,7 @@ class Evidence:
         return self._by_key.get((stream, key), [])
 
     def keys(self, stream: str) -> list[str]:
-        """Who gave a reading of the stream."""
+        """The identities with readings in the stream."""
         return [key for name, key in self._by_key if name == stream]
 
     def between(self, stream: str, key: str, start: int, end: int) -> Sequence[Reading]:
@@ -123,15 +120,15 @@ class Evidence:
         return own[bisect_left(times, start) : bisect_left(times, end + 1)]
 
     def late(self, stream: str, keys: Callable[[str], bool]) -> list[LateReading]:
-        """The late readings of a stream of certain identities, in order of time."""
+        """The late readings of a stream whose key is accepted by `keys`, in order of time."""
         return [one for one in self._late if one.stream == stream and keys(one.key)]
 
     def uncertainty(self, events: Iterable[Reading]) -> int:
-        """How far the clocks behind these readings may be wrong."""
+        """The largest clock uncertainty of the readings' sources."""
         return max((self._source(one).uncertainty_ms for one in events), default=0)
 
     def stale_after(self, reading: Reading) -> int:
-        """How long the reading says something, by its source; 0: until the next."""
+        """How long the reading is valid by its source; 0: until the next."""
         return self._source(reading).stale_after_ms
 
     def _source(self, reading: Reading) -> PushSource:
@@ -140,27 +137,25 @@ class Evidence:
     # Instances.
 
     def allows(self, side: Side, identity: str) -> bool:
-        """Whether the identity satisfies the constraints of an alias."""
         return not side.constraints or identity in self._satisfying(side)
 
     def instances(self, side: Side) -> list[str]:
-        """The instances of the tables that satisfy the constraints of an alias."""
         ids = self.pull.instances(side.concept).ids
         return [one for one in ids if self.allows(side, one)]
 
     def knows(self, side: Side, identity: str) -> bool:
-        """Whether it is an instance of the tables, and satisfies the constraints."""
+        """Whether the tables have the identity and it satisfies the constraints."""
         known = self.pull.instances(side.concept).row(identity) >= 0
         return known and self.allows(side, identity)
 
     def is_unknown(self, concept: str, identity: str) -> bool:
-        """Whether neither the tables nor any reading here names such an instance."""
+        """Whether neither the tables nor any reading names the identity."""
         return self.pull.instances(concept).row(identity) < 0 and identity not in self._heard_of(
             concept
         )
 
     def nearest_known(self, concept: str, identity: str) -> tuple[str, ...]:
-        """The names of instances that look most like an unknown one; some where none does."""
+        """The known identities nearest to an unknown one; the first few where none is near."""
         if (concept, identity) not in self._nearest:
             known = sorted({*self.pull.instances(concept).ids, *self._heard_of(concept)})
             nearest = nearest_names(identity, known) or tuple(known[:_MOST_NAMES])
@@ -172,7 +167,7 @@ class Evidence:
         return {key for stream, key in heard if stream.partition(".")[0] == concept}
 
     def in_tables(self, concept: str, attribute: str, identity: str) -> Value | None:
-        """The value that the tables have; None when it is missing."""
+        """The value in the tables; None when it is missing."""
         if attribute == "id":
             return (identity,)
         instances = self.pull.instances(concept)
@@ -193,7 +188,6 @@ class Evidence:
 
 
 def complete(value: Value) -> Value | None:
-    """The value unless a part of it is missing."""
     return None if any(part is None or part != part for part in value) else value
 
 
@@ -201,19 +195,19 @@ _UNKNOWN = PushSource(name="", concept="", attribute="", key="", value=())
 
 
 _WINDOWS = 8
-"""Pairs use up events, chains reach back and absence waits: each of these one window or two."""
+"""Consumed pairs, chains and absence each reach one or two windows."""
 
 
 class NeededRange(NamedTuple):
-    """From when to when readings are needed."""
+    """The time range from which readings are needed."""
 
     start: int
     end: int
 
 
 def needed_range(plan: Plan, sources: Mapping[str, PushSource], span: TimeSpan) -> NeededRange:
-    """The readings that decide what happens in the span. Longer chains of pairs that use each other
-    up than eight windows are not followed.
+    """The readings that decide the span. Chains of consumed pairs longer than eight windows are not
+    followed.
     """
     window = _WINDOWS * (longest_window_ms(plan) + uncertainty_ms(plan, sources))
     lasting = longest_duration_ms(plan)
@@ -233,16 +227,15 @@ def needs_last_values(plan: Plan) -> bool:
 
 
 class TimeSpan(NamedTuple):
-    """The time that is looked at, both ends included."""
+    """A time span, both ends included."""
 
     start: int
     end: int
 
     @property
     def middle(self) -> int:
-        """Near which readings are preferred."""
         return (self.start + self.end) // 2
 
     def distance(self, time: int) -> int:
-        """How far a time lies from the middle."""
+        """Distance of a time from the middle."""
         return abs(time - self.middle)

@@ -1,5 +1,5 @@
-"""Questions about a node's history: which version ran, which readings there were, what came of
-them. [PO-11]
+"""Explains detections and missed detections from a node's log: the version that ran, the readings
+of that time, and their evaluation. [PO-11]
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
 
 Compile = Callable[[str, str], Plan]
-"""Name and text of a policy to its plan; raises PolicyError."""
+"""Compiles a policy from its name and text; raises PolicyError."""
 _WIDENED = 4
 _MOST_WIDENINGS = 3
 _MOST_SHOWN = 5
 
 
 class Explainer:
-    """Answers questions from channels that may be open for reading only."""
+    """Answers from channels that may be open for reading only."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Explainer:
         may_read: Callable[[str], bool] | None = None,
         tables_at: TablesLookup | None = None,
     ) -> None:
-        """`texts`: what the site's files say, for policies of which nothing is on record;
-        `tables_at`: what was known at a time, where that is on record.
+        """`texts`: the policies of the site's files, for policies without a record; `tables_at`:
+        the recorded tables of a time, where they are recorded.
         """
         self._lateness_ms, self._may_read = lateness_ms, may_read
         self._channels, self._ontology = channels, ontology
@@ -79,7 +79,9 @@ class Explainer:
         self._known: set[str] = set()
 
     async def why_not(self, policy: str, question: WhyNotQuestion) -> WhyNotAnswer:
-        """How the policy stood around a time; raises UnknownName for a policy nobody knows."""
+        """The state of the policy's conditions around a time; raises UnknownName for an unknown
+        policy.
+        """
         periods = await self._periods(policy)
         then = version_at_time(periods, question.at, None)
         plan, text = self._plan(policy, then)
@@ -148,13 +150,13 @@ class Explainer:
         return found
 
     async def _is_history(self, detection: Detection) -> bool:
-        """Whether it was found in readings that were imported."""
+        """Whether imported readings led to the detection."""
         stored = await self._channels.find_event(detection.id())
         return any(HISTORY in one.event.headers for _channel, one in stored)
 
     async def _tables_behind(self, detection: Detection) -> list[TablesAtTime]:
-        """What was known when it was told, then what was when it happened: often the same, else the
-        clock on the wall and the events were apart.
+        """The tables when the detection was emitted, then those of its own time: the same unless
+        clock and event times were apart.
         """
         stored = await self._channels.find_event(detection.id())
         times = [one.received for _channel, one in stored] + [detection.time]
@@ -170,7 +172,7 @@ class Explainer:
         return periods if begun is None else [one.begun_at(begun) for one in periods]
 
     def _plan(self, policy: str, then: VersionAtTime | None) -> tuple[Plan, str]:
-        """What is asked, and its text; raises UnknownName."""
+        """The plan to explain and its text; raises UnknownName."""
         text = (then.period.text if then else "") or self._texts.get(policy, "")
         if not text:
             known = self._known | set(self._texts)
@@ -185,7 +187,9 @@ class Explainer:
         then: VersionAtTime | None,
         pull: PullData,
     ) -> WhyNotAnswer:
-        """What the version comes to over the readings that it met; where it met none, over all."""
+        """Evaluates the version over the readings that it received, or over all if it
+        received none.
+        """
         readings, began = past.readings, None
         if then is not None and then.ran:
             readings = _met(readings, then.period)
@@ -213,7 +217,9 @@ class Explainer:
         to_the_end: bool = False,
         as_corrected: bool = True,
     ) -> PastReadings:
-        """The readings around the span; further back while somebody's last value is missing."""
+        """The readings around the span; reads further back while the last value of a given identity
+        is missing.
+        """
         reach = needed_range(plan, self._ontology.sources, span)
         read = partial(
             read_past,
@@ -234,7 +240,7 @@ class Explainer:
         return await read(reach)
 
     def _told(self, answer: WhyNotAnswer, past: PastReadings, span: TimeSpan) -> list[AnswerNote]:
-        """Where what was told differs from what is found here."""
+        """Notes where the emitted detections differ from the evaluation."""
         near = [one for one in past.reported if span.start <= one.time <= span.end]
         asked = [one for one in near if answer.given.items() <= one.bindings.items()]
         if not answer.fired and asked:
@@ -252,19 +258,19 @@ class Explainer:
 
 
 def _met(readings: list[Reading], period: PolicyPeriod) -> list[Reading]:
-    """The readings that a version knew of."""
+    """The readings that the version received."""
     return [one for one in readings if period.sees_from <= one.time < period.until]
 
 
 def _began(period: PolicyPeriod) -> int | None:
-    """From when on a version counts silence; None: from the first reading, it was there before."""
+    """From when the version counts silence; None: from the first reading."""
     return period.sees_from if period.sees_from > BEGIN_OF_TIME else None
 
 
 def _without_untold(
     answer: WhyNotAnswer, then: VersionAtTime, reported: list[Detection]
 ) -> WhyNotAnswer:
-    """What would have become certain while the policy did not run was not told."""
+    """Removes detections of times in which the policy did not run."""
     period, told = then.period, {one.id() for one in reported}
 
     def is_told(one: Candidate) -> bool:
@@ -280,8 +286,8 @@ def _without_untold(
 
 
 def _without_waiting(answer: WhyNotAnswer, past: PastReadings, lateness_ms: int) -> WhyNotAnswer:
-    """What readings come to is found as if time ran on; what is decided only when the stream comes
-    to a later time has not fired.
+    """Marks matches as pending that stream time has not reached yet; the evaluation treats time as
+    complete.
     """
     decided, told = past.reached - lateness_ms, {one.id() for one in past.reported}
 
@@ -305,13 +311,13 @@ def _not_decided(waiting: Candidate, past: PastReadings) -> AnswerNote:
 
 
 def _was_told(answer: WhyNotAnswer, past: PastReadings, span: TimeSpan) -> bool:
-    """Whether something of what fired was told, or anything in the time."""
+    """Whether a fired detection, or any in the span, was emitted."""
     fired = {one.detection.id() for one in answer.fired if one.detection is not None}
     return any(span.start <= one.time <= span.end or one.id() in fired for one in past.reported)
 
 
 def _is_missing(past: PastReadings, plan: Plan, given: Mapping[str, str], span: TimeSpan) -> bool:
-    """Whether there is no reading in the time of somebody who was named and who gives readings."""
+    """Whether the span lacks readings of a given identity that has a stream."""
     sides = [side for term in plan.terms for side in (term.first, term.second) if side.stream]
     heard = {one.key for one in past.readings if span.start <= one.time <= span.end}
     return any(given.get(side.alias, "") not in heard for side in sides if side.alias in given)

@@ -1,9 +1,5 @@
-"""Rules 7 to 9: the matches of given identities, and how each was decided. [PO-6, PO-7, PO-11]
-
-How every match around a time was decided: detected, undecided, left out, refuted. [PO-7,
-PO-11]
-
-Partial matches: occurrences that satisfy as many positive clauses as possible. [PO-11]
+"""Matches of a plan for given identities by rules 7 to 9, the decision about each (detected,
+undecided, suppressed, refuted), and partial matches. [PO-6, PO-7, PO-11]
 """
 
 from __future__ import annotations
@@ -33,31 +29,29 @@ from rapport.policy.runners.operators.shapes import (
 
 Assignment = Mapping[int, Occurrence]
 Counts = Callable[[Occurrence], bool]
-"""Whether an occurrence with an end lies where it refutes."""
+"""Whether an occurrence with an end lies in the refuting range."""
 
 
 class Match(NamedTuple):
-    """One occurrence for each term that is needed, and when the last positive clause is
-    satisfied.
-    """
+    """One occurrence per needed term, and the time when the last positive clause is satisfied."""
 
     assignment: dict[int, Occurrence]
     when: int
 
 
 class ClauseOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a clause that asks for absence, or of a mixed one."""
+    """The outcome of a clause with absence, or of a mixed one."""
 
     satisfied_at: int | None
-    """None: it failed."""
+    """None: the clause failed."""
     refuters: tuple[tuple[int, Occurrence], ...] = ()
     """The counterexample, by term."""
     chosen: Part | None = None
-    """Of a mixed clause, the positive part that satisfied it."""
+    """The positive part that satisfied a mixed clause."""
 
 
 class PlanMatches:
-    """The matches of one plan, for identities that may be given."""
+    """The matches of one plan, optionally for given identities."""
 
     def __init__(self, occurring: TermOccurrences, shape: Shape) -> None:
         self.occurring, self.shape = occurring, shape
@@ -70,7 +64,7 @@ class PlanMatches:
         }
 
     def minimal(self, given: Mapping[str, str]) -> list[Match]:
-        """The matches with these identities, without those of which a part is one."""
+        """The minimal matches: those that contain no smaller match."""
         valid: dict[frozenset[tuple[int, Occurrence]], int] = {}
         for assignment in self._assignments(given):
             when = self._satisfied_at(assignment)
@@ -83,7 +77,9 @@ class PlanMatches:
         ]
 
     def agree(self, occurrence: Occurrence, bindings: Mapping[str, str]) -> bool:
-        """Equal aliases are equal identities; aliases declared distinct are not."""
+        """Whether an occurrence fits the bindings: equal aliases have equal identities, distinct
+        aliases different ones.
+        """
         merged = {**bindings, **occurrence.bindings}
         if any(merged[alias] != identity for alias, identity in bindings.items()):
             return False
@@ -99,7 +95,7 @@ class PlanMatches:
     def part_at(
         self, part: Part, assignment: Assignment, bindings: Mapping[str, str]
     ) -> int | None:
-        """When a part is satisfied by the occurrences taken; None when it is not."""
+        """When the given occurrences satisfy a part; None when they do not."""
         match part:
             case Occurs(term):
                 found = assignment[term]
@@ -120,7 +116,9 @@ class PlanMatches:
     def part_refuters(
         self, part: NotFollowed | NotPreceded, assignment: Assignment, bindings: Mapping[str, str]
     ) -> tuple[tuple[int, Occurrence], ...] | None:
-        """What followed or preceded although it must not; None when nothing did."""
+        """Occurrences that followed or preceded although they must not; None when there are
+        none.
+        """
         (term,) = part.needs()
         own, window = assignment[term], part.window_ms
 
@@ -138,7 +136,7 @@ class PlanMatches:
     def refuters(
         self, terms: tuple[int, ...], bindings: Mapping[str, str], counts: Counts
     ) -> tuple[tuple[int, Occurrence], ...] | None:
-        """One occurrence of every term, identities equal; None when there is no such set."""
+        """One occurrence per term with equal identities; None when there is no such set."""
         if not terms:
             return ()
         for found in self.occurring.of(terms[0], bindings, negated=True):
@@ -161,13 +159,13 @@ class PlanMatches:
                     yield assignment
 
     def _events_first(self, terms: Iterable[int]) -> list[int]:
-        """Facts last: events bind who they are asked about."""
+        """Sorts facts last, because events bind the identities."""
         return sorted(terms, key=lambda term: isinstance(self.plan.terms[term], ConstraintTerm))
 
     def fill(
         self, terms: list[int], taken: dict[int, Occurrence], given: Mapping[str, str]
     ) -> Iterator[dict[int, Occurrence]]:
-        """Every way to take an occurrence for each of the terms."""
+        """Every assignment of occurrences to the terms."""
         if not terms:
             yield taken
             return
@@ -203,7 +201,7 @@ class PlanMatches:
         return [(part, time) for part, time in times if time is not None]
 
     def spread(self, parts: Iterable[Part], assignment: Assignment) -> int:
-        """How far the ends of these parts lie apart."""
+        """The distance between the first and the last end of these parts."""
         ends = [
             part_end(part, assignment)
             for part in parts
@@ -230,7 +228,7 @@ class PlanMatches:
     def earliest(
         self, clause: Alternatives, taken: dict[int, Occurrence], t0: int
     ) -> tuple[ClauseOutcome, dict[int, Occurrence]] | None:
-        """The earliest positive part of a mixed clause near `t0`, and what it takes."""
+        """The earliest positive part of a mixed clause near `t0`, and its occurrences."""
         best: tuple[tuple[object, ...], ClauseOutcome, dict[int, Occurrence]] | None = None
         for place, part in enumerate(clause.parts):
             for assignment in self._choices(part, taken):
@@ -261,12 +259,11 @@ class PlanMatches:
 
 
 def bindings_of(occurrences: Iterable[Occurrence]) -> dict[str, str]:
-    """All identities; equal aliases are known to be equal."""
     return {alias: one for each in occurrences for alias, one in each.pairs}
 
 
 def in_order(bindings: Mapping[str, str]) -> list[tuple[str, object]]:
-    """Sorts as the output does."""
+    """Sort key of the output order."""
     return [(alias, identity_order(item)) for alias, item in sorted(bindings.items())]
 
 
@@ -276,7 +273,6 @@ def latest_end(assignment: Assignment) -> int:
 
 
 def part_end(part: Part, assignment: Assignment, default: int = 0) -> int:
-    """The end a part counts with."""
     ends = [assignment[term].end for term in part.needs() if not assignment[term].is_fact]
     return max(ends, default=default)
 
@@ -292,27 +288,26 @@ MatchOutcome = Literal["detected", "undecided", "left out", "refuted"]
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """A match and what became of it."""
+    """A match and its outcome."""
 
     became: MatchOutcome
     match: Match
     taken: dict[int, Occurrence]
-    """The match with what mixed clauses chose."""
+    """The match with the occurrences that mixed clauses chose."""
     t0: int
     absences: tuple[ClauseOutcome, ...]
-    """Of each NOT clause."""
+    """Outcome of each NOT clause."""
     mixed: tuple[ClauseOutcome, ...]
-    """Of each mixed clause, as far as they were decided."""
+    """Outcome of each decided mixed clause."""
     detection: Detection
-    """What it would be, or is."""
+    """The detection that it is, or would be."""
     silent: tuple[str, ...] = ()
-    """The sources whose silence leaves it open."""
+    """Sources whose silence leaves it undecided."""
     suppressed_by: Detection | None = None
-    """The detection because of which it is left out, by `at most once per`."""
+    """The detection that suppresses it, by `at most once per`."""
 
     @property
     def first_moment(self) -> int:
-        """When the first of what it takes began."""
         timed = [one.first_moment for one in self.taken.values() if not one.is_fact]
         return min(timed, default=self.t0)
 
@@ -322,7 +317,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decisions:
-    """The decisions of one plan over one world."""
+    """The decisions about one plan's matches."""
 
     def __init__(self, world: Evidence) -> None:
         self.world, self.plan = world, world.plan
@@ -341,12 +336,10 @@ class Decisions:
         reported: Sequence[Detection] | None = None,
         near: tuple[int, int] | None = None,
     ) -> list[Decision]:
-        """What became of every match with these identities, in the order of the output.
+        """The outcome of every match with these identities, in output order.
 
-        Args:
-            reported: what was told in fact, by which `at most once per` is judged; None: what is
-                found here.
-            near: only what has a moment in this span of time is asked for; others may be left out.
+        `reported`: the emitted detections, which `at most once per` refers to; None: those found
+        here. `near`: only matches with a moment in this span are needed; others may be missing.
         """
         matches = self.matching.minimal(given)
         if near is not None and (self.plan.once_per_ms is None or reported is not None):
@@ -358,7 +351,9 @@ class Decisions:
         return self._throttled(_each_once(fitting), reported)
 
     def _may_be_near(self, match: Match, start: int, end: int) -> bool:
-        """Whether deciding it can matter: absence and mixed clauses reach two windows further."""
+        """Whether the match can matter for the span: absence and mixed clauses reach two windows
+        further.
+        """
         timed = [one for one in match.assignment.values() if not one.is_fact]
         reach = 2 * self._doubt_ms
         first = min(one.first_moment for one in timed)
@@ -367,7 +362,7 @@ class Decisions:
         )
 
     def _positive_aliases(self) -> frozenset[str]:
-        """Those that a detection may bind; the others only absence mentions."""
+        """The aliases that a detection may bind; the others occur in absences only."""
         clauses = (*self.shape.positive, *self.shape.mixed)
         parts = (part for clause in clauses for part in clause.parts)
         terms = (self.plan.terms[number] for part in parts for number in part.needs())
@@ -474,7 +469,7 @@ class Decisions:
 
 
 def _each_once(decisions: list[Decision]) -> list[Decision]:
-    """Of matches that come to the same detection the first; one that is detected before others."""
+    """The first match per detection; a detected one before others."""
     best: dict[str, Decision] = {}
     for one in decisions:
         known = best.get(one.detection.id())
@@ -492,21 +487,20 @@ _MOST_WAYS = 1_500
 
 
 class PartialMatch(NamedTuple):
-    """Some positive clauses satisfied by occurrences that agree; the others are None."""
+    """Occurrences for some positive clauses; the parts of the others are None."""
 
     assignment: dict[int, Occurrence]
     parts: tuple[Part | None, ...]
 
     @property
     def satisfied(self) -> int:
-        """How many."""
         return sum(part is not None for part in self.parts)
 
 
 def partial_matches(
     decisions: Decisions, given: Mapping[str, str], span: TimeSpan
 ) -> list[PartialMatch]:
-    """Occurrences in the span that satisfy as many positive clauses as possible, best first."""
+    """The assignments in the span that satisfy the most positive clauses, best first."""
     found = [PartialMatch({}, ())]
     for clause in decisions.shape.positive:
         grown = [PartialMatch(one.assignment, (*one.parts, None)) for one in found]

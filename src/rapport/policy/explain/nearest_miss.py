@@ -1,14 +1,11 @@
-"""What one reading would have had to say, or when, for a term to hold or not to hold. [PO-11]
+"""The nearest miss: the smallest change of one reading that would have made the policy fire.
+[PO-11]
 
 The relative size of a change is |needed - actual| / max(|actual|, scale). The scale is the needed
 value for numbers, the reach for distances, the longest side for areas, and the window or duration
-for times. A change to another text or truth has the size 1.
+for times. A change to another text or boolean has the size 1.
 
-The nearest miss: the smallest change of one reading that would have made the policy fire.
-[PO-11]
-
-Every change is tried out: the decisions are made anew with the changed reading, so what is said to
-be enough is enough.
+Every change is verified: the decisions are made again with the changed reading.
 """
 
 from __future__ import annotations
@@ -66,7 +63,7 @@ _MORE = {">": "more than ", "<": "less than ", ">=": "at least ", "<=": "at most
 
 
 class ReadingChange(msgspec.Struct, frozen=True):
-    """Another value or another time of one reading."""
+    """A reading with another value or time."""
 
     reading: Reading
     changed: Reading
@@ -75,7 +72,6 @@ class ReadingChange(msgspec.Struct, frozen=True):
 
     @property
     def is_in_time(self) -> bool:
-        """Whether the value stays and the time changes."""
         return self.reading.value == self.changed.value
 
 
@@ -90,14 +86,14 @@ def moved_reading(reading: Reading, time: int, scale_ms: int) -> ReadingChange:
 
 
 class ValueChanges:
-    """Changes of values, in the words of one site."""
+    """Changes of values."""
 
     def __init__(self, world: Evidence, wording: Wording) -> None:
         self._world, self._wording = world, wording
 
     def of(self, term: StateTerm, attempt: Attempt, *, wanted: bool) -> Iterator[ReadingChange]:
-        """The smallest change of each reading that makes the term hold, or not hold; none where
-        nobody can say how a function comes to its answer.
+        """The smallest change of each reading that makes the term hold, or not hold; none for
+        functions whose inverse is unknown.
         """
         if term.compared is not None:
             yield from self._compared(term, attempt, wanted)
@@ -191,7 +187,7 @@ class ValueChanges:
     def _measured(
         self, term: StateTerm, attempt: Attempt, operand: Measure, operator: str, bound: Any
     ) -> Iterator[ReadingChange]:
-        """Only the straight distance of two points can be turned round."""
+        """Only the distance of two points can be inverted."""
         if measures.get(operand.function).shape != "distance" or operator in ("=", "!="):
             return
         places = event_places(term)
@@ -201,7 +197,9 @@ class ValueChanges:
         yield from self._distance(attempt, points, float(bound), operator)
 
     def _said(self, reading: Reading, needed: str, exact: float | None = None) -> str:
-        """`exact`: the value, where it must be written in full not to read like what is needed."""
+        """`exact`: the value, written in full where rounding would make it equal to the
+        needed one.
+        """
         attribute = reading.stream.partition(".")[2]
         actual = self._wording.value(reading.stream, reading.value)
         if exact is not None:
@@ -210,12 +208,12 @@ class ValueChanges:
 
 
 def _moved_by(metres: float) -> str:
-    """A move in words; one that people would read as nothing is called slight."""
+    """A distance in words; below a millimetre it is "slightly"."""
     return "slightly" if metres < _SLIGHT_METRES else f"{approximate(metres)} m"
 
 
 def _unlike(number: float, bound: float) -> str:
-    """A number that was worked out, with as many digits as tell it from a bound.
+    """A computed number with enough digits to differ from a bound.
 
     >>> _unlike(5.00004, 5), _unlike(10.63, 5), _unlike(5.0, 5)
     ('5.00004', '10.6', '5')
@@ -238,7 +236,7 @@ _MOST_TRIED = 80
 
 
 class MissSearch:
-    """Looks for the change of one reading that is smallest and enough."""
+    """Searches the smallest sufficient change of one reading."""
 
     def __init__(
         self, decisions: Decisions, wording: Wording, bindings: Mapping[str, str], span: TimeSpan
@@ -249,11 +247,11 @@ class MissSearch:
         self._values = ValueChanges(self._world, wording)
 
     def of_partial(self, partial: PartialMatch) -> ReadingChange | None:
-        """What would complete a match."""
+        """The change that completes a match."""
         return self._first_enough(self._completing(partial))
 
     def of_decision(self, decision: Decision) -> ReadingChange | None:
-        """What would have kept a match from being refuted."""
+        """The change that keeps a match from being refuted."""
         return self._first_enough(self._unrefuting(decision))
 
     def _first_enough(self, changes: Iterable[ReadingChange]) -> ReadingChange | None:
@@ -309,7 +307,7 @@ class MissSearch:
             yield way
 
     def _forbidden(self, part: Part, found: Mapping[int, Occurrence]) -> tuple[int, int]:
-        """The span of time in which something must not end."""
+        """The time range in which an occurrence must not end."""
         assert isinstance(part, NotFollowed | NotPreceded)
         end = part_end(part, found)
         if isinstance(part, NotFollowed):
@@ -393,7 +391,7 @@ class MissSearch:
     def _without(
         self, refuters: Iterable[tuple[int, Occurrence]], forbidden: tuple[int, int]
     ) -> Iterator[ReadingChange]:
-        """Changes by which a counterexample would be none; it must not end in [start, end)."""
+        """Changes that remove a counterexample; it must not end in [start, end)."""
         start, end = forbidden
         for number, found in refuters:
             term = self._plan.terms[number]
@@ -410,14 +408,14 @@ class MissSearch:
 def fires(
     world: Evidence, change: ReadingChange, bindings: Mapping[str, str], span: TimeSpan
 ) -> bool:
-    """Whether the policy detects these identities around the time, had the reading been so."""
+    """Whether the policy fires for these identities around the time with the changed reading."""
     readings = [change.changed if one == change.reading else one for one in world.readings]
     decisions = Decisions(world.with_readings(readings)).all(bindings, near=span)
     return any(one.became == "detected" and one.is_near(*span) for one in decisions)
 
 
 def _in_order(first: Occurrence, second: Occurrence, window: int) -> Iterator[ReadingChange]:
-    """Moves one of two occurrences so that they follow each other."""
+    """Moves one of two occurrences so that they are in order."""
     apart = first.uncertainty + second.uncertainty + 1
     soonest, latest = first.end + apart, first.end + window - 1
     target = min(max(second.end, soonest), latest)
@@ -431,7 +429,7 @@ def _in_order(first: Occurrence, second: Occurrence, window: int) -> Iterator[Re
 
 
 def _within(attempt: Attempt, window: int) -> Iterator[ReadingChange]:
-    """Moves one of two readings so that they make a pair."""
+    """Moves one of two readings so that they form a pair."""
     one, other = attempt.events[0], attempt.events[1]
     early, late = sorted((one, other), key=lambda each: each.time)
     if late.time - early.time >= window:
@@ -440,7 +438,7 @@ def _within(attempt: Attempt, window: int) -> Iterator[ReadingChange]:
 
 
 def _longer(stretch: StateSpan, length: int, span: TimeSpan) -> Iterator[ReadingChange]:
-    """Lets what ended a state or a silence come later, or what began it earlier."""
+    """Moves the end of a state or silence later, or its beginning earlier."""
     own, ending = stretch.occurrence, stretch.ended_by
     if stretch.has_lasted or ending is None or stretch.ended is None:
         return

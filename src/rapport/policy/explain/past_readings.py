@@ -1,10 +1,5 @@
-"""Readings of a time that were released, corrected or imported long after it, by what is on record
-in `releases`. [PO-11, ME-16]
-
-The slice of a node's history that a question needs, found by time and not by reading all of it.
-[PO-11]
-
-What was received behind the readings of an answer, before it was given a meaning. [PO-11]
+"""The part of a node's log that an explanation needs, found by time: readings, late and released
+ones, emitted detections, quarantined events, gaps, and the raw data behind readings. [PO-11, ME-16]
 """
 
 from __future__ import annotations
@@ -43,15 +38,15 @@ from rapport.policy.readings import split_events
 S = TypeVar("S", bound=Span)
 _PAGE = 1_000
 _MOST_RELEASED = 500
-"""Of one release; more readings of a few windows are rare."""
+"""Per release; more readings within a few windows are rare."""
 
 
 async def released_readings(
     channels: Channels, kept: Collection[str], streams: Collection[str], reach: NeededRange
 ) -> list[StoredEvent]:
-    """What releases and imports that touch the reach appended, whenever that was; a correction may
-    have another time. Costs a look at the channel `releases`, one by id for each reading that was
-    released, and a reading of the imports.
+    """The readings that releases and imports of the range appended, at any later time; a correction
+    may have another time. Costs a scan of `releases`, a lookup per released reading, and the
+    imported positions.
     """
     found: dict[int, StoredEvent] = {}
     for imported in await _touching(channels, kept, reach, DONE, ReleaseDone):
@@ -68,7 +63,6 @@ async def released_readings(
 
 
 async def _imported(channels: Channels, done: ReleaseDone, reach: NeededRange) -> list[StoredEvent]:
-    """The readings of an import in the reach."""
     events, found = channels.channel("events"), []
     async for page in pages_of(
         events, done.since - 1, limit=done.through - done.since + 1, last=done.through
@@ -84,7 +78,7 @@ async def _imported(channels: Channels, done: ReleaseDone, reach: NeededRange) -
 async def _touching(
     channels: Channels, kept: Collection[str], reach: NeededRange, type: str, kind: type[S]
 ) -> list[S]:
-    """What is on record of a type about readings around the time."""
+    """The records of one type that concern the range."""
     found: list[S] = []
     if RELEASES not in kept:
         return found
@@ -106,7 +100,7 @@ def _touches(done: Span, reach: NeededRange) -> bool:
 
 
 async def _released_ids(channels: Channels, done: BatchDone) -> list[str]:
-    """Those of the corrections, and of readings that have the ids of their raw events."""
+    """Ids of corrections, and of released readings, which have the ids of their raw events."""
     ids = list(done.corrected.values())
     channel = channels.channel(done.channel)
     for position in islice([*done.released, *done.mended_readings], _MOST_RELEASED):
@@ -118,27 +112,27 @@ async def _released_ids(channels: Channels, done: BatchDone) -> list[str]:
 
 _EVENTS_PER_PAGE = 5_000
 _SLACK_MS = 600_000
-"""How long after its time a reading is still looked for where events come as they happen."""
+"""How long after its time a reading is still searched for."""
 _MOST_HELD = 8
 _MOST_LATE = 200
 
 
 class PastReadings(msgspec.Struct, kw_only=True):
-    """Readings that counted, and what was around them."""
+    """The readings that counted, and the events around them."""
 
     readings: list[Reading]
     events: dict[str, StoredEvent]
-    """The events behind the readings, by id."""
+    """The events of the readings, by id."""
     reported: list[Detection]
     notes: list[AnswerNote]
     looked_at: int
-    """How many events were read to find them."""
+    """Number of events read."""
     reached: int
-    """The time that the stream had come to, by readings or by the clock, as far as was read."""
+    """The time that the stream had reached, by readings or the clock, as far as it was read."""
     is_whole: bool = False
-    """Whether all that was told since was looked at."""
+    """Whether `detections` was read to its end."""
     late: list[LateReading] = []
-    """Readings of the time that came too late to count."""
+    """Readings of the range that arrived too late to count."""
     gaps: list[AnswerNote] = []
     """Parts of the log that should have been read and are damaged or missing."""
 
@@ -155,13 +149,12 @@ async def read_past(
     to_the_end: bool = False,
     as_corrected: bool = True,
 ) -> PastReadings:
-    """The readings of some streams with times in the reach, as they stand or as they came first,
-    and what was told.
+    """The readings of some streams in the range, as corrected or as first received, and the
+    policy's detections.
 
-    Costs what was received from the reach's start on until the stream's time had passed its end,
-    and ten minutes more; of `detections` and `quarantine` what came in that time, however much
-    later than its own time that was. Where no reading counts, or with `to_the_end`, these two are
-    read on to their ends.
+    Reads the events received from the range's start until stream time had passed its end, plus ten
+    minutes; `detections` and `quarantine` over the same time of arrival. With no readings, or with
+    `to_the_end`, these two are read to their ends.
     """
     kept = frozenset(channels.names())
     gaps: list[AnswerNote] = []
@@ -205,8 +198,8 @@ async def _stored(
     lateness_ms: int,
     gaps: list[AnswerNote],
 ) -> tuple[list[StoredEvent], int, int]:
-    """Readings in the reach, until whatever else comes with such a time comes too late; how many
-    events were looked at, and the largest time of a reading among them.
+    """The readings in the range, the number of events read, and the largest reading time among
+    them. Stops where further readings of the range would be late.
     """
     found: list[StoredEvent] = []
     looked_at, reached = 0, reach.start
@@ -265,8 +258,8 @@ def _gap_notes(
 
 
 async def _newest(channel: Channel) -> int:
-    """When the last event was received: what was received later by a clock that was ahead and has
-    been set back ends no search, and says nothing of how far time came.
+    """When the last event was received. Events received later than that come from a clock that was
+    ahead and was set back; they end no search and prove nothing about stream time.
     """
     last = await channel.read_after(max(channel.last_position() - 1, 0), limit=1)
     return last[0].received if last else 0
@@ -275,7 +268,7 @@ async def _newest(channel: Channel) -> int:
 async def _late_ones(
     channels: Channels, late: Collection[str], streams: Collection[str]
 ) -> list[StoredEvent]:
-    """The readings of the time that came when nothing of it counted any more, some of them."""
+    """Late readings, found by id; at most `_MOST_LATE`."""
     found: list[StoredEvent] = []
     for id in islice(late, _MOST_LATE):
         found += [
@@ -287,14 +280,14 @@ async def _late_ones(
 
 
 def _in_order(stored: list[StoredEvent]) -> list[StoredEvent]:
-    """By position, each once."""
+    """By position, without duplicates."""
     return list(
         {one.position: one for one in sorted(stored, key=lambda one: one.position)}.values()
     )
 
 
 def _uncorrected(stored: list[StoredEvent]) -> list[StoredEvent]:
-    """Of a corrected reading only the newest correction."""
+    """Keeps only the newest correction of a corrected reading."""
     stands_in: dict[tuple[str, str], str] = {}
     for one in stored:
         if CORRECTS in one.event.headers:
@@ -310,7 +303,7 @@ def _uncorrected(stored: list[StoredEvent]) -> list[StoredEvent]:
 
 
 def _is_late(stored: StoredEvent, late: Collection[str]) -> bool:
-    """A released or carried one is late too, but a second look counted it."""
+    """A released or carried reading is late too, but the re-evaluation counted it."""
     headers = stored.event.headers
     return stored.event.id in late and RELEASED not in headers and CARRIED not in headers
 
@@ -341,7 +334,9 @@ async def _from_detections(
     until: int | None,
     gaps: list[AnswerNote],
 ) -> tuple[dict[str, None], list[Detection], int]:
-    """Ids of late readings of the time, what the policy told, and how far the clock moved time."""
+    """Ids of late readings of the range, the policy's detections, and the time that the clock
+    reached.
+    """
     late: dict[str, None] = {}
     reported: list[Detection] = []
     moved_to = reach.start
@@ -375,7 +370,7 @@ async def _held(
     until: int | None,
     gaps: list[AnswerNote],
 ) -> list[AnswerNote]:
-    """What was held back of the sources that the policy listens to, or of unknown ones."""
+    """Notes about quarantined events of the policy's sources or of unknown ones."""
     if "quarantine" not in kept:
         return []
     others = {name for name, one in ontology.sources.items() if one.streams.isdisjoint(streams)}
@@ -404,7 +399,7 @@ _MOST_RAW = 60
 
 
 class RawValues:
-    """Looks raw data up, once per reading, as far as the channels may be shown."""
+    """Looks up raw data, once per reading, in the channels that the caller may read."""
 
     def __init__(
         self,
@@ -417,7 +412,7 @@ class RawValues:
         self._found: dict[str, str] = {}
 
     async def filled(self, candidate: Candidate) -> Candidate:
-        """The candidate with the raw form of what it shows."""
+        """The candidate with the raw data of its readings."""
         for id in _reading_ids(candidate):
             if id not in self._found and id in self._events and len(self._found) < _MOST_RAW:
                 self._found[id] = await self._raw(self._events[id])

@@ -1,11 +1,5 @@
-"""Tables as they were when something happened, where earlier versions are kept, and what they say
-otherwise since. [PO-2, PO-11]
-
-Tables as they were known at a time, and who told it; so that an explanation names what it rests
-on that came as no event. [PO-11, CX-8]
-
-Tables as they were at a time by what is on record of their rows, also after a restart, in a log
-or in a lake. [PO-2, PO-11]
+"""Tables as they were at a time: from the versions a process keeps, or from the recorded rows; and
+the external facts that they were made from. [PO-2, PO-11, CX-8]
 """
 
 from __future__ import annotations
@@ -35,21 +29,21 @@ from rapport.tables.tables import Tables
 
 @runtime_checkable
 class TableVersions(Protocol):
-    """Tables that keep what they said before they were loaded again."""
+    """Tables that keep earlier versions."""
 
     @property
     def versions(self) -> Mapping[str, Sequence[tuple[int, Instances]]]:
-        """Of each concept (valid from, instances), oldest first."""
+        """By concept: (valid from, instances), oldest first."""
 
     def instances(self, concept: str, at_ms: int | None = None) -> Instances:
-        """Those valid at a time, by default the newest."""
+        """The instances valid at a time, by default the newest."""
 
     def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
-        """What a looked-up function gives; of this only the newest is kept."""
+        """The values of a looked-up function; only the newest are kept."""
 
 
 class PullAtTime:
-    """What the tables said at one time."""
+    """The tables at one time."""
 
     def __init__(self, tables: TableVersions, time: int) -> None:
         self._tables, self._time = tables, time
@@ -62,16 +56,16 @@ class PullAtTime:
 
 
 class EarlierTables:
-    """Tables as they were at a time, beside those of now."""
+    """Earlier tables beside the current ones."""
 
     told_by = "what they said then"
 
     def __init__(self, pull: PullData, now: PullData, time: int) -> None:
-        """`pull`: as they were."""
+        """`pull`: the earlier tables."""
         self.pull, self._now, self._time = pull, now, time
 
     def known(self, concept: str, identity: str) -> Sequence[ExternalFact]:
-        """What was true of an instance then and is no longer, with the time of the change."""
+        """Attributes of an instance that have changed since, with the time of the change."""
         since = self.loaded_since(concept)
         if not since:
             return ()
@@ -87,7 +81,7 @@ class EarlierTables:
         return [ExternalFact(text=", ".join(changed), told=told, time=self._time)]
 
     def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
-        """Which tables were loaded again after that, and when last."""
+        """The tables that were reloaded with other rows after that time."""
         return [
             AnswerNote(
                 kind="tables",
@@ -100,15 +94,15 @@ class EarlierTables:
         ]
 
     def loaded_since(self, concept: str) -> Sequence[int]:
-        """When tables of the concept were loaded with other rows after the time."""
+        """When the concept's tables were reloaded with other rows after the time."""
         return ()
 
 
 class VersionedTables(EarlierTables):
-    """The version of each table that was in force at a time, and what changed after it.
+    """The versions in force at a time.
 
-    Exact from the start of the process that loaded them: the first version counts as that of all
-    times before.
+    Exact from the start of the process that loaded them; the first version counts for all times
+    before.
     """
 
     def __init__(self, tables: TableVersions, time: int) -> None:
@@ -116,7 +110,6 @@ class VersionedTables(EarlierTables):
         self._tables = tables
 
     def loaded_since(self, concept: str) -> Sequence[int]:
-        """See TablesBefore."""
         versions = self._tables.versions.get(concept, ())
         return [valid_from for valid_from, _ in versions if valid_from > self._time]
 
@@ -150,18 +143,18 @@ class TablesAtTime(Protocol):
     pull: PullData
 
     def known(self, concept: str, identity: str) -> Sequence[ExternalFact]:
-        """What was asked for elsewhere about an instance, found or not."""
+        """External facts queried about an instance, found or not."""
 
     def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
-        """What else was asked for about these concepts and not known then."""
+        """Queries about these concepts that found nothing."""
 
 
 TablesLookup = Callable[[int], Awaitable[TablesAtTime]]
-"""By the time of the clock on the wall."""
+"""By clock time."""
 
 
 class CurrentTables:
-    """Tables of which nothing is known but how they are now."""
+    """Tables without any record of earlier rows."""
 
     def __init__(self, pull: PullData) -> None:
         self.pull = pull
@@ -174,7 +167,7 @@ class CurrentTables:
 
 
 def current_tables(pull: PullData) -> TablesLookup:
-    """For who has no record of its tables; the versions that these keep themselves are used."""
+    """For tables without a record; uses the versions that they keep themselves."""
 
     async def at(time: int) -> TablesAtTime:
         return (
@@ -185,7 +178,7 @@ def current_tables(pull: PullData) -> TablesLookup:
 
 
 def with_external_facts(answer: WhyNotAnswer, plan: Plan, then: TablesAtTime) -> WhyNotAnswer:
-    """The answer, each candidate with what was known of those it is about."""
+    """Adds to each candidate the external facts about its identities."""
     given = answer.given
     return msgspec.structs.replace(
         answer,
@@ -198,7 +191,7 @@ def with_external_facts(answer: WhyNotAnswer, plan: Plan, then: TablesAtTime) ->
 def candidate_with_facts(
     candidate: Candidate, plan: Plan, then: TablesAtTime, given: Mapping[str, str] = _NOBODY
 ) -> Candidate:
-    """A candidate with what was known of those it binds, and of those who were `given`."""
+    """Adds the external facts about the bound and the `given` identities."""
     concepts = {
         side.alias: side.concept for term in plan.terms for side in (term.first, term.second)
     }
@@ -213,11 +206,11 @@ def candidate_with_facts(
 
 
 _MOST_EVENTS = 5_000
-"""So many after the base are read, to say what changed since."""
+"""Events read after the base, to find later changes."""
 
 
 class RecordedTables(EarlierTables):
-    """The rows that readings of a time met, and which tables have others since."""
+    """The rows that readings of a time were evaluated with, and the tables changed since."""
 
     told_by = "the tables of then, which are on record"
 
@@ -230,7 +223,7 @@ class RecordedTables(EarlierTables):
         unusable: Mapping[str, TableRows | None],
         time: int,
     ) -> None:
-        """`time`: of the readings that met them."""
+        """`time`: that of the readings."""
         super().__init__(then, now, time)
         self.tables = then
         self._version, self._later, self._unusable = version, later, unusable
@@ -239,7 +232,7 @@ class RecordedTables(EarlierTables):
         self._concepts = {name: one.concept for name, one in declared if not one.context}
 
     def on_record(self) -> frozenset[str]:
-        """The tables whose rows are those of then."""
+        """The tables whose earlier rows are recorded."""
         known = {name for name, rows in self._version.tables.items() if rows.is_known}
         return frozenset(known - self._unusable.keys())
 
@@ -249,7 +242,7 @@ class RecordedTables(EarlierTables):
         return [one.place.time for one in self._later if one.changed & own]
 
     def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
-        """Also where the rows of then are not on record, and so others were used."""
+        """Adds the tables whose earlier rows are not recorded, so that others were used."""
         return [*super().notes(concepts), *self._gaps(concepts)]
 
     def _gaps(self, concepts: Sequence[str]) -> list[AnswerNote]:
@@ -272,9 +265,9 @@ class RecordedTables(EarlierTables):
 
 
 async def rows_on_record(tables: Tables, channels: Channels, time: int) -> RecordedTables | None:
-    """The tables that readings of a time met; None when nothing is on record.
+    """The tables that readings of a time were evaluated with; None when none are recorded.
 
-    Costs what was recorded between two bases, and typing the tables whose rows are others now.
+    Costs the records between two bases, and parsing the tables whose rows differ now.
     """
     versions = await versions_on_record(channels, since=time, most_events=_MOST_EVENTS)
     version = version_at(versions, time)

@@ -1,13 +1,9 @@
-"""What a policy was at which times of the stream, by the places of its changes. Pure. [PO-9, PO-11]
+"""The versions of a policy over stream time, from the recorded changes. [PO-9, PO-11]
 
-A change holds from its place on. There the stream had reached a time L, and everything before L
-minus the lateness had been decided; all readings from then on, whether they waited or came later,
-meet what the change brought. A reading that comes after the place with an earlier time is late and
-meets nobody. So a change parts the readings at the time L minus the lateness, whatever clocks said
-when it was made.
-
-Which version of a policy met the readings of a time, by what is on record about policies. [PO-9,
-PO-11]
+At the position of a change the stream had reached a time L, and everything before L minus the
+lateness was decided. All later readings, buffered or new, are evaluated with the change; a later
+reading with an earlier time is late and is not evaluated. So a change divides readings at the time
+L minus the lateness, independent of any clock.
 """
 
 from __future__ import annotations
@@ -38,27 +34,26 @@ BEGIN_OF_TIME = -END_OF_TIME
 
 
 class PolicyPeriod(msgspec.Struct, frozen=True, kw_only=True):
-    """Readings with a time in [since, until) met the policy in one state."""
+    """The state of the policy for readings with a time in [since, until)."""
 
     since: int
-    """BEGIN_OF_TIME: it was there before the first reading."""
+    """BEGIN_OF_TIME: before the first reading."""
     until: int = END_OF_TIME
     sees_from: int
-    """The first readings it knows of: of a version that was a shadow, those of that time too."""
+    """The first readings it received; for a promoted shadow, those of the shadow's time too."""
     state: PolicyState
     text: str
     version: str
     change: RecordedChange
-    """What began it."""
+    """The change that began it."""
 
     def begun_at(self, time: int) -> PolicyPeriod:
-        """The same in a stream that began at a time, without a reading."""
+        """The same for a stream that the clock started at a time, without a reading."""
         is_first = self.sees_from == BEGIN_OF_TIME
         return msgspec.structs.replace(self, sees_from=time) if is_first else self
 
     @property
     def is_running(self) -> bool:
-        """Whether it saw the readings and told what it found."""
         return self.state == "running"
 
 
@@ -69,12 +64,11 @@ def periods_of(
     reached: Mapping[int, int],
     stopped: Mapping[str, int],
 ) -> list[PolicyPeriod]:
-    """The periods of a policy in their order, one after the other without a gap.
+    """The consecutive periods of a policy, without gaps.
 
-    Args:
-        changes: all that are on record; those of other policies tell how far time had come.
-        reached: by position of `events` the largest time up to it, for places without a time.
-        stopped: by id of a change the time of the detection that made it.
+    `changes`: all recorded ones; those of other policies show the reached time. `reached`: by
+    position of `events`, the largest time so far, for positions without a time. `stopped`: by id of
+    a change, the time of the detection that caused it.
     """
     found: list[PolicyPeriod] = []
     entry: PolicyEntry | None = None
@@ -112,13 +106,13 @@ def periods_of(
 
 
 def _turn_after_reset(kept: RecordedChange, lateness_ms: int) -> int | None:
-    """Where time had just begun anew: by the clock at which the change was made."""
+    """The turn by the clock, for a change made directly after a time reset."""
     place = kept.changed.place
     return kept.time - lateness_ms if place.resets and place.time <= BEGIN_OF_TIME else None
 
 
 def turn_of(place: StreamPosition, lateness_ms: int, reached: Mapping[int, int]) -> int:
-    """The time of the first readings that meet what changed at a place."""
+    """The time of the first readings that a change at a position applies to."""
     time = place.time
     if needs_time(place):
         time = reached.get(place.after, BEGIN_OF_TIME)
@@ -126,30 +120,32 @@ def turn_of(place: StreamPosition, lateness_ms: int, reached: Mapping[int, int])
 
 
 def needs_time(place: StreamPosition) -> bool:
-    """Whether only its position is known: it lies behind all that an ended process had read."""
+    """Whether only the position is known, because it lies behind everything that an ended process
+    read.
+    """
     return place.time <= BEGIN_OF_TIME and place.after > 0
 
 
 def period_at(periods: Sequence[PolicyPeriod], at: int) -> PolicyPeriod | None:
-    """The one that readings of a time met; None before the first, or when there is none."""
+    """The period of readings of a time; None before the first."""
     return next((one for one in reversed(periods) if one.since <= at), None)
 
 
 def running_near(periods: Sequence[PolicyPeriod], start: int, end: int) -> PolicyPeriod | None:
-    """The last one in which it ran at some time between two."""
+    """The last running period that overlaps the range."""
     near = [one for one in periods if one.is_running and one.since <= end and one.until > start]
     return near[-1] if near else None
 
 
 def _turns(before: PolicyEntry | None, after: PolicyEntry, kept: RecordedChange) -> bool:
-    """Whether another period begins. The same plan goes on, unless it was made to begin anew."""
+    """Whether a new period begins: the state or version changes, or the policy is restarted."""
     if before is None or kept.changed.what == "resumed":
         return True
     return (before.state, before.version) != (after.state, after.version)
 
 
 def _ended(periods: list[PolicyPeriod]) -> list[PolicyPeriod]:
-    """Each until the next; of those that begin at one time only the last was ever there."""
+    """Sets the end of each period; of periods with the same beginning only the last counts."""
     ended = [
         msgspec.structs.replace(one, until=after.since)
         for one, after in pairwise(periods)
@@ -160,12 +156,12 @@ def _ended(periods: list[PolicyPeriod]) -> list[PolicyPeriod]:
 
 _PAGE = 1_000
 _LOOKED_BACK = 5_000
-"""So many events before a place tell how far time had come there."""
+"""Events before a position that are read to find the time reached there."""
 _SAME_TIME_MS = 60_000
 
 
 async def changes_on_record(channels: Channels) -> list[RecordedChange]:
-    """All changes of policies; empty for a log that has none."""
+    """All policy changes in the log."""
     found: list[RecordedChange] = []
     if CHANNEL not in channels.names():
         return found
@@ -183,10 +179,10 @@ async def periods_on_record(
     streams: Collection[str],
     lateness_ms: int,
 ) -> list[PolicyPeriod]:
-    """What a policy was when; empty when nothing is on record.
+    """The periods of a policy; empty when nothing is recorded.
 
-    Costs a look at some thousand events for each change that was made while a node caught up after
-    a crash, and one for each that a detection made; most nodes have none of either.
+    Reads some thousand events for each change made during the catch-up after a crash, and one for
+    each change caused by a detection; most nodes have neither.
     """
     own = [kept for kept in changes if kept.changed.name == name]
     places = {kept.changed.place for kept in own}
@@ -205,9 +201,8 @@ async def periods_on_record(
 
 
 async def begun_by_clock(channels: Channels, lateness_ms: int) -> int | None:
-    """From when silence counts in a stream that time began in without a reading; None in others.
-
-    Costs a look at the first events of `detections`: nothing can be told before.
+    """From when silence counts in a stream that the clock started without a reading; None in
+    others. Reads only the first events of `detections`, because nothing precedes that.
     """
     if "detections" not in channels.names():
         return None
@@ -220,7 +215,7 @@ async def begun_by_clock(channels: Channels, lateness_ms: int) -> int | None:
 
 
 async def _reached(channel: Channel, position: int, streams: Collection[str]) -> int:
-    """The largest time of a reading up to a position, by the events just before it."""
+    """The largest reading time up to a position, by the events just before it."""
     reached, after = BEGIN_OF_TIME, max(0, position - _LOOKED_BACK)
     async for batch in pages_of(channel, after, limit=_LOOKED_BACK, last=position):
         for one in batch:
@@ -230,21 +225,20 @@ async def _reached(channel: Channel, position: int, streams: Collection[str]) ->
 
 
 class VersionAtTime(msgspec.Struct, frozen=True):
-    """The period that is asked about, and what people should know about it."""
+    """The period to explain, and notes about it."""
 
     period: PolicyPeriod
     notes: tuple[AnswerNote, ...]
     ran: bool
-    """Whether the policy ran at the time."""
 
 
 def version_at_time(
     periods: Sequence[PolicyPeriod], at: int, near: PolicyPeriod | None
 ) -> VersionAtTime | None:
-    """What readings of the time met; before the first version the first one, and a note that says
-    so. None when nothing is on record.
+    """The period of readings of the time; before the first version, the first one with a note. None
+    when nothing is recorded.
 
-    `near`: where the policy did not run at the time, but did shortly before or after.
+    `near`: a period in which the policy ran shortly before or after.
     """
     if not periods:
         return None
@@ -257,8 +251,8 @@ def version_at_time(
 
 
 def version_of(periods: Sequence[PolicyPeriod], detection: Detection) -> PolicyPeriod | None:
-    """The period in which a detection was found; the last of its version where its time has none,
-    None when nothing is on record.
+    """The period in which a detection was found; the last of its version where its time has none;
+    None when nothing is recorded.
     """
     own = [one for one in periods if one.version == detection.version]
     met = [one for one in own if one.since <= detection.time < one.until]
@@ -297,7 +291,7 @@ def _idle(period: PolicyPeriod) -> str:
 
 
 def _when(period: PolicyPeriod) -> str:
-    """The time that the stream had reached, and that of the clock where it is another one."""
+    """The stream time of the change, and the clock time where it differs."""
     made, reached = period.change.time, period.change.changed.place.time
     by = f" by {period.change.changed.by}" if period.change.changed.by else ""
     if reached <= BEGIN_OF_TIME:

@@ -1,13 +1,5 @@
-"""What occurs: identities, the readings that show it, and when it ended; and what nearly occurred
-because it did not last. [PO-6, PO-11]
-
-`C for D`, one binding at a time: when the state was true, for how long, and what ended it.
-[PO-6, PO-11]
-
-`no X of S for D`, one silence at a time, those that were broken too. [PO-6, PO-11]
-
-The occurrences of every kind of term by rule 2, for identities that may be given. [PO-6,
-PO-11]
+"""The occurrences of a plan's terms by rule 2: identities, readings and end; including states (`C
+for D`) and silences (`no X of S for D`) that were too short. [PO-6, PO-11]
 """
 
 from __future__ import annotations
@@ -42,7 +34,7 @@ from rapport.policy.runners.operators.reaches import pair_window_ms
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """A term holding; `until` is its end, None for a fact of the tables."""
+    """A term that holds; `until` is its end, None for a fact of the tables."""
 
     pairs: tuple[tuple[str, str], ...]
     events: tuple[Reading, ...]
@@ -53,17 +45,15 @@ class Occurrence(msgspec.Struct, frozen=True):
 
     @property
     def bindings(self) -> dict[str, str]:
-        """Its identities by alias."""
         return dict(self.pairs)
 
     @property
     def is_fact(self) -> bool:
-        """Facts take no part in any test of time."""
+        """Facts take no part in tests of time."""
         return self.until is None
 
     @property
     def end(self) -> int:
-        """When it is complete."""
         assert self.until is not None, "a fact has no end"
         return self.until
 
@@ -74,23 +64,22 @@ class Occurrence(msgspec.Struct, frozen=True):
 
     @property
     def first_moment(self) -> int:
-        """From when on it can be seen to happen."""
+        """The earliest moment at which it can be observed."""
         return min(self.start, self.end if self.since is None else self.since)
 
 
 class StateSpan(msgspec.Struct, frozen=True):
-    """A state that was true, or a silence, from the occurrence's `since` on; `ended` is None when
-    it goes on for ever.
+    """A true state or a silence, from the occurrence's `since` on; `ended` is None when it does not
+    end.
     """
 
     occurrence: Occurrence
     ended: int | None
     ended_by: Reading | None = None
-    """None: nothing ended it, or a value that grew stale did."""
+    """None: it did not end, or a value became stale."""
 
     @property
     def has_lasted(self) -> bool:
-        """Whether it went on long enough to occur."""
         return self.ended is None or self.ended >= self.occurrence.end
 
 
@@ -102,7 +91,7 @@ def occurrence(
     *,
     since: int | None = None,
 ) -> Occurrence:
-    """With the uncertainty of its events."""
+    """An occurrence with the uncertainty of its readings."""
     shown = tuple(events)
     pairs = tuple(sorted(bindings.items()))
     return Occurrence(pairs, shown, until, world.uncertainty(shown), since)
@@ -120,13 +109,13 @@ class StateMoment(NamedTuple):
     truth: bool | None
     known: dict[End, Reading]
     came: Reading | None
-    """None: a value grew stale."""
+    """None: a value became stale."""
 
 
 def state_spans(
     world: Evidence, term: LastingTerm, bound: Mapping[str, str]
 ) -> Iterator[StateSpan]:
-    """Every stretch in which the state was true, however short, of every binding."""
+    """Every span in which the state was true, however short, of every binding."""
     for bindings in bindings_of_state(world, term, bound):
         began: Occurrence | None = None
         for moment in state_moments(world, term, bindings):
@@ -142,7 +131,9 @@ def state_spans(
 def bindings_of_state(
     world: Evidence, term: LastingTerm, bound: Mapping[str, str]
 ) -> Iterator[dict[str, str]]:
-    """Whoever has readings, for aliases with events; instances of the tables for the others."""
+    """All bindings: identities with readings for aliases with events, instances of the tables for
+    the others.
+    """
     sides = {term.first.alias: term.first, term.second.alias: term.second}
     streams: dict[str, set[str]] = {alias: set() for alias in sides}
     for alias, stream in ends_of_state(term):
@@ -164,7 +155,7 @@ def _candidates(
 
 
 def ends_of_state(term: LastingTerm) -> list[End]:
-    """What the state reads of events, each once."""
+    """The event streams that the state reads, by alias."""
     ends = [
         (side.alias, side.stream)
         for atom in state_atoms(term.state)
@@ -177,7 +168,7 @@ def ends_of_state(term: LastingTerm) -> list[End]:
 def state_moments(
     world: Evidence, term: LastingTerm, bindings: Mapping[str, str]
 ) -> Iterator[StateMoment]:
-    """The state after every reading of the binding and every value that grew stale."""
+    """The state after every reading of the binding and every value that became stale."""
     ends = ends_of_state(term)
     aliases = {alias for alias, _ in ends}
     last: dict[tuple[str, str], Reading] = {}
@@ -200,7 +191,7 @@ def state_moments(
 def _steps(
     world: Evidence, ends: list[End], bindings: Mapping[str, str]
 ) -> list[tuple[int, Reading | None, Reading | None]]:
-    """Time, what came, what grew stale; what grows stale comes before readings of its time."""
+    """Time, new reading, stale reading; a value becomes stale before readings of the same time."""
     places = dict.fromkeys((stream, bindings[alias]) for alias, stream in ends)
     own = [reading for stream, key in places for reading in world.of(stream, key)]
     own.sort(key=lambda one: (one.time, one.id, one.stream, one.key))
@@ -214,7 +205,7 @@ def _steps(
 def state_truth(
     world: Evidence, state: StateExpression, bindings: Mapping[str, str], known: LastReadings
 ) -> bool | None:
-    """Three-valued, by Kleene."""
+    """Three-valued logic (Kleene)."""
     if isinstance(state, StateAtom):
         found = atom_truth(world, state, bindings, known)
         return found if found is None or not state.negated else not found
@@ -228,7 +219,7 @@ def state_truth(
 def atom_truth(
     world: Evidence, atom: StateAtom, bindings: Mapping[str, str], known: LastReadings
 ) -> bool | None:
-    """Of the term without its NOT; a reading makes no pair with itself."""
+    """The truth of the term without its NOT; a reading forms no pair with itself."""
     events = atom_events(atom, known)
     if len(events) == 2 and events[0] == events[1]:
         return None
@@ -236,7 +227,7 @@ def atom_truth(
 
 
 def atom_events(atom: StateAtom, known: LastReadings) -> dict[int, Reading]:
-    """The last readings that an atom reads, by side."""
+    """The last readings of an atom, by side."""
     found = {}
     for place in event_places(atom.term):
         side = sides_of(atom.term)[place]
@@ -258,7 +249,7 @@ def _begun(
 
 
 def silences(world: Evidence, term: SilentTerm, bound: Mapping[str, str]) -> Iterator[StateSpan]:
-    """Every silence of whoever the alias may be, however short; in order of time per identity."""
+    """Every silence of the alias's identities, however short; in order of time per identity."""
     if world.began is None:
         return
     known = set(world.instances(term.first))
@@ -303,11 +294,11 @@ def _silence(
 
 
 _MOST_TESTS = 3_000_000
-"""Pairs of readings that one question may look at."""
+"""Pairs of readings that one explanation may test."""
 
 
 class TermOccurrences:
-    """What occurs in a world, found when asked for; costs the readings of who is asked about."""
+    """Finds occurrences on demand; costs the readings of the bound identities."""
 
     def __init__(self, world: Evidence) -> None:
         self.world = world
@@ -316,7 +307,7 @@ class TermOccurrences:
 
     def of(self, number: int, bindings: Bindings, *, negated: bool = False) -> list[Occurrence]:
         """The occurrences of a term that agree with the bindings; under a NOT every pair of events
-        counts, elsewhere they are used up.
+        counts, elsewhere events are consumed.
         """
         term = self.world.plan.terms[number]
         aliases = {term.first.alias, term.second.alias}
@@ -367,7 +358,9 @@ class TermOccurrences:
     def _partners(
         self, term: QueryTerm, place: int, reading: Reading, other: Side, bound: Bindings
     ) -> list[str]:
-        """Instances that may stand at the other side; a relationship is asked of all at once."""
+        """Instances that may stand at the other side; a relationship is evaluated for all at
+        once.
+        """
         if other.alias in bound:
             return [bound[other.alias]] if self.world.knows(other, bound[other.alias]) else []
         instances = self.world.pull.instances(other.concept)

@@ -1,12 +1,5 @@
-"""Whether a relationship or a comparison holds of given identities and readings, and of which
-values. [PO-3, PO-11]
-
-How far a point lies from where a relationship begins or ends to hold, and the nearest point
-there. [PO-11]
-
-What was nearly an occurrence: readings around a time of whoever a term may be about. [PO-11]
-
-How near a relationship or comparison came to holding, in numbers and in words. [PO-11]
+"""Whether a relationship or comparison holds for given identities and readings, and how near it
+came. [PO-3, PO-11]
 """
 
 from __future__ import annotations
@@ -43,19 +36,19 @@ Bindings = Mapping[str, str]
 
 
 class Operands(NamedTuple):
-    """What is compared: numbers, texts or truths; None where something is missing."""
+    """The compared values: numbers, texts or booleans; None where one is missing."""
 
     left: Any
     right: Any
 
 
 def sides_of(term: StateTerm) -> tuple[Side, Side]:
-    """Both sides; those of a comparison of one alias may be the same."""
+    """Both sides; a comparison of one alias may have the same side twice."""
     return (term.first, term.second)
 
 
 def event_places(term: StateTerm) -> tuple[int, ...]:
-    """Which sides come as events."""
+    """The sides that come as events."""
     match term:
         case ReadingTerm():
             return (0,)
@@ -68,8 +61,8 @@ def event_places(term: StateTerm) -> tuple[int, ...]:
 
 
 def truth(world: Evidence, term: StateTerm, bindings: Bindings, events: Events) -> bool | None:
-    """None: unknown, because a reading or a value that is compared is missing. A relationship that
-    misses a value does not hold.
+    """None: unknown, because a compared reading or value is missing. A relationship with a missing
+    value does not hold.
     """
     if any(place not in events for place in event_places(term)):
         return None
@@ -87,7 +80,7 @@ def truth(world: Evidence, term: StateTerm, bindings: Bindings, events: Events) 
 def values(
     world: Evidence, term: StateTerm, bindings: Bindings, events: Events
 ) -> tuple[Value | None, Value | None]:
-    """What a relationship compares: the value of each side."""
+    """The values of both sides of a relationship."""
     first, second = (
         _value(world, term, SideValue(place, sides_of(term)[place].attribute), bindings, events)
         for place in (0, 1)
@@ -96,7 +89,6 @@ def values(
 
 
 def operands(world: Evidence, term: StateTerm, bindings: Bindings, events: Events) -> Operands:
-    """What a comparison compares."""
     assert term.compared is not None
     left, right = (
         _operand(world, term, each, bindings, events)
@@ -137,7 +129,7 @@ def _value(
 
 
 def _alike(left: Any, right: Any) -> tuple[Any, Any]:
-    """A constant is written as text; beside a truth it is one."""
+    """Converts a constant text beside a boolean into a boolean."""
     if isinstance(left, bool) and isinstance(right, str):
         return left, right.lower() == "true"
     if isinstance(right, bool) and isinstance(left, str):
@@ -147,17 +139,16 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:
 
 Point = tuple[float, float]
 _INWARD = 1e-12
-"""Relative: rounding must not put a moved point on the wrong side of a border."""
+"""Relative margin, so that rounding cannot put a moved point on the wrong side of a border."""
 _LEAST = 1e-9
 
 
 def distance(first: Sequence[float], second: Sequence[float]) -> float:
-    """Straight."""
     return math.hypot(first[0] - second[0], first[1] - second[1])
 
 
 def nearest_inside(point: Sequence[float], area: Sequence[float]) -> Point:
-    """The point of a closed rectangle that lies nearest."""
+    """The nearest point of a closed rectangle."""
     x1, y1, x2, y2 = area
     return (min(max(point[0], x1), x2), min(max(point[1], y1), y2))
 
@@ -176,8 +167,8 @@ def nearest_outside(point: Sequence[float], area: Sequence[float]) -> Point:
 
 
 def at_distance(point: Sequence[float], other: Sequence[float], wanted: float, side: int) -> Point:
-    """The point moved straight until it lies `wanted` from the other, surely not more (`side` -1)
-    or surely more (1).
+    """Moves a point on the line to the other until their distance is `wanted`: surely not more
+    (`side` -1) or surely more (1).
     """
     apart = distance(point, other)
     reach = wanted * (1 + side * _INWARD) if wanted else max(side, 0) * _LEAST
@@ -191,12 +182,11 @@ def at_distance(point: Sequence[float], other: Sequence[float], wanted: float, s
 
 
 def longest_side(area: Sequence[float]) -> float:
-    """Of a rectangle."""
     return max(abs(area[2] - area[0]), abs(area[3] - area[1]))
 
 
 def distances_outside(point: Sequence[float], areas: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """How far a point lies outside each rectangle; 0 inside, infinite where one is missing."""
+    """The distance of a point from each rectangle; 0 inside, infinite where one is missing."""
     x, y = point[0], point[1]
     dx = np.maximum(np.maximum(areas[:, 0] - x, x - areas[:, 2]), 0.0)
     dy = np.maximum(np.maximum(areas[:, 1] - y, y - areas[:, 3]), 0.0)
@@ -209,7 +199,7 @@ _MOST_OTHERS = 12
 
 
 class Attempt(NamedTuple):
-    """Identities and readings of which a term may hold or not."""
+    """Identities and readings that a term is evaluated for."""
 
     bindings: dict[str, str]
     events: dict[int, Reading]
@@ -224,7 +214,7 @@ def attempts(
     *,
     most: int = 400,
 ) -> list[Attempt]:
-    """The readings in the span that a term might have held of, those near its middle first."""
+    """The evaluations of a term for readings in the span, nearest to its middle first."""
     return list(islice(_every(world, term, bindings, span), most))
 
 
@@ -253,7 +243,7 @@ def _every(
 def near_readings(
     world: Evidence, side: Side, bindings: Mapping[str, str], span: TimeSpan
 ) -> list[Reading]:
-    """Readings of whoever an alias may be, nearest to the middle of the span first."""
+    """Readings of the alias's possible identities, nearest to the middle of the span first."""
     assert side.stream is not None
     keys = [bindings[side.alias]] if side.alias in bindings else world.keys(side.stream)
     found = [
@@ -269,7 +259,7 @@ def near_readings(
 def _beside(
     world: Evidence, term: StateTerm, bindings: dict[str, str], events: dict[int, Reading]
 ) -> Iterator[Attempt]:
-    """With every instance that may stand where no event does, the nearest ones first."""
+    """Completes an attempt with instances for the sides without events, nearest first."""
     free = [place for place, side in enumerate(sides_of(term)) if side.alias not in bindings]
     if not free or isinstance(term, CorrelationTerm):
         yield Attempt(bindings, events, truth(world, term, bindings, events))
@@ -299,13 +289,13 @@ def _others(
 
 
 class Proximity:
-    """Measures attempts at the terms of one policy."""
+    """Measures how near the terms of one policy came to holding."""
 
     def __init__(self, world: Evidence, wording: Wording) -> None:
         self.world, self.wording = world, wording
 
     def measured(self, term: StateTerm, attempt: Attempt) -> str:
-        """What a relationship or comparison saw, in numbers."""
+        """The measured values of a relationship or comparison as text."""
         bindings = attempt.bindings
         if term.compared is not None:
             left, right = operands(self.world, term, bindings, attempt.events)
@@ -335,7 +325,7 @@ class Proximity:
     def nearest(
         self, term: StateTerm, bindings: Mapping[str, str], span: TimeSpan, most: int
     ) -> list[dict[str, str]]:
-        """The different identities that came nearest to a term, nearest first."""
+        """The distinct bindings that came nearest to a term, nearest first."""
         tried = attempts(self.world, term, bindings, span)
         tried.sort(key=lambda one: self.rank(term, one, span))
         found: list[dict[str, str]] = []
@@ -345,7 +335,7 @@ class Proximity:
         return found
 
     def rank(self, term: StateTerm, attempt: Attempt, span: TimeSpan) -> tuple[float, int]:
-        """Nearest to holding first, then nearest in time."""
+        """Sort key: nearest to holding, then nearest in time."""
         time = min((span.distance(one.time) for one in attempt.events.values()), default=0)
         return (self._margin(term, attempt), time)
 

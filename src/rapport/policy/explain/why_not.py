@@ -1,7 +1,7 @@
-"""Why a policy did not fire for some identities around a time, or why it did. [PO-11]
+"""Why a policy fired or did not fire for given identities around a time. [PO-11]
 
-Pure: a plan, tables and a slice of readings in, an `Answer` out. What is found here is what the
-runners find over the same readings (tests/policy/explain compare them).
+Pure: a plan, tables and readings in, an answer out. The result equals that of the runners over the
+same readings (tests/policy/explain compare them).
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ _MOST_FIRED = 20
 
 
 class WhyNotQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """For whom, and around which time; no identities: whoever came nearest."""
+    """Identities and a time; without identities, the nearest ones."""
 
     at: int
     given: dict[str, str] = {}
     within_ms: int | None = None
-    """How far around; None: the longest window of the policy."""
+    """The distance around the time; None: the longest window of the policy."""
 
     def span(self, plan: Plan) -> TimeSpan:
-        """The time that is looked at."""
         reach = longest_window_ms(plan) if self.within_ms is None else self.within_ms
         return TimeSpan(self.at - reach, self.at + reach)
 
@@ -65,13 +64,11 @@ def why_not(
     began: int | None = None,
     late: Iterable[LateReading] = (),
 ) -> WhyNotAnswer:
-    """Each condition of the policy as it stood; raises UnknownName for an alias it does not have.
+    """The conditions of the policy around a time; raises UnknownName for an unknown alias.
 
-    Args:
-        readings: those around the time; how far, `reach.py` says.
-        reported: what was told in fact, for `at most once per`; None: all readings are here.
-        began: the policy's start; None: the first reading.
-        late: readings of the time that came too late to count.
+    `readings`: those of `needed_range`. `reported`: the emitted detections, for `at most once per`;
+    None: those found here. `began`: the policy's start; None: the first reading. `late`: readings
+    that arrived too late to count.
     """
     check_aliases(plan, question.given)
     world = Evidence(plan, ontology.sources, pull, readings, began=began, late=late)
@@ -87,8 +84,8 @@ def why(
     *,
     began: int | None = None,
 ) -> Explanation:
-    """What a detection rests on, condition by condition; `held` is None when these readings and
-    tables do not give it. `began`: the policy's start; None: the first reading.
+    """The conditions behind a detection; `held` is None when these readings and tables do not lead
+    to it. `began`: the policy's start; None: the first reading.
     """
     world = Evidence(plan, ontology.sources, pull, readings, began=began)
     decisions = Decisions(world)
@@ -108,7 +105,7 @@ def why(
 
 
 def given_in(texts: Iterable[str]) -> dict[str, str]:
-    """The identities in texts such as `A=5`; raises InvalidInput.
+    """Parses identities such as `A=5`; raises InvalidInput.
 
     >>> given_in(["A=5", "R=room 7"])
     {'A': '5', 'R': 'room 7'}
@@ -140,7 +137,7 @@ def check_aliases(plan: Plan, given: Mapping[str, str]) -> None:
 
 
 class _WhyNotSearch:
-    """One question about one world."""
+    """One question."""
 
     def __init__(
         self,
@@ -186,7 +183,7 @@ class _WhyNotSearch:
         return msgspec.structs.replace(candidate, suppressed_by=suppressed)
 
     def _with_candidates(self, answer: WhyNotAnswer, near: list[Decision]) -> WhyNotAnswer:
-        """The nearest ones: matches that were refuted, then what was never a match."""
+        """Adds the nearest candidates: refuted matches first, then partial ones."""
         ranked: list[tuple[Candidate, Decision | PartialMatch]] = []
         near.sort(key=lambda one: (one.became == "refuted", self._span.distance(one.t0)))
         for decision in near:
@@ -213,7 +210,7 @@ class _WhyNotSearch:
         )
 
     def _rank(self, candidate: Candidate) -> tuple[object, ...]:
-        """Most that holds first, then nearest in time."""
+        """Sort key: most true conditions, then nearest in time."""
         complete = candidate.became != "incomplete"
         return (not complete, -candidate.holding, self._span.distance(candidate.time))
 
@@ -235,7 +232,7 @@ class _WhyNotSearch:
 
 
 def _with_times_in(candidate: Candidate) -> Candidate:
-    """With the times in its sentences told from its moment."""
+    """Replaces the time marks in a candidate's sentences."""
 
     def node(one: ConditionNode) -> ConditionNode:
         return msgspec.structs.replace(

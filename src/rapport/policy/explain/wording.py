@@ -1,7 +1,4 @@
-"""How terms, values and times are said to people. [PO-11]
-
-Clauses of a plan: of which kind they are, and how they are said. [PO-11]
-"""
+"""Terms, clauses, values and times in words. [PO-11]"""
 
 from __future__ import annotations
 
@@ -37,13 +34,13 @@ from rapport.policy.plan import (
 from rapport.policy.runners.operators.shapes import NotFollowed, NotPreceded, Occurs, Ordered, Part
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
-"""Around times in sentences; characters for private use, so that no name has them."""
+"""Delimiters of times in sentences: private-use characters, which no name contains."""
 _TIMES = re.compile(f"{_OPEN}(-?[0-9]+){_CLOSE}")
 _CONTRARY = {"=": "!=", "!=": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
 
 
 class Wording:
-    """Says things in the words of one ontology."""
+    """Texts in the terms of one ontology."""
 
     def __init__(self, ontology: Ontology) -> None:
         self._ontology = ontology
@@ -63,14 +60,13 @@ class Wording:
                 return self._relationship(term, negated)
 
     def state(self, state: StateExpression) -> str:
-        """What lasts."""
         if isinstance(state, StateAtom):
             return self.term(state.term, negated=state.negated)
         joined = " AND " if isinstance(state, StateAll) else " OR "
         return "(" + joined.join(self.state(part) for part in state.parts) + ")"
 
     def comparison(self, term: StateTerm, *, contrary: bool = False) -> str:
-        """With the unit of what is measured."""
+        """The comparison with the unit of the measured value."""
         assert term.compared is not None
         operator = term.compared.operator
         unit = self.unit(term)
@@ -80,7 +76,9 @@ class Wording:
         return f"{left} {_CONTRARY[operator] if contrary else operator} {right}"
 
     def of_property(self, concept: str, attribute: str, value: Any) -> str:
-        """A value of an attribute with its unit, a truth as a word even where it is a number."""
+        """A value of an attribute with its unit; a boolean as a word even where it is stored as a
+        number.
+        """
         if value is None:
             return value_text(value)
         if self._ontology.concepts[concept].get(attribute) == "boolean":
@@ -89,7 +87,7 @@ class Wording:
         return f"{value_text(value)} {unit}".rstrip()
 
     def unit(self, term: StateTerm) -> str:
-        """Of what a comparison measures; empty when there is none."""
+        """The unit of a comparison; empty when there is none."""
         assert term.compared is not None
         sides = (term.first, term.second)
         for operand in (term.compared.left, term.compared.right):
@@ -117,7 +115,6 @@ class Wording:
         return f"{shown} {unit}" if unit else shown
 
     def reading(self, reading: Reading) -> ShownReading:
-        """With its value in words."""
         attribute = reading.stream.partition(".")[2]
         said = f"{attribute} of {reading.key} = {self.value(reading.stream, reading.value)}"
         return ShownReading(
@@ -159,7 +156,7 @@ class Wording:
                 return f"{named}({', '.join(aliases)})"
 
     def is_truth(self, term: StateTerm) -> bool:
-        """Whether a comparison is about truths, whose constants a plan writes as numbers."""
+        """Whether a comparison is about booleans, whose constants a plan stores as numbers."""
         assert term.compared is not None
         sides = (term.first, term.second)
         return any(
@@ -169,7 +166,7 @@ class Wording:
         )
 
     def _declared_name(self, measure: Measure) -> str:
-        """What the site calls a measuring function."""
+        """The site's name of a measure."""
         for one in self._ontology.functions.values():
             if one.measure == measure.function and len(one.of) == len(measure.of):
                 return one.name
@@ -181,7 +178,7 @@ class Wording:
 
 
 def value_text(value: Any) -> str:
-    """A number with four decimals at most, a text in quotes, a truth as a word."""
+    """A number with at most four decimals, a quoted text, a boolean as a word."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -196,7 +193,7 @@ def value_text(value: Any) -> str:
 
 
 def approximate(number: float) -> str:
-    """Something worked out: three digits are enough for people.
+    """A computed number with three significant digits.
 
     >>> approximate(10.6301458), approximate(0.5), approximate(1234.5678), approximate(0)
     ('10.6', '0.5', '1235', '0')
@@ -205,7 +202,7 @@ def approximate(number: float) -> str:
 
 
 def duration(span_ms: int) -> str:
-    """`30 ms`, `5 s`, `2 h`, `9 min 15 s`: as people say it.
+    """`30 ms`, `5 s`, `2 h`, `9 min 15 s`.
 
     >>> duration(30), duration(5000), duration(7_200_000), duration(1250), duration(555_000)
     ('30 ms', '5 s', '2 h', '1.25 s', '9 min 15 s')
@@ -221,12 +218,12 @@ def duration(span_ms: int) -> str:
 
 
 def time_mark(time_ms: int | None) -> str:
-    """A time within a sentence; `told` says it when the moment is known from which to count."""
+    """Marks a time within a sentence; `with_times` replaces it once the reference is known."""
     return f"{_OPEN}{time_ms}{_CLOSE}"
 
 
 def with_times(text: str, reference_ms: int) -> str:
-    """The sentence with its times said, and how far they lie from the reference.
+    """Replaces the time marks of a sentence by times and their distance from the reference.
 
     >>> with_times(f"since {time_mark(1_500)}", 1_000)
     'since 00:00:01.500 (+0.5 s)'
@@ -235,7 +232,7 @@ def with_times(text: str, reference_ms: int) -> str:
 
 
 def moment(time_ms: int, reference_ms: int) -> str:
-    """A time of the reference's day without the date, and how far it lies from it."""
+    """A time without the date if it is the reference's day, and the distance from it."""
     text, same = format_time(time_ms), format_time(reference_ms)
     if text[:10] == same[:10]:
         text = text[11:].removesuffix("Z")
@@ -260,18 +257,17 @@ def bindings_text(bindings: Mapping[str, str]) -> str:
 
 
 class ClauseWords:
-    """Says the clauses of one plan."""
+    """Texts for the clauses of one plan."""
 
     def __init__(self, plan: Plan, wording: Wording) -> None:
         self._plan, self._wording = plan, wording
 
     def clause(self, clause: Clause) -> str:
-        """A clause in words."""
         said = " OR ".join(self.child(child) for child in clause.children)
         return said if clause.window_ms is None else f"{said} within {duration(clause.window_ms)}"
 
     def child(self, child: Child) -> str:
-        """A child of a clause as the policy would say it."""
+        """A child of a clause in the syntax of policies."""
         terms, wording = self._plan.terms, self._wording
         if isinstance(child, Sequence):
             first = wording.term(terms[child.first], negated=child.first_negated)
@@ -281,7 +277,6 @@ class ClauseWords:
         return wording.term(terms[child.term], negated=not isinstance(child, Positive))
 
     def part(self, part: Part) -> str:
-        """What a part asks for."""
         terms, wording = self._plan.terms, self._wording
         match part:
             case Occurs(term):
@@ -297,7 +292,7 @@ class ClauseWords:
 
 
 class ClauseKinds(NamedTuple):
-    """Of every clause of the plan, its kind and its place among those of the kind."""
+    """For every clause of the plan, its kind and its index among those of the kind."""
 
     positive: dict[int, int]
     mixed: dict[int, int]
@@ -305,7 +300,7 @@ class ClauseKinds(NamedTuple):
 
 
 def kinds_of(clauses: tuple[Clause, ...]) -> ClauseKinds:
-    """As `shape_of` sorts them."""
+    """Classifies clauses as `shape_of` does."""
     kinds = ClauseKinds({}, {}, {})
     every = [(_has_absent(clause), _has_positive(clause)) for clause in clauses]
     opens = any(not absent for absent, _ in every)
@@ -320,7 +315,6 @@ def kinds_of(clauses: tuple[Clause, ...]) -> ClauseKinds:
 
 
 def terms_of_child(child: Child) -> tuple[int, ...]:
-    """The terms a child speaks of."""
     return (child.first, child.second) if isinstance(child, Sequence) else (child.term,)
 
 
