@@ -1,17 +1,10 @@
-"""What somebody asks to be done about a policy: when it may be done, and what came of it. Pure.
-[PO-9]
+"""Changes of a node's policies while events flow, each at a definite position of the stream. [PO-9,
+PO-10]
 
-Changes of policies put on record and carried out, at one place of the stream. [PO-9, PO-10]
-
-What may fail comes before the record: then everything is as it was. Killed or failing after it, the
-engine goes back to its last commit and meets the changes in their place.
-
-The life of a node's policies: changed while events flow, each change at a definite place of the
-stream. [PO-9, PO-10]
-
-A change is checked beside the event loop, then put on record with its place and carried out while
-the engine waits for its turn. Killed between any two steps a node has the old or the new after its
-next start, from the same place on.
+A change is checked outside the event loop, recorded with its position, and applied while the engine
+is stopped. Everything that may fail comes before the record. If the process dies or fails later,
+the engine returns to its last commit and applies the recorded changes at their positions; so a node
+has the old or the new policy after a restart, from the same position on.
 """
 
 from __future__ import annotations
@@ -68,27 +61,27 @@ _NAME = re.compile(r"\w[\w-]{0,99}")
 
 
 class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change did. Nothing is changed when everything was so already."""
+    """The effect of a change; `changed` is False when nothing had to be done."""
 
     changed: bool
     name: str
     what: ChangeKind
     version: str = ""
     after: int = 0
-    """The position of `events` after which it holds."""
+    """The position of `events` after which it applies."""
     problems: tuple[Problem, ...] = ()
-    """Warnings and hints; of a file's policy that is broken, why."""
+    """Warnings and hints, or why the policy is broken."""
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """What a policy would be: its version, empty when it has errors, and every problem."""
+    """The version of a policy, empty when it has errors, and every problem."""
 
     version: str
     problems: tuple[Problem, ...]
 
 
 def check_name(name: str) -> None:
-    """Raises InvalidInput for what cannot name a policy."""
+    """Raises InvalidInput for an invalid policy name."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
             f"{name[:120]!r} cannot name a policy",
@@ -118,8 +111,8 @@ def is_needed(
     *,
     is_failed: bool = False,
 ) -> bool:
-    """Whether there is anything to do; raises UnknownName, DuplicateName, StaleVersion or Conflict
-    when it may not be done. One that failed is begun anew by what would change nothing else.
+    """Whether the change has an effect; raises UnknownName, DuplicateName, StaleVersion or Conflict
+    when it is not allowed. A failed policy is restarted by a change without other effect.
     """
     if what == "registered":
         if registry.find(name) is not None:
@@ -178,13 +171,12 @@ def _is_so(entry: PolicyEntry, what: ChangeKind, version: str) -> bool:
 
 _LOOK_EVERY_MS, _MOST_LOOKS = 20, 1_500
 RenewTables = Callable[[], Awaitable[None]]
-"""Goes over to other tables and another ontology."""
+"""Switches to other tables and another ontology."""
 
 
 class ChangeExecutor:
-    """Who carries changes out. All calls but `caught_up` are made while holding the engine's turn.
-
-    Holds nothing of its own.
+    """Records and applies changes. All calls except `caught_up` are made while holding the engine's
+    turn.
     """
 
     def __init__(self, record: PolicyRecord, engine: PolicyEngine, clock: Clock) -> None:
@@ -192,8 +184,8 @@ class ChangeExecutor:
 
     @asynccontextmanager
     async def caught_up(self) -> AsyncIterator[None]:
-        """The engine's turn, once it has met again all that it may have read before a crash: that
-        is judged by what held then. Raises Conflict when it takes long.
+        """The engine's turn, after it has repeated everything it may have read before a crash,
+        which is evaluated by the old plans. Raises Conflict when that takes long.
         """
         for _ in range(_MOST_LOOKS):
             async with self._engine.turn:
@@ -210,7 +202,6 @@ class ChangeExecutor:
         )
 
     async def carry_out(self, drafts: Sequence[DraftChange]) -> list[ChangeResult]:
-        """Puts changes on record, then carries them out."""
         if not drafts:
             return []
         return await self._carry_out(drafts, self._record.texts, None)
@@ -218,8 +209,8 @@ class ChangeExecutor:
     async def turn_to(
         self, texts: CompiledTexts, drafts: Sequence[DraftChange], renew: RenewTables | None
     ) -> list[ChangeResult]:
-        """The same with other meanings of all texts. `renew` is called when all is on record and
-        nothing runs any more that is to end here.
+        """Records and applies changes with newly compiled texts. Calls `renew` when all is recorded
+        and no plan runs that ends here.
         """
         await self._engine.commit()
         return await self._carry_out(drafts, texts, renew)
@@ -272,7 +263,6 @@ class ChangeExecutor:
 
 
 def change_of(draft: DraftChange, place: StreamPosition, number: int) -> PolicyChange:
-    """The change that a draft is at a place."""
     return PolicyChange(place=place, number=number, **msgspec.structs.asdict(draft))
 
 
@@ -281,10 +271,9 @@ _NOTHING = StreamPosition(0, 0)
 
 
 class PolicyLifecycle:
-    """Who changes the policies of a node, and who tells its engine which run since when.
+    """Changes the policies of a node and provides the engine with its plans.
 
-    `begin` first. Everything is done while holding the engine's turn; all calls belong to its event
-    loop.
+    Call `begin` first. All calls belong to the engine's event loop and hold its turn.
     """
 
     def __init__(
@@ -296,8 +285,8 @@ class PolicyLifecycle:
         *,
         act_within_ms: int = ACT_WITHIN_MS,
     ) -> None:
-        """The engine runs from now on what is on record, and nothing else. `act_within_ms`: what
-        older detections do to policies is recorded, not carried out.
+        """The engine runs the recorded policies from now on. `act_within_ms`: commands of older
+        detections are recorded but not carried out.
         """
         self._channels, self._engine, self._clock = channels, engine, clock
         self._record = PolicyRecord(
@@ -308,11 +297,10 @@ class PolicyLifecycle:
 
     @property
     def texts(self) -> CompiledTexts:
-        """What texts mean now."""
         return self._record.texts
 
     def phrases(self, policy: str, version: str) -> Sequence[str]:
-        """What others do when a version is detected, also one that was replaced or deleted."""
+        """The actions of a version for other packages, also of a replaced or deleted one."""
         return self._record.phrases(policy, version)
 
     @property
@@ -324,10 +312,10 @@ class PolicyLifecycle:
     async def begin(
         self, files: Mapping[str, str], unread: Collection[str] = (), *, record: bool = True
     ) -> list[ChangeResult]:
-        """Takes in what is on record and what the files changed since; a policy that does not
-        compile is marked with the reasons and does not run.
+        """Reads the record and applies changes of the files since; a policy that does not compile
+        is marked with the reasons and does not run.
 
-        Without `record` nothing is appended: for a look at a site whose node does not run.
+        Without `record` nothing is appended: for inspecting a site whose node does not run.
         """
         if record:  # a reader that never moves on keeps retention from taking changes away
             await self._channels.subscribe(CHANNEL, READER)
@@ -350,12 +338,11 @@ class PolicyLifecycle:
         *,
         renew: RenewTables | None = None,
     ) -> list[ChangeResult]:
-        """The same while events flow, with what texts mean now. Policies that this breaks are
-        marked. `renew` is called at the place, when all is on record and nothing runs any more that
-        is to end there.
+        """Applies changed files while events flow. Policies that no longer compile are marked.
+        Calls `renew` at the position of the change, when all is recorded and no plan runs that ends
+        there.
 
-        Raises PolicyError when a file that changed does not compile; then everything stays as it
-        was.
+        Raises PolicyError when a changed file does not compile; then nothing changes.
         """
         texts = CompiledTexts(compile)
         await self._prepare(texts, files)  # most of the work, while events flow
@@ -368,7 +355,7 @@ class PolicyLifecycle:
     async def faults_of_files(
         self, files: Mapping[str, str], unread: Collection[str], compile: Compile
     ) -> list[Problem]:
-        """Why `take_files` would refuse these, with nothing done."""
+        """The problems for which `take_files` would refuse these files."""
         texts = CompiledTexts(compile)
         await self._prepare(texts, files)
         return self._faults(texts, files, unread)
@@ -376,14 +363,13 @@ class PolicyLifecycle:
     def _faults(
         self, texts: CompiledTexts, files: Mapping[str, str], unread: Collection[str]
     ) -> list[Problem]:
-        """Of the files that changed."""
         said = self._registry.from_files(files, unread)
         changed = [one for one in said if one.what != "deleted"]
         return [fault for one in changed for fault in texts.problems(one.name, one.text)]
 
     async def take_meaning(self, compile: Compile) -> list[ChangeResult]:
-        """Words mean something else from now on. Policies that this breaks are marked, those that
-        mean something else begin anew, all at one place.
+        """Applies a new ontology: policies that no longer compile are marked, those with another
+        plan restart, all at one position.
         """
         texts = CompiledTexts(compile)
         await self._prepare(texts, {})
@@ -414,7 +400,7 @@ class PolicyLifecycle:
     # --- changes ---
 
     async def check(self, name: str, text: str) -> CheckResult:
-        """Every problem of a policy, with nothing done."""
+        """Every problem of a policy, without any change."""
         check_name(name)
         await self.texts.prepare([(name, text)])
         try:
@@ -424,26 +410,22 @@ class PolicyLifecycle:
         return CheckResult(compiled.plan.version(), self._told(text, compiled))
 
     async def register(self, name: str, text: str, *, by: str = "") -> ChangeResult:
-        """Starts a policy that was not there; raises PolicyError with every fault, or
-        DuplicateName.
-        """
+        """Starts a new policy; raises PolicyError with every fault, or DuplicateName."""
         return await self._bring("registered", name, text, by)
 
     async def replace(
         self, name: str, text: str, *, by: str = "", expects: str = ""
     ) -> ChangeResult:
-        """Another version in the place of the old one; it begins anew. A paused policy stays
-        paused.
+        """Replaces the version; it restarts. A paused policy stays paused.
 
         Raises PolicyError, UnknownName, or StaleVersion when it is not at version `expects`.
         """
         return await self._bring("replaced", name, text, by, expects)
 
     async def shadow(self, name: str, text: str, *, by: str = "") -> ChangeResult:
-        """A version that runs beside the running one; only differences are told. An earlier shadow
-        ends.
+        """Runs a version beside the active one and emits only differences. Ends an earlier shadow.
 
-        Raises PolicyError, UnknownName, Conflict when the policy does not run, or is that version,
+        Raises PolicyError, UnknownName, Conflict when the policy does not run or has that version,
         and Unsupported for one on Spark.
         """
         if name in self._engine.on_spark:
@@ -455,8 +437,8 @@ class PolicyLifecycle:
         return await self._bring("shadowed", name, text, by)
 
     async def promote(self, name: str, *, by: str = "") -> ChangeResult:
-        """The version in the shadow becomes the policy and loses nothing it waits for; raises
-        UnknownName or Conflict.
+        """Makes the shadow the active version with its pending matches; raises UnknownName or
+        Conflict.
         """
         async with self._engine.turn:
             await self._record.read_on()
@@ -470,13 +452,11 @@ class PolicyLifecycle:
         return await self._make(DraftChange(what="dropped", name=name, by=by))
 
     async def pause(self, name: str, *, by: str = "") -> ChangeResult:
-        """The policy sees nothing and forgets what it waits for; it keeps its version. Raises
-        UnknownName.
-        """
+        """Stops the policy and drops its pending matches; keeps its version. Raises UnknownName."""
         return await self._make(DraftChange(what="paused", name=name, by=by))
 
     async def resume(self, name: str, *, by: str = "") -> ChangeResult:
-        """The policy begins anew at this place, also one that failed; raises UnknownName."""
+        """Restarts the policy at this position, also a failed one; raises UnknownName."""
         return await self._make(DraftChange(what="resumed", name=name, by=by))
 
     async def delete(self, name: str, *, by: str = "") -> ChangeResult:
@@ -496,8 +476,8 @@ class PolicyLifecycle:
     async def _bring_here(
         self, what: ChangeKind, name: str, text: str, by: str, expects: str = ""
     ) -> ChangeResult:
-        """With what the text means now: that may have changed while the turn was waited for. Called
-        while holding the turn.
+        """Compiles with the current ontology, which may have changed while waiting for the turn.
+        Call it while holding the turn.
         """
         await self.texts.prepare([(name, text)])
         compiled = self.texts.get(name, text)
@@ -520,7 +500,7 @@ class PolicyLifecycle:
         return ChangeResult(changed=False, name=draft.name, what=draft.what, version=entry.version)
 
     def _told(self, text: str, compiled: Compiled) -> tuple[Problem, ...]:
-        """Warnings and hints, with those about other policies."""
+        """Warnings and hints, including those about other policies."""
         faults = Faults(compiled.tree.name, text)
         lint_commands(compiled.tree, [entry.name for entry in self._registry.alive()], faults)
         return (*compiled.problems, *faults.problems())
@@ -528,15 +508,15 @@ class PolicyLifecycle:
     # --- looking ---
 
     def policies(self) -> list[PolicyView]:
-        """All that were not deleted, with what they did since the start."""
+        """All policies that are not deleted, with their counts."""
         return self._shown(self._registry.alive())
 
     def versions(self) -> dict[str, str]:
-        """Names and versions of all that should run, wherever."""
+        """Names and versions of all policies that should run, here or on Spark."""
         return {one.name: one.version for one in self._registry.alive() if one.state == "running"}
 
     def policy(self, name: str) -> PolicyView:
-        """One with its text; raises UnknownName."""
+        """One policy with its text; raises UnknownName."""
         return self._shown([known_entry(self._registry, name)], whole=True)[0]
 
     def _shown(self, entries: Sequence[PolicyEntry], *, whole: bool = False) -> list[PolicyView]:
@@ -560,8 +540,8 @@ class PolicyLifecycle:
         ]
 
     def compiled(self, name: str, version: str) -> Compiled | None:
-        """What a version means now, also one that was replaced or deleted; None when it is not
-        known or broken.
+        """The compiled form of a version, also of a replaced or deleted one; None when it is
+        unknown or broken.
         """
         text = self.text_of(name, version)
         if not text or self.texts.problems(name, text):
@@ -569,8 +549,8 @@ class PolicyLifecycle:
         return self.texts.get(name, text)
 
     def text_of(self, name: str, version: str) -> str:
-        """The text of a version, also of one that was replaced or deleted; that of the newest when
-        the version is not known, empty when the policy is not.
+        """The text of a version, also of a replaced or deleted one; the newest text when the
+        version is unknown, empty when the policy is.
         """
         entry = self._registry.entries.get(name)
         return text_of_version(self._registry.history(name), version) or (
@@ -578,7 +558,7 @@ class PolicyLifecycle:
         )
 
     def history(self, name: str) -> list[ChangeView]:
-        """All changes of a policy, a deleted one too; raises UnknownName."""
+        """All changes of a policy, also of a deleted one; raises UnknownName."""
         changes = self._registry.history(name)
         if not changes:
             known_entry(self._registry, name)

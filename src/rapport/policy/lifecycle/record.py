@@ -1,12 +1,5 @@
-"""Texts of policies and what they compile to, each compiled once. [PO-5, PO-9]
-
-Actions that stop policies: `delete policy NAME`, `pause policy NAME`. [PO-10, PO-12]
-
-Changes before they have a place: what files say, what an ontology broke or mended; and changes
-as the engine sees them. Pure. [PO-9]
-
-The record of changes of a node's policies, and what it tells the engine: which plans run since
-which place. [PO-9, PO-10]
+"""The record of policy changes in the channel `policies`, as the engine's source of plans; with
+compiled texts, drafts of changes, and actions that stop policies. [PO-5, PO-9, PO-10, PO-12]
 """
 
 from __future__ import annotations
@@ -44,30 +37,30 @@ from rapport.policy.lifecycle.registry import (
 from rapport.policy.plan import Plan
 
 Compile = Callable[[str, str], Compiled]
-"""From name and text; raises PolicyError with every fault."""
+"""Compiles a name and text; raises PolicyError with every fault."""
 _MOST = 20_000
-"""Texts that are remembered; beyond, all are forgotten and compiled again."""
+"""Cached texts; beyond that the cache is cleared."""
 
 
 class CompiledTexts:
-    """What texts mean by one ontology."""
+    """Compiled policies by name and text, for one ontology."""
 
     def __init__(self, compile: Compile) -> None:
         self._compile = compile
         self._known: dict[tuple[str, str], Compiled | PolicyError] = {}
 
     def know(self, name: str, text: str, compiled: Compiled) -> None:
-        """What somebody compiled before."""
+        """Adds a compiled text."""
         self._known[name, text] = compiled
 
     async def prepare(self, texts: Iterable[tuple[str, str]]) -> None:
-        """Compiles what is not known, beside the event loop."""
+        """Compiles unknown texts in a thread."""
         new = [each for each in dict.fromkeys(texts) if each not in self._known]
         if new:
             await asyncio.to_thread(self._compile_all, new)
 
     def get(self, name: str, text: str) -> Compiled:
-        """Compiles now unless it is known; raises PolicyError."""
+        """The compiled text; compiles it now if needed. Raises PolicyError."""
         if (name, text) not in self._known:
             self._compile_all([(name, text)])
         found = self._known[name, text]
@@ -76,8 +69,8 @@ class CompiledTexts:
         return found
 
     def plan(self, name: str, text: str, version: str) -> Plan | None:
-        """None when the text does not compile, or gives another version by now: that one runs only
-        from the place on where it is on record.
+        """The plan; None when the text does not compile or now gives another version, which runs
+        only from its recorded position on.
         """
         if self.problems(name, text):
             return None
@@ -107,14 +100,14 @@ _QUOTES = "'\""
 
 
 class StopCommand(NamedTuple):
-    """What a phrase does to which policy."""
+    """A command in an action: `delete policy NAME`, `pause policy NAME`."""
 
     what: Literal["delete", "pause"]
     policy: str
 
 
 def stop_of(phrase: str) -> StopCommand | None:
-    """The command that a phrase is; None for all others.
+    """The command in an action phrase; None for other actions.
 
     >>> stop_of("Delete policy night-watch")
     StopCommand(what='delete', policy='night-watch')
@@ -129,7 +122,7 @@ def stop_of(phrase: str) -> StopCommand | None:
 
 
 def lint_commands(tree: PolicyTree, known: Collection[str], faults: Faults) -> None:
-    """Warns of commands about policies that are not there. Stopping itself is allowed."""
+    """Warns about commands for unknown policies."""
     for action in tree.actions:
         stop = stop_of(action.phrase)
         if stop is None or stop.policy in known or stop.policy == tree.name:
@@ -149,7 +142,7 @@ BY_MEANING = "ontology of the site"
 
 
 class DraftChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that has no place and no number yet."""
+    """A change without position and number."""
 
     what: ChangeKind
     name: str
@@ -162,7 +155,7 @@ class DraftChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(what: ChangeKind, name: str, text: str, compiled: Compiled, *, by: str) -> DraftChange:
-        """One that brings a version."""
+        """A draft with a new version."""
         plan = compiled.plan
         return DraftChange(
             what=what, name=name, text=text, version=plan.version(), actions=plan.actions, by=by
@@ -175,7 +168,7 @@ def drafts_of_files(
     unread: Collection[str],
     texts: CompiledTexts,
 ) -> list[DraftChange]:
-    """What files say otherwise than before; a file that does not compile brings a broken policy."""
+    """Drafts for changed files; a file that does not compile gives a broken policy."""
     found: list[DraftChange] = []
     for what, name, text in registry.from_files(files, unread):
         draft = DraftChange(what=what, name=name, text=text, by=BY_FILES, is_from_file=True)
@@ -192,7 +185,7 @@ def drafts_of_files(
 def drafts_of_ontology(
     registry: PolicyRegistry, but: Collection[str], texts: CompiledTexts
 ) -> list[DraftChange]:
-    """What became of policies whose text did not change: broken, mended, or another plan."""
+    """Drafts for policies with unchanged text: broken, repaired, or with another plan."""
     found: list[DraftChange] = []
     for entry in registry.alive():
         if entry.name in but:
@@ -222,8 +215,8 @@ def _is_other_shadow(entry: PolicyEntry, texts: CompiledTexts) -> bool:
 def plan_change(
     kept: RecordedChange, entry: PolicyEntry | None, texts: CompiledTexts
 ) -> PlanChange:
-    """What a change means to the engine, given the policy after it. Where a text does not compile
-    (any longer) the policy does not run.
+    """A recorded change for the engine, given the policy after it. A policy whose text does not
+    compile does not run.
     """
     changed = kept.changed
     change = PlanChange(
@@ -251,7 +244,9 @@ _log = get_logger(__name__)
 
 
 class PolicyRecord:
-    """The channel `policies`, taken in; a PlanSource. Used while holding the engine's turn."""
+    """The channel `policies` in memory; implements PlanSource. Use it while holding the
+    engine's turn.
+    """
 
     def __init__(
         self,
@@ -262,8 +257,8 @@ class PolicyRecord:
         *,
         act_within_ms: int = ACT_WITHIN_MS,
     ) -> None:
-        """`name`: the source of the changes that are appended; `act_within_ms`: what older
-        detections do to policies is not carried out.
+        """`name`: the source of appended changes; `act_within_ms`: commands of older detections are
+        not carried out.
         """
         self._act_within_ms = act_within_ms
         self._channels, self._clock, self._name = channels, clock, name
@@ -271,15 +266,14 @@ class PolicyRecord:
         self.registry = PolicyRegistry()
         self._position = 0
         self._then = (-1, PolicyRegistry())
-        """What the record said when it went so far, for who reads again."""
+        """The registry at an earlier position, for a second pass."""
         self._stops: dict[tuple[str, str], tuple[StopCommand, ...]] = {}
         self._phrases: dict[str, dict[str, tuple[str, ...]]] = {}
-        """By policy and version what others do; versions in the order in which they ran last."""
+        """Other actions by policy and version; versions in the order in which they last ran."""
 
     # --- what the engine asks ---
 
     async def plans_at(self, position: int) -> PlansAt:
-        """What ran when the record had gone so far."""
         await self.read_on()
         running = [
             entry for entry in self.registry.until(position).alive() if entry.state == "running"
@@ -299,7 +293,6 @@ class PolicyRecord:
         )
 
     async def changes_after(self, position: int) -> Sequence[PlanChange]:
-        """What changed since, in the order of the record."""
         registry = self.registry.until(position)
         found: list[PlanChange] = []
         for kept in self.registry.changes:
@@ -310,7 +303,7 @@ class PolicyRecord:
         return found
 
     def commands_of(self, detection: Detection) -> Sequence[PolicyCommand]:
-        """What the version that found it does to policies."""
+        """The commands of the version that found it."""
         stops = self._stops.get((detection.policy, detection.version), ())
         return [
             PolicyCommand(stop.what, stop.policy, detection, self._skipped(stop, detection))
@@ -318,7 +311,9 @@ class PolicyRecord:
         ]
 
     def _skipped(self, stop: StopCommand, detection: Detection) -> SkippedAction | None:
-        """None where it is carried out, or was before: a second reading comes to the same."""
+        """None when the command is carried out, or was before, so that a second pass gives
+        the same.
+        """
         now_ms = self._clock.now_ms()
         if now_ms - detection.time <= self._act_within_ms:
             return None
@@ -334,9 +329,8 @@ class PolicyRecord:
     async def obey(
         self, command: PolicyCommand, place: StreamPosition, *, met: int, is_stopped: bool
     ) -> PlanChange | None:
-        """Deletes or pauses a policy because of a detection; once, however often it is found. One
-        that did nothing when it was first found, since there was nothing to stop, does nothing when
-        it is found again, whatever became of the policy since.
+        """Deletes or pauses a policy because of a detection, once for each detection. A command
+        that had nothing to stop at first has no effect on a second pass either.
         """
         what, cause = _DONE[command.what], command.detection.id()
         known = self.registry.known.get(command_id(what, command.policy, cause))
@@ -357,7 +351,7 @@ class PolicyRecord:
         )
 
     def _entry_then(self, policy: str, met: int, is_stopped: bool) -> PolicyEntry | None:
-        """The policy as it stood when the record was met so far."""
+        """The policy's state when the record had reached the position `met`."""
         then, changes = self.registry, self.registry.changes
         if changes and changes[-1].position > met:  # it is read again
             if self._then[0] != met:
@@ -385,10 +379,10 @@ class PolicyRecord:
         return self.registry.known[change_id(changed)]
 
     def phrases(self, policy: str, version: str) -> Sequence[str]:
-        """What others do when that version is detected: its actions but those about policies. Of a
-        version that is not known those of the one that ran last.
+        """The actions of a version except commands about policies; for an unknown version those of
+        the one that ran last.
 
-        Replaced and deleted ones keep theirs: detections of them may still be on their way.
+        Replaced and deleted versions keep theirs, because their detections may still be pending.
         """
         versions = self._phrases.get(policy)
         if not versions:
@@ -398,7 +392,7 @@ class PolicyRecord:
     # --- the record ---
 
     async def read_on(self) -> list[RecordedChange]:
-        """Takes in what is on record by now; gives what is new."""
+        """Reads new changes and returns them."""
         channel = self._channels.channel(CHANNEL)
         found: list[RecordedChange] = []
         while batch := await channel.read_after(self._position, limit=_PAGE):
@@ -409,7 +403,7 @@ class PolicyRecord:
         return found
 
     async def append(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
-        """Puts changes on record and takes them in."""
+        """Records changes and returns them."""
         now_ms = self._clock.now_ms()
         events = [change_event(change, self._name, now_ms) for change in changes]
         for first in range(0, len(events), _PAGE):
@@ -417,7 +411,6 @@ class PolicyRecord:
         return await self.read_on()
 
     def add(self, kept: RecordedChange) -> None:
-        """Takes a change in."""
         self.registry.add(kept)
         changed = kept.changed
         if not changed.version:
@@ -434,5 +427,5 @@ class PolicyRecord:
 
 
 def is_stopped_by(entry: PolicyEntry, what: ChangeKind) -> bool:
-    """Whether a command has nothing left to do."""
+    """Whether a command has no effect."""
     return entry.is_deleted or (what == "paused" and entry.is_paused)

@@ -1,13 +1,8 @@
-"""Changes of policies as events of one channel. [PO-9, PO-10]
+"""Policy changes as events of the channel `policies`, the registry of policies that follows from
+them, and their views for people. Pure. [PO-9, PO-10]
 
-The channel `policies` is the one truth about which policies run since when: files only add changes
-to it. Each change has its place in the stream, so a second reading meets it there again.
-
-Which policies there are and in which state: what follows from the changes on record. Pure.
-[PO-9]
-
-The versions of a policy as people look at them: who brought them, when, and what changed.
-[PO-9]
+The channel is the only source of which policies run since when; files only add changes. Each change
+has its position in the stream, so a second pass applies it there again.
 """
 
 from __future__ import annotations
@@ -41,14 +36,15 @@ ChangeKind = Literal[
     "rebuilt",
     "broken",
 ]
-"""`rebuilt`: the same text gave another plan, or gives one again; `broken`: it gives none any
-more."""
+"""`rebuilt`: the same text gives another plan, or compiles again; `broken`: it does not compile any
+more.
+"""
 WITH_TEXT: tuple[ChangeKind, ...] = ("registered", "replaced", "shadowed", "promoted")
 """Changes that bring a version."""
 
 
 class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One change of one policy, which holds from `place` on."""
+    """One change of one policy, which applies from `place` on."""
 
     what: ChangeKind
     name: str
@@ -56,7 +52,7 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     number: int
     """Counts the changes of a node from 1."""
     text: str = ""
-    """Of the version that the change brings."""
+    """The text of the new version."""
     version: str = ""
     actions: tuple[str, ...] = ()
     by: str = ""
@@ -64,11 +60,11 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     problems: tuple[Problem, ...] = ()
     """Why it cannot run."""
     cause: str = ""
-    """Id of the detection because of which it was made."""
+    """Id of the detection that caused it."""
 
 
 class RecordedChange(msgspec.Struct, frozen=True):
-    """A change on record: its id, when it was made, and where it stands."""
+    """A recorded change: its id, time and position."""
 
     id: str
     time: int
@@ -77,8 +73,8 @@ class RecordedChange(msgspec.Struct, frozen=True):
 
 
 def change_id(changed: PolicyChange) -> str:
-    """What a detection causes has one id however often the detection is found; other changes are
-    told apart by their number.
+    """A change caused by a detection has one id however often the detection is found; other changes
+    differ by their number.
     """
     if changed.cause:
         return command_id(changed.what, changed.name, changed.cause)
@@ -86,12 +82,11 @@ def change_id(changed: PolicyChange) -> str:
 
 
 def command_id(what: str, name: str, cause: str) -> str:
-    """The id of what a detection does to a policy."""
+    """The id of a command caused by a detection."""
     return content_id(CHANNEL, "because", what, name, cause)
 
 
 def change_event(changed: PolicyChange, source: str, time_ms: int) -> Event:
-    """The event that puts a change on record."""
     return make_event(
         source=source,
         id=change_id(changed),
@@ -104,8 +99,8 @@ def change_event(changed: PolicyChange, source: str, time_ms: int) -> Event:
 
 
 def recorded_change(stored: StoredEvent) -> RecordedChange | None:
-    """The change that an event of the channel is; None for other events. Raises InvalidInput for
-    one that cannot be read.
+    """The change of an event of the channel; None for other events. Raises InvalidInput for an
+    unreadable one.
     """
     event = stored.event
     if event.type != CHANGED:
@@ -118,7 +113,9 @@ PolicyState = Literal["running", "paused", "broken", "deleted"]
 
 
 class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy as it stands. A deleted one is kept: its last detections still have actions."""
+    """The state of one policy. Deleted ones are kept, because their last detections still have
+    actions.
+    """
 
     name: str
     text: str
@@ -126,7 +123,7 @@ class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
     actions: tuple[str, ...]
     by: str
     since: int
-    """When this version was put on record."""
+    """When this version was recorded."""
     is_paused: bool = False
     is_deleted: bool = False
     problems: tuple[Problem, ...] = ()
@@ -145,7 +142,7 @@ class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileChange(NamedTuple):
-    """What has to be changed because a file of the site says something else than it did."""
+    """A change caused by a file of the site."""
 
     what: ChangeKind
     name: str
@@ -153,7 +150,7 @@ class FileChange(NamedTuple):
 
 
 class PolicyRegistry:
-    """All that the record says; fed with changes in their order."""
+    """The policies by the recorded changes, in their order."""
 
     def __init__(self, changes: Iterable[RecordedChange] = ()) -> None:
         self.entries: dict[str, PolicyEntry] = {}
@@ -165,7 +162,6 @@ class PolicyRegistry:
             self.add(change)
 
     def add(self, kept: RecordedChange) -> None:
-        """The next change."""
         changed = kept.changed
         self.changes.append(kept)
         self.known[kept.id] = kept
@@ -176,15 +172,15 @@ class PolicyRegistry:
             self.entries[changed.name] = entry
 
     def until(self, position: int) -> PolicyRegistry:
-        """What the record said when it went so far."""
+        """The registry when the record had reached a position."""
         return PolicyRegistry(change for change in self.changes if change.position <= position)
 
     def alive(self) -> list[PolicyEntry]:
-        """Those that were not deleted, by name."""
+        """Policies that are not deleted, by name."""
         return [entry for _, entry in sorted(self.entries.items()) if not entry.is_deleted]
 
     def find(self, name: str) -> PolicyEntry | None:
-        """The policy, unless it is deleted or never was."""
+        """The policy, unless it is deleted or unknown."""
         entry = self.entries.get(name)
         return None if entry is None or entry.is_deleted else entry
 
@@ -195,8 +191,8 @@ class PolicyRegistry:
     def from_files(
         self, files: Mapping[str, str], unread: Collection[str] = ()
     ) -> list[FileChange]:
-        """What the files change. One that says what it said leaves in force what was changed since;
-        one in `unread` says what it said.
+        """The changes required by the files. An unchanged file leaves later changes in force; a
+        file in `unread` counts as unchanged.
         """
         found: list[FileChange] = []
         for name, text in sorted(files.items()):
@@ -214,9 +210,7 @@ class PolicyRegistry:
 
 
 def entry_after(entry: PolicyEntry | None, kept: RecordedChange) -> PolicyEntry | None:
-    """The policy after a change. Whatever changes it, but the shadow's own changes, ends its
-    shadow: there is nothing left to compare with.
-    """
+    """The policy after a change. Every change except those of the shadow itself ends the shadow."""
     changed = kept.changed
     match changed.what:
         case "registered" | "replaced":
@@ -280,13 +274,13 @@ class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     since: int
     shadow: str = ""
-    """The version in its shadow."""
+    """The version of its shadow."""
     tally: ShadowTally | None = None
     counts: PolicyCounts = PolicyCounts()
     problems: tuple[Problem, ...] = ()
-    """Why it is broken, or failed, or its shadow did, or that nobody watches."""
+    """Why it is broken or failed, why its shadow failed, or that it does not run on Spark."""
     on_spark: bool = False
-    """It runs there; what it did is not counted here."""
+    """It runs on Spark and is not counted here."""
     text: str = ""
     shadow_text: str = ""
 
@@ -300,12 +294,12 @@ class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     by: str
     after: int
-    """The position of `events` after which it holds."""
+    """The position of `events` after which it applies."""
     cause: str = ""
     problems: tuple[Problem, ...] = ()
     text: str = ""
     diff: str = ""
-    """Against the version before."""
+    """Against the previous version."""
 
 
 def policy_view(
@@ -319,9 +313,8 @@ def policy_view(
     on_spark: bool = False,
     whole: bool = False,
 ) -> PolicyView:
-    """With its text when `whole`; `failed`: why it does not run although it should;
-    `shadow_failed`: the same of the version in its shadow; `unwatched`: why that is not known of
-    one on Spark.
+    """With its text if `whole`. `failed`: why it does not run; `shadow_failed`: why its shadow does
+    not; `unwatched`: why it is not known to run on Spark.
     """
     told = [one for one in (failed, shadow_failed, unwatched) if one is not None]
     return PolicyView(
@@ -341,7 +334,7 @@ def policy_view(
 
 
 def history_view(changes: Iterable[RecordedChange]) -> list[ChangeView]:
-    """All changes of one policy, oldest first; each version with what it changed."""
+    """All changes of one policy, oldest first; each version with its difference."""
     found: list[ChangeView] = []
     before, version = "", ""
     for kept in changes:
@@ -371,8 +364,8 @@ def history_view(changes: Iterable[RecordedChange]) -> list[ChangeView]:
 
 
 def text_of_version(changes: Iterable[RecordedChange], version: str) -> str:
-    """The text that gave a version; empty when none did. A version that an ontology made anew has
-    the text of the one before.
+    """The text of a version; empty when it is unknown. A version rebuilt by an ontology has the
+    text of the one before.
     """
     text = ""
     for kept in changes:
@@ -387,7 +380,7 @@ def text_of_version(changes: Iterable[RecordedChange], version: str) -> str:
 
 
 def text_difference(before: str, after: str, old: str, new: str) -> str:
-    """Lines taken out and put in, as `diff -u` shows them; empty when there are none."""
+    """The difference in the form of `diff -u`; empty when there is none."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), old or "nothing", new or "broken", lineterm=""
     )

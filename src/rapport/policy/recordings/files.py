@@ -1,21 +1,15 @@
-"""Readings of a recorded file that later rows of it correct: they are left out of a replay. [ME-16,
-PO-8]
+"""Recorded events in files, read in order of arrival; several files merged into one stream. [PO-2,
+PO-7, PO-8, ME-16, UX-3]
 
-A node's readings, written out, carry `corrects` where one stands in for another: a field of a JSON
-line, a column of CSV or Parquet. Files without it are read once, as ever.
+Columns are converted in bulk. Where that fails, the rest of the file is read row by row, so that a
+faulty row is reported with line and column and all others still count.
 
-Recorded events in files: CSV with header, JSON lines and Parquet, read in arrival order. [PO-2,
-UX-3]
+Exported readings carry `corrects` (a JSON field or a column) where one replaces another; replaced
+rows are left out.
 
-Columns are converted in bulk. Where that fails the rest of the file is read row by row, so that a
-faulty row is reported with its line and column and all others still count.
-
-Several recorded files as one stream in arrival order. [PO-7]
-
-Files know the order of their own rows only. Between files a reading comes when its file's clock,
-the largest time the file has shown so far, is the smallest; equal clocks go in the order the files
-were given. So files of the same day interleave, and a reading is late exactly when its own file
-says so.
+Merging orders files by their clock, the largest time a file has shown so far; equal clocks keep the
+order of the files. So files of the same day interleave, and a reading is late exactly when it is
+late in its own file.
 """
 
 from __future__ import annotations
@@ -51,14 +45,14 @@ _LONGEST_LINE = 1 << 22
 _MARK = f'"{CORRECTS}"'.encode()
 _READ = msgspec.json.Decoder(dict[str, Any])
 Pair = tuple[Any, Any]
-"""Id of a row and what it corrects; empty for most."""
+"""Id of a row and the id it corrects."""
 
 
 def without_corrected(
     batches: Iterator[pa.RecordBatch], path: Path, id_field: str
 ) -> Iterator[pa.RecordBatch]:
-    """The rows (with a column `id`) that stand. A file that has corrections is read twice; the rest
-    costs a look at its heading, or at the bytes of its lines.
+    """Drops corrected rows (by the column `id`). A file with corrections is read twice; others cost
+    a look at their heading or bytes.
     """
     gone = superseded_in(path, id_field)
     if not gone:
@@ -70,9 +64,8 @@ def without_corrected(
 
 
 def superseded_in(paths: Path | Sequence[Path], id_field: str) -> frozenset[str]:
-    """Ids of the rows that another row of the file stands in for; of several files of one source,
-    in their order, also a row of a later one. What cannot be read is passed over: whoever reads
-    the rows tells of it.
+    """Ids of rows that a later row corrects; with several files of one source, in their order, also
+    a row of a later file. Unreadable rows are skipped; reading the rows reports them.
     """
     corrections = Corrections()
     for path in [paths] if isinstance(paths, Path) else paths:
@@ -149,11 +142,10 @@ def read_recorded(
     batch: int = 10_000,
     report: Callable[[Problem], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Readings of a file in the order they stand there, `batch` at a time.
+    """Readings of a file in its order, `batch` at a time.
 
-    A row that cannot be read is given to `report` and left out; without `report` it raises
-    SiteError, as does a file that cannot be read at all (missing, empty, without a column the
-    source names).
+    An unusable row is given to `report` and left out; without `report` it raises SiteError, as does
+    an unusable file (missing, empty, without a named column).
     """
     path = Path(path)
     if source.interpretation:
@@ -207,14 +199,13 @@ def in_batches(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Reco
 
 
 def refuse(problem: Problem) -> None:
-    """As `report`: the first row that cannot be used raises SiteError."""
+    """A `report` that raises SiteError for the first unusable row."""
     raise SiteError([problem])
 
 
 def as_readings(
     rows: pa.RecordBatch, source: PushSource, wanted: FieldMapping, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """The columns time, id, key and parts of one source as readings."""
     parts = enumerate(PARTS[wanted.kind])
     own = {f"{source.stream}.{part}": f"part{place}" for place, part in parts}
     arrays = [rows.column("time"), rows.column("id")]
@@ -249,7 +240,6 @@ class _OpenRecording:
                 self._latest = int(self.clocks[-1])
 
     def take(self, count: int) -> tuple[pa.RecordBatch, Clocks]:
-        """The next rows."""
         assert self.rows is not None
         taken = self.rows.slice(0, count), self.clocks[:count]
         self.rows, self.clocks = self.rows.slice(count), self.clocks[count:]
@@ -260,7 +250,7 @@ class _OpenRecording:
 def merge_recordings(
     files: Sequence[Iterator[pa.RecordBatch]], *, batch: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of all files, `batch` at a time; one file passes through as it is."""
+    """The rows of all files, `batch` at a time; a single file passes through unchanged."""
     if len(files) == 1:
         yield from files[0]
         return

@@ -1,14 +1,8 @@
-"""One row of a recorded file as values, or the problem with it; shared by all file formats.
-[PO-2]
+"""The file formats of recorded events: CSV, JSON lines and Parquet as columns of time, id, key and
+value parts. [PO-2]
 
-Whole columns of a recorded file converted at once; anything doubtful is left to a closer look.
-[PO-2]
-
-Recorded events as CSV with a heading. [PO-2]
-
-Recorded events as JSON lines: one object per line, fields by name or dotted path. [PO-2]
-
-Recorded events as Parquet. [PO-2]
+Columns are converted in bulk; when a value does not fit, the rows are converted one by one and
+faulty ones are reported.
 """
 
 from __future__ import annotations
@@ -42,7 +36,7 @@ _DIGITS = re.compile(r"-?\d{1,19}")
 
 
 class FieldMapping(msgspec.Struct, frozen=True):
-    """The fields a source names, and the type its value has."""
+    """The fields that a source names, and the type of its value."""
 
     id: str
     time: str
@@ -50,25 +44,24 @@ class FieldMapping(msgspec.Struct, frozen=True):
     value: tuple[str, ...]
     kind: AttributeType
     zone: str = ""
-    """Of local times; empty: a recorded file without an offset is in UTC."""
+    """Zone of local times; empty: times without an offset are UTC."""
 
     @staticmethod
     def of(source: PushSource, kind: AttributeType) -> FieldMapping:
-        """What must be read for a source."""
         return FieldMapping(source.id, source.time, source.key, source.value, kind, source.zone)
 
     def fields(self) -> tuple[str, ...]:
-        """The names of the fields: time, id, key, parts."""
+        """The field names: time, id, key, parts."""
         return (self.time, self.id, self.key, *self.value)
 
     def schema(self) -> pa.Schema:
-        """The columns every file reader gives: time, id, key, part0, part1, ..."""
+        """The columns of every reader: time, id, key, part0, part1, ..."""
         parts = [(f"part{place}", part_type(self.kind)) for place in range(len(PARTS[self.kind]))]
         return pa.schema([("time", pa.int64()), ("id", pa.string()), ("key", pa.string()), *parts])
 
 
 class CellError(InvalidInput):
-    """A value that cannot be used; `field` names which."""
+    """An unusable value of a field."""
 
     def __init__(self, field: str, message: str, code: str, hint: str = "") -> None:
         super().__init__(message, code=code, hint=hint)
@@ -76,7 +69,7 @@ class CellError(InvalidInput):
 
 
 def row_values(wanted: FieldMapping, cells: Sequence[Any]) -> tuple[Any, ...]:
-    """Time, id, key and parts from the raw cells of one row, in that order; raises Cell."""
+    """Time, id, key and parts from the cells of one row; raises CellError."""
     time = _time_cell(wanted.time, cells[0], wanted.zone)
     id, key = _name_cell(wanted.id, cells[1]), _name_cell(wanted.key, cells[2])
     parts = (
@@ -87,7 +80,6 @@ def row_values(wanted: FieldMapping, cells: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def as_batch(wanted: FieldMapping, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    """Rows of `row_values` as columns."""
     schema = wanted.schema()
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
@@ -95,7 +87,7 @@ def as_batch(wanted: FieldMapping, rows: Sequence[tuple[Any, ...]]) -> pa.Record
 
 
 def check_fields(path: Path, wanted: FieldMapping, known: Sequence[str], *, line: int) -> None:
-    """Raises SiteError naming every field that is missing, with the nearest that is there."""
+    """Raises SiteError naming every missing field, with the nearest existing one."""
     problems = []
     for field in dict.fromkeys(wanted.fields()):
         if field in known:
@@ -113,13 +105,11 @@ def check_fields(path: Path, wanted: FieldMapping, known: Sequence[str], *, line
 
 
 def unreadable(path: Path, error: OSError) -> Problem:
-    """The problem of a file the machine will not give."""
     message = f"cannot read {path}: {error.strerror or error}"
     return Problem(file=path.name, code="events.unreadable", message=message)
 
 
 def nothing_in(path: Path) -> SiteError:
-    """The error of a file without even a heading."""
     problem = Problem(
         file=path.name,
         line=1,
@@ -195,7 +185,7 @@ def _shown(cell: Any) -> str:
 
 
 def convert_columns(rows: pa.RecordBatch, wanted: FieldMapping) -> pa.RecordBatch | None:
-    """The columns time, id, key and parts; None when a value needs a closer look, row by row."""
+    """Converts columns in bulk; None when a value needs conversion by row."""
     try:
         arrays = [
             _time_column(rows.column(wanted.time)),
@@ -211,9 +201,7 @@ def convert_columns(rows: pa.RecordBatch, wanted: FieldMapping) -> pa.RecordBatc
 
 
 def in_ms(column: pa.Array) -> pa.Array:
-    """Times cut to milliseconds, as ISO 8601 text is: Python has no finer than microseconds. Any
-    other column as it is.
-    """
+    """Truncates timestamps to milliseconds, as for ISO 8601 text; other columns are unchanged."""
     if not pa.types.is_timestamp(column.type):
         return column
     return column.cast(pa.timestamp("ms", column.type.tz), safe=False)
@@ -270,7 +258,7 @@ _LONGEST_CELL = 1 << 20
 
 
 def csv_batches(path: Path, wanted: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
-    """The rows of a file: fast as long as everything is in order, then row by row from there on."""
+    """Reads in bulk while everything is in order, then row by row."""
     heading = _heading(path)
     check_fields(path, wanted, heading, line=1)
     done = 0
@@ -292,7 +280,7 @@ def _heading(path: Path) -> list[str]:
 
 
 def _while_in_order(path: Path, wanted: FieldMapping) -> Iterator[pa.RecordBatch]:
-    """Blocks of text columns up to the first ragged row or one that is not UTF-8."""
+    """Blocks of text columns up to the first ragged or non-UTF-8 row."""
     try:
         yield from _fast(path, wanted)
     except pa.ArrowInvalid:
@@ -361,7 +349,7 @@ def _csv_row(
 
 
 def _check_text(field: str, cell: str) -> None:
-    """Bytes that are not UTF-8 were let through as lone surrogates, to be found here."""
+    """Finds bytes that are not UTF-8; they were decoded as lone surrogates."""
     try:
         cell.encode("utf-8")
     except UnicodeEncodeError:
@@ -373,7 +361,7 @@ def _check_text(field: str, cell: str) -> None:
 def _csv_problem(
     path: Path, line: int, column: int, code: str, message: str, hint: str = ""
 ) -> Problem:
-    """A problem of a row; `column` counts cells from 1."""
+    """`column` counts cells from 1."""
     return Problem(file=path.name, line=line, column=column, code=code, message=message, hint=hint)
 
 
@@ -383,7 +371,7 @@ _ABSENT = object()
 
 
 def json_batches(path: Path, wanted: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
-    """The rows of a file; faulty lines are reported and left out. Empty lines do not count."""
+    """Faulty lines are reported and left out; empty lines do not count."""
     with path.open("rb") as file:
         numbered = enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1)
         while lines := list(islice(numbered, _ROWS_AT_ONCE)):
@@ -451,9 +439,7 @@ def _json_problem(path: Path, number: int, line: bytes, error: CellError) -> Pro
 def parquet_batches(
     path: Path, wanted: FieldMapping, report: Report, groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, or of some of its row groups that follow each other; `line` of a problem
-    is the row, counted from 1.
-    """
+    """The rows of a file, or of consecutive row groups; `line` of a problem is the row, from 1."""
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             check_fields(path, wanted, file.schema_arrow.names, line=0)
@@ -478,8 +464,8 @@ def usable_rows(
     names: list[str],
     report: Report,
 ) -> pa.RecordBatch:
-    """The usable of some rows of a file, `done` rows after its beginning; the others are reported.
-    `names` are all columns of the file.
+    """The usable rows of a batch that starts at row `done`; others are reported. `names`: all
+    columns of the file.
     """
     converted = convert_columns(rows, wanted)
     if converted is not None:

@@ -1,11 +1,9 @@
-"""Readings put in order of time with bounded memory: sorted runs, on disk once there are many.
-[PO-7, PO-8]
+"""Runs plans over the readings of the log in event time, up to the live position; used by log
+replay and by the re-evaluation. [PO-7, PO-8]
 
-Plans over what `events` holds, in event time, up to where the live runner stands. [PO-7, PO-8]
-
-The log is read twice: first to learn which readings lie behind their time (released, corrected,
-late, imported) and which were corrected, then to run. Readings behind their time are sorted apart,
-with bounded memory, so the cost grows with the span that is read and not with what it holds.
+The log is read twice. `survey` finds the readings behind their time (released, corrected, late,
+imported) and the corrections; `feed` runs the plans. Readings behind their time are sorted
+separately with bounded memory, so the cost depends on the span that is read.
 """
 
 from __future__ import annotations
@@ -33,16 +31,16 @@ from rapport.policy.runners.local import LocalRunner
 from rapport.policy.table_history import PullByTime, SwitchingRunner
 
 _RUN_ROWS = 100_000
-"""So many readings are sorted at once; a run of them takes some 15 MB."""
+"""Readings sorted at once; a run takes some 15 MB."""
 _PART_ROWS = 5_000
-"""So many readings of each run are in memory while runs are merged."""
+"""Readings of each run in memory during the merge."""
 
 
 class OrderedReadings:
-    """Takes readings in any order, then gives them in order of time, some at a time.
+    """External merge sort: takes readings in any order and returns them in order of time.
 
     Memory holds one run while readings are added, and one part of every run afterwards. `close`
-    removes what is on disk.
+    removes the files.
     """
 
     def __init__(self, *, run_rows: int = _RUN_ROWS, part_rows: int = _PART_ROWS) -> None:
@@ -53,7 +51,7 @@ class OrderedReadings:
         self._runs: list[_SortedRun] = []
 
     def add(self, readings: pa.RecordBatch) -> None:
-        """Takes readings; not after the first `take_before`."""
+        """Adds readings; not allowed after the first `take_before`."""
         if len(readings):
             self._batches.append(readings)
             self._rows += len(readings)
@@ -61,7 +59,7 @@ class OrderedReadings:
             self._write_run()
 
     def end(self) -> None:
-        """Everything was added."""
+        """Ends adding."""
         if self._batches:
             whole = in_event_order(pa.concat_batches(self._batches))
             self._runs.append(_SortedRun(self._parts(whole)))
@@ -69,8 +67,8 @@ class OrderedReadings:
         self._runs += [_SortedRun(_read(self._path(number))) for number in range(self._files)]
 
     def take_before(self, time_ms: int) -> tuple[pa.RecordBatch, int] | None:
-        """The next readings before a time, and the time up to which they are all; None when there
-        are none left. They are sorted within each run only.
+        """The next readings before a time, sorted within each run only, and the time up to which
+        they are complete; None when none are left.
         """
         while True:
             self._runs = [run for run in self._runs if run.fill()]
@@ -89,7 +87,7 @@ class OrderedReadings:
                     run.extend()
 
     def close(self) -> None:
-        """Forgets everything; a second call is no error."""
+        """Removes everything; idempotent."""
         self._runs, self._batches = [], []
         if self._folder is not None:
             self._folder.cleanup()
@@ -116,7 +114,7 @@ class OrderedReadings:
 
 
 class _SortedRun:
-    """One sorted run: the part in memory, and those to come."""
+    """One sorted run: the part in memory and the remaining ones."""
 
     def __init__(self, parts: Iterator[pa.RecordBatch]) -> None:
         self._parts = parts
@@ -125,7 +123,6 @@ class _SortedRun:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there are parts after the one in memory."""
         return self._next is not None
 
     @property
@@ -135,19 +132,18 @@ class _SortedRun:
         return int(self.head.column("time")[len(self.head) - 1].as_py())
 
     def fill(self) -> bool:
-        """Makes sure that there is a part in memory; False at the end of the run."""
+        """Loads a part if none is in memory; False at the end of the run."""
         if self.head is None or not len(self.head):
             self.head = self._advance()
         return self.head is not None
 
     def extend(self) -> None:
-        """Takes the next part to the one in memory."""
+        """Appends the next part to the one in memory."""
         part = self._advance()
         if part is not None:
             self.head = pa.concat_batches([self.head, part])
 
     def take(self, count: int) -> pa.RecordBatch:
-        """The first readings of the part."""
         assert self.head is not None
         taken, self.head = self.head.slice(0, count), self.head.slice(count)
         return taken
@@ -168,38 +164,37 @@ def _count_before(head: pa.RecordBatch | None, limit: int) -> int:
 
 
 _ENDLESS_MS = 2**61
-"""As lateness: nothing is late, and time moves only when told."""
+"""A lateness with which nothing is late and time advances only by `advance`."""
 _LONG_AGO = -(2**61)
 
 
 class PlanSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """What of history a plan is run over, and from when on its findings are judged."""
+    """The part of history that a plan is run over, and the times in which its findings count."""
 
     plan: Plan
     start: int | None
-    """The oldest reading it needs; None: from the first one there ever was."""
+    """The oldest reading it needs; None: from the first."""
     began: int | None
-    """When it was deployed: it sees no reading before; None: before the first."""
+    """When it was deployed, and so its first reading; None: before the first."""
     judged_from: int
     is_incomplete: bool = False
-    """Whether the log no longer holds all it needs."""
+    """Whether the log no longer holds all needed readings."""
     end: int | None = None
-    """No reading from this time on is needed; None: all up to where live stands."""
+    """Readings from this time on are not needed; None: all up to the live position."""
     judged_until: int | None = None
-    """Findings from this time on are left out; None: none are."""
+    """Findings from this time on are dropped; None: none."""
     refutes_from: int | None = None
-    """From when on what is not found does not hold; None: from `judged_from` on."""
+    """From when a missing finding refutes a detection; None: from `judged_from` on."""
     before_deployment: bool = False
-    """It judges the time before the policy was deployed, at `end` or later."""
+    """It covers the time before the policy was deployed, at `end` or later."""
 
     def judges(self, time_ms: int) -> bool:
-        """Whether findings of a time count."""
         until = self.judged_until
         return time_ms >= self.judged_from and (until is None or time_ms < until)
 
 
 class PlanRun:
-    """One plan over history; keeps what it found from `judged_from` on."""
+    """One plan over history; keeps its findings from `judged_from` on."""
 
     def __init__(
         self,
@@ -209,7 +204,7 @@ class PlanRun:
         *,
         is_first: bool,
     ) -> None:
-        """`is_first`: there never was a reading before the span."""
+        """`is_first`: there is no reading before the span."""
         self.span = span
         # One that was there before the first reading must not find time moving on already.
         self._is_deployed = span.began is None
@@ -225,11 +220,11 @@ class PlanRun:
 
     @property
     def runner(self) -> LocalRunner:
-        """What runs the plan now; another one after tables changed."""
+        """The current runner; it is replaced when tables change."""
         return self._then.runner
 
     def feed(self, readings: pa.RecordBatch) -> None:
-        """Takes readings in any order; none is used before time moves past it."""
+        """Adds readings in any order; they are used when time passes them."""
         if self.span.start is not None and len(readings):
             readings = readings.filter(pc.greater_equal(readings.column("time"), self.span.start))
         if self.span.end is not None and len(readings):
@@ -237,7 +232,7 @@ class PlanRun:
         self._then.feed(readings)
 
     def advance(self, watermark: int) -> None:
-        """All readings before this time have been fed."""
+        """Advances time; all readings before it were fed."""
         if not self._is_deployed:
             began = self.span.began
             assert began is not None
@@ -253,8 +248,8 @@ class PlanRun:
         self.undecided += [item for item in undecided if self.span.judges(item.time)]
 
     def waiting(self, until_ms: int) -> list[Detection]:
-        """What is found already and waits for its turn, because equal ones may be left out: before
-        this time, as far as can be told now.
+        """Findings before `until_ms` that are held back because equal ones may be suppressed, as
+        far as they are known now.
         """
         if self.span.plan.once_per_ms is None or not self._is_deployed:
             return []
@@ -265,8 +260,8 @@ class PlanRun:
 
 
 class HistoryRunner:
-    """Several plans over the same stretch of the log: `survey` all of it, `begin`, then `feed` it
-    again; `close` at the end.
+    """Several plans over one range of the log: `survey` all of it, `begin`, then `feed` it again;
+    `close` at the end.
     """
 
     def __init__(
@@ -279,15 +274,15 @@ class HistoryRunner:
         skew_ms: int,
         with_imported: bool = False,
     ) -> None:
-        """`pull`: tables, or what they were at each time. `with_imported`: readings that were
-        imported as history count as well, which live policies do not see.
+        """`pull`: tables, or tables by time. `with_imported`: include readings imported as history,
+        which live policies do not see.
         """
         self.runs: list[PlanRun] = []
         self._spans, self._pull, self._ontology = spans, pull, ontology
         self._lateness_ms, self._skew_ms = lateness_ms, skew_ms
         self._with_imported = with_imported
         self.last_imported_ms: int | None = None
-        """The newest time of a reading that was imported; None: there is none."""
+        """The newest time of an imported reading; None: there is none."""
         self._oldest: int | None = None
         self._streams = ontology.streams().keys()
         self._surveyed_to = self._fed_to = _LONG_AGO
@@ -296,7 +291,9 @@ class HistoryRunner:
         self._corrections = Corrections()
 
     def survey(self, batch: Sequence[StoredEvent]) -> None:
-        """Learns from events in log order what is behind its time and what was corrected."""
+        """Notes the readings that are behind their time and the corrections, from events in
+        log order.
+        """
         behind: list[Event] = []
         for stored in self._usable(batch):
             event = stored.event
@@ -311,8 +308,8 @@ class HistoryRunner:
         self._behind.add(readings)
 
     def begin(self, spans: Sequence[PlanSpan] | None = None, *, is_whole: bool) -> None:
-        """Ends the survey; `is_whole`: it saw every reading there ever was. `spans`: those to run,
-        where the survey changed them.
+        """Ends the survey. `is_whole`: it saw every reading there ever was. `spans`: the spans to
+        run, if the survey changed them.
         """
         for span in self._spans if spans is None else spans:
             start, oldest = span.start, self._oldest
@@ -322,8 +319,8 @@ class HistoryRunner:
         self._behind.end()
 
     def feed(self, batch: Sequence[StoredEvent]) -> None:
-        """Runs the plans over the next events; also such as came after the survey ended, as far as
-        they are not behind their time.
+        """Runs the plans over the next events; also over later ones that are not behind their
+        time.
         """
         usable = self._usable(batch)
         fresh = [item for item in usable if item.position not in self._behind_at]
@@ -338,7 +335,7 @@ class HistoryRunner:
         self.advance(self._fed_to - self._lateness_ms)
 
     def advance(self, watermark: int) -> None:
-        """Moves time on: everything before it that there is has been given to `feed`."""
+        """Advances time; all readings before it were given to `feed`."""
         while (due := self._behind.take_before(watermark)) is not None:
             readings, limit = due
             readings = self._standing(readings)
@@ -349,21 +346,21 @@ class HistoryRunner:
             run.advance(watermark)
 
     def close(self) -> None:
-        """Removes what was sorted on disk."""
+        """Removes the sorted files."""
         self._behind.close()
 
     def superseded(self) -> Collection[str]:
-        """Ids of readings that another one stands in for."""
+        """Ids of readings that a correction replaces."""
         return self._corrections.superseded()
 
     @property
     def original_of(self) -> Mapping[str, str]:
-        """Of each correction's id the id of the reading it corrects."""
+        """By id of a correction, the id of the corrected reading."""
         return self._corrections.original_of
 
     def _usable(self, batch: Sequence[StoredEvent]) -> list[StoredEvent]:
-        """Readings, without those that the live runner puts aside as ahead of the clock, and
-        without imported ones where these do not count.
+        """The readings, without those that live quarantines as ahead of the clock, and without
+        imported ones if they do not count.
         """
         found = []
         for stored in batch:
@@ -384,9 +381,7 @@ class HistoryRunner:
         return readings
 
     def _standing(self, readings: pa.RecordBatch) -> pa.RecordBatch:
-        """Without readings that another one stands in for: costs a look-up each where there are
-        corrections at all.
-        """
+        """Drops corrected readings; costs a lookup each if there are corrections."""
         superseded = self._corrections.superseded()
         if not superseded:
             return readings
@@ -406,14 +401,13 @@ class HistoryRunner:
 
 
 class _Positions:
-    """Positions in ascending order, as ranges: files that were imported stand in one piece."""
+    """Ascending positions as ranges; imported files are contiguous."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
 
     def add(self, position: int) -> None:
-        """Takes a position after all others."""
         if self._lasts and self._lasts[-1] == position - 1:
             self._lasts[-1] = position
         else:
@@ -426,7 +420,7 @@ class _Positions:
 
 
 def _reached(readings: pa.RecordBatch, batch: Sequence[StoredEvent]) -> int:
-    """How far readings move time; `batch` has their times of arrival."""
+    """The time that readings advance to; `batch` has their times of arrival."""
     times = readings.column("time").to_numpy()
     ahead = {item.event.id: item.received for item in batch if item.event.time > item.received}
     if not ahead:

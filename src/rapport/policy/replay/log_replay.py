@@ -1,14 +1,12 @@
-"""Policies over the site's own log, found by time; beside a running node too. [PO-8, UX-3]
+"""Replays policies over the log of a node, beside a running node too. Nothing is written. [PO-7,
+PO-8, UX-3]
 
-The log holds what was given its meaning already. Of a corrected reading only the newest form
-counts, and what was released or came late counts at its own time, as after a second look.
+`LogReplay` evaluates given plans over a range of time: a corrected reading counts in its newest
+form, and released or late readings count at their own time, as after a re-evaluation.
 
-What the node's policies decided live, decided again from its log: the same events in the same
-order, and everything else that happened among them. [PO-7, PO-8, UX-3]
-
-Moves of time by the clock, resets of time, changes of policies and of tables stand on record with
-their places in `events`. Waiting and lateness follow from the times of arrival, which are in the
-log too. So the engine's own reading of the stream comes to the same once more. Nothing is written.
+`LiveReplay` repeats the live decisions: clock moves, resets, policy and table changes are recorded
+with their positions in `events`, and times of arrival are in the log, so the engine's own stream
+reader gives the same results.
 """
 
 from __future__ import annotations
@@ -56,15 +54,15 @@ from rapport.tables.tables import Tables
 EVENTS_CHANNEL = "events"
 _PAGE = 5_000
 _SLACK_MS = 600_000
-"""How long after its time a reading is still looked for where there is an end."""
+"""How long after its time a reading is still searched for where the range has an end."""
 _LONG_AGO = -(2**61)
 
 
 class LogReplay:
-    """Plans over a stretch of the channel `events`: detections with a time in [since, until).
+    """Plans over a range of `events`: detections with a time in [since, until).
 
-    Readings before the stretch are used as far back as windows and durations reach. The stretch is
-    read twice: to learn what lies behind its time, then to run.
+    Readings before the range are used as far back as windows and durations reach. The range is read
+    twice: survey, then run.
     """
 
     def __init__(
@@ -80,8 +78,8 @@ class LogReplay:
         until: int,
         is_open: bool,
     ) -> None:
-        """`is_open`: `until` is now, so everything there is belongs to it. `tables`: those of which
-        the rows of then are used where the log has them on record; None: at all times `pull`.
+        """`is_open`: `until` is now, so the range includes everything. `tables`: tables whose
+        recorded rows are used; None: always `pull`.
         """
         if EVENTS_CHANNEL not in channels.names():
             raise InvalidInput(
@@ -94,7 +92,7 @@ class LogReplay:
         self._channels, self._ontology, self._pull = channels, ontology, pull
         self._tables = tables
         self.then: TableHistory | None = None
-        """The rows on record that a run used."""
+        """The recorded rows that a run used."""
         self._events = channels.channel(EVENTS_CHANNEL)
         self._lateness_ms, self._skew_ms = lateness_ms, skew_ms
         self._since, self._until, self._is_open = since, until, is_open
@@ -103,8 +101,8 @@ class LogReplay:
     async def run(
         self, plans: Sequence[Plan], progress: Callable[[int], None] | None = None
     ) -> ReplayResult:
-        """Everything found, in the order of the fixed output; nothing is late here. Raises
-        Unsupported for plans that read context of which nothing is on record.
+        """All detections in output order; nothing is late here. Raises Unsupported for plans that
+        read context without recorded rows.
         """
         reaches = [self._reach(plan) for plan in plans]
         reach = NeededRange(min(one.start for one in reaches), max(one.end for one in reaches))
@@ -161,7 +159,7 @@ class LogReplay:
         return await asyncio.to_thread(self.then.pull, plans)
 
     async def behind(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
-        """The readings that detections name as their causes; reads the stretch once more."""
+        """The readings named as causes; reads the range once more."""
         behind = CauseCollector(causes, self._ontology)
         async for page in self._pages():
             wanted = [one.event for one in page if one.event.id in behind.ids]
@@ -196,7 +194,7 @@ class LogReplay:
         return NeededRange(reach.start - (plan.once_per_ms or 0), reach.end)
 
     async def _find_range(self, reach: NeededRange) -> tuple[int, int]:
-        """The positions after the first and up to the second hold all that matters."""
+        """The positions (after, through) of the relevant events."""
         first, last = 0, self._events.last_position()
         if self._since is not None:
             first = await position_before(self._events, reach.start - self._skew_ms)
@@ -209,7 +207,7 @@ class LogReplay:
         return (first, end) if end > first else (first, last)
 
     async def _released_until(self, reach: NeededRange) -> int:
-        """How far the log must be read for what releases brought into the stretch afterwards."""
+        """The last position of readings that releases added to the range later."""
         through = position = 0
         if RELEASES not in self._channels.names():
             return 0
@@ -228,9 +226,7 @@ class LogReplay:
 
 
 class _ReadingCount:
-    """How many readings there are in the stretch, and from when to when; those ahead of the clock
-    that received them do not count, as live.
-    """
+    """Number and times of the readings in the range, without those ahead of the clock, as live."""
 
     def __init__(
         self, streams: Collection[str], since: int | None, until: int, skew_ms: int
@@ -242,7 +238,6 @@ class _ReadingCount:
         self.last: int | None = None
 
     def take(self, page: Sequence[StoredEvent]) -> None:
-        """Counts the readings of a page."""
         since = _LONG_AGO if self._since is None else self._since
         times = [
             one.event.time
@@ -268,7 +263,7 @@ DETECTIONS = "detections"
 
 
 class LiveReplay:
-    """The policies of a node over its whole log, as they ran; all channels are only read."""
+    """The policies of a node over its whole log, as they ran."""
 
     def __init__(
         self,
@@ -294,13 +289,13 @@ class LiveReplay:
         self._elsewhere = elsewhere
         self._texts = CompiledTexts(compile)
         self.then: TableHistory | None = None
-        """The rows on record that the run used."""
+        """The recorded rows that the run used."""
         self.notes: list[str] = []
-        """Why something may differ from what live found; filled by `run`."""
+        """Reasons for differences from the live results; set by `run`."""
 
     async def run(self, progress: Callable[[int], None] | None = None) -> ReplayResult:
-        """Everything found, in the order of the fixed output; what is pending at the end of the
-        log stays pending, as live.
+        """All detections in output order; matches that are pending at the end stay pending,
+        as live.
         """
         versions = await versions_on_record(self._channels)
         if versions:
@@ -340,7 +335,7 @@ class LiveReplay:
         )
 
     async def behind(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
-        """The readings that detections name as their causes; reads the log once more."""
+        """The readings named as causes; reads the log once more."""
         behind = CauseCollector(causes, self._ontology)
         async for page in self._pages():
             wanted = [one.event for one in page if one.event.id in behind.ids]
@@ -357,7 +352,7 @@ class LiveReplay:
             yield page
 
     def _times(self, page: Sequence[StoredEvent]) -> list[int]:
-        """Of the readings that were used; those too far ahead of their arrival were not."""
+        """Times of the used readings, without those too far ahead of their arrival."""
         streams = self._ontology.streams()
         return [
             one.event.time
@@ -378,7 +373,7 @@ class LiveReplay:
         ]
 
     def _place_of(self, rows: RowsPlace, resets: Sequence[TimeReset]) -> StreamPosition:
-        """Rows are recorded with the watermark of their place, not with the resets before it."""
+        """Rows are recorded with the watermark of their position, without the number of resets."""
         before = [
             one
             for one in resets
@@ -431,7 +426,7 @@ class LiveReplay:
 
 
 class _CapturedOutput(EngineOutput):
-    """Keeps what the engine would append, and reads what it did append."""
+    """Collects what the engine would append, and reads what it did append."""
 
     def __init__(
         self,
@@ -445,7 +440,7 @@ class _CapturedOutput(EngineOutput):
         self.undecided: list[Undecided] = []
         self.late: list[Cause] = []
         self.recorded: dict[str, None] = {}
-        """Ids of the detections on record, without those of second looks."""
+        """Ids of the recorded detections, without those of re-evaluations."""
         self.recorded_late: set[Cause] = set()
 
     async def tell(
@@ -455,16 +450,15 @@ class _CapturedOutput(EngineOutput):
         late: Sequence[Cause],
         moved: TimeMoved | TimeReset | None,
     ) -> None:
-        """Keeps what was found."""
         self.detections += told.detections
         self.undecided += told.undecided
         self.late += late
 
     async def set_aside(self, aside: Sequence[tuple[Event, Problem]]) -> None:
-        """Quarantined already."""
+        """Does nothing: the events are quarantined already."""
 
     async def steps_after(self, position: int) -> list[TimeMoved | TimeReset | TablesChange]:
-        """Also where tables changed: live, a commit stands in each of these places."""
+        """Adds the table changes; live, a commit stands at each of these positions."""
         found: list[TimeMoved | TimeReset | TablesChange] = []
         if DETECTIONS in self._channels.names():
             found = await super().steps_after(position)
@@ -472,7 +466,6 @@ class _CapturedOutput(EngineOutput):
         return [*found, *self._tables_changes(resets)]
 
     def see(self, event: Event) -> None:
-        """Notes what is on record."""
         if event.type == DETECTED and LATE not in event.headers:
             self.recorded[event.id] = None
         elif event.type == LATE_TYPE:
@@ -481,12 +474,10 @@ class _CapturedOutput(EngineOutput):
 
 
 class _ReadOnlyRecord(PolicyRecord):
-    """The record of changes; what a detection does to a policy and is not on record is kept in
-    memory.
-    """
+    """The record of changes; unrecorded commands of detections are kept in memory."""
 
     async def append(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
-        """Takes changes in behind those on record."""
+        """Adds changes behind the recorded ones."""
         last = max((one.position for one in self.registry.changes), default=0)
         kept = [
             RecordedChange(change_id(changed), 0, last + number, changed)

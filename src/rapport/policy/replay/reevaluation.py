@@ -1,24 +1,17 @@
-"""The second look at history after a release or an import: which plans, over what, and what is new.
-Pure. [PO-7, PO-11, ME-16]
+"""Re-evaluation of history after a release or an import of readings. [PO-7, PO-8, PO-11, ME-16]
 
-A released or corrected reading is usually too late for the live runner. The plans that listen to
-its stream are run over history again; what they find and nobody was told becomes a late detection,
-and what they no longer find is reported as unsupported.
+A released or corrected reading is usually too late for the live runner. The plans of its stream are
+run over history again: new detections are emitted as late, and those no longer found are reported
+as unsupported. Imported readings are never seen by the live runner; they are evaluated with
+everything the log holds of their time, the live state stays as it is, and detections are marked as
+history.
 
-Readings that were imported as history are never seen by the live runner. They are evaluated by a
-second look over everything the log holds of their time, which leaves the live state as it is; what
-it finds is marked as of the past.
+So there are two views: a release is evaluated over the live readings, and the engine continues with
+the result; an import is evaluated over live and imported readings.
 
-Looks again after every release and import: a thin shell around `second_look`, with a position of
-its own in `releases`. [PO-7, PO-8, ME-16]
-
-There are two views of the past. The live one has the readings that the live engine sees; a release
-is evaluated over it, and the engine goes on with the result. The whole one has the readings that
-were imported as history, too; imports are evaluated over it, and the engine is left alone.
-
-Order at the end, while the live engine waits for its turn: append what is new, let the engine go on
-with what history says and commit that, note it in `releases`, commit the place. A crash anywhere
-makes it look again; what was appended has the same ids and is dropped.
+At the end, while the live engine is stopped: append the new detections, let the engine adopt the
+state and commit it, record the result in `releases`, commit the position. After a crash it runs
+again; appended events have the same ids and are dropped as duplicates.
 """
 
 from __future__ import annotations
@@ -58,20 +51,23 @@ UNSUPPORTED = "rapport.policy.unsupported"
 SUPPORTED = "rapport.policy.supported"
 
 _WINDOWS_AHEAD = 2
-"""So many windows before a reading a detection may lie that depends on it: by an `X FOLLOWED-BY NOT
-Y` that is decided later."""
+"""Windows by which a detection may precede a reading it depends on: by an `X FOLLOWED-BY NOT Y`
+that is decided later.
+"""
 _WINDOWS_BACK = 8
-"""So many windows before a reading history must be known: a detection rests on at most five before
-it, and lies up to two before the reading; the rest is to spare."""
+"""Windows of history needed before a reading: a detection rests on at most five before it and lies
+up to two before the reading; one is spare.
+"""
 
 DetectionKey = tuple[str, str, int, tuple[tuple[str, str], ...], tuple[str, ...]]
-"""What makes two detections the same alarm: policy, version, time, bindings, and causes by the ids
-they had before corrections."""
+"""Identity of a detection: policy, version, time, bindings, and causes by their ids before
+corrections.
+"""
 
 
 def streams_concerned(streams: Iterable[str], sources: Mapping[str, PushSource]) -> frozenset[str]:
-    """The streams of released readings, and those whose silence they end: a source with a period
-    is heard by any of its streams.
+    """The streams of released readings, and those whose silence they end: any stream of a source
+    with a period ends its silence.
     """
     touched = frozenset(streams)
     own = [one.streams for one in sources.values() if one.period_ms > 0]
@@ -87,10 +83,9 @@ def span_of(
     began: int | None,
     known_from: int | None,
 ) -> PlanSpan | None:
-    """What of history a plan needs to judge readings between two times; None when it saw none of
-    them: it was deployed later.
+    """The span a plan needs to judge readings between two times; None when it was deployed later.
 
-    `began`: when it was deployed. `known_from`: since when the log is whole, None for ever.
+    `began`: its deployment. `known_from`: since when the log is complete; None: always.
     """
     if began is not None and last_ms < began:
         return None
@@ -123,11 +118,11 @@ def history_spans(
     began: int | None,
     known_from: int | None,
 ) -> list[PlanSpan]:
-    """What of history a plan needs to judge imported readings between two times: the time before
-    it was deployed, as if it had always been there, and the time since then, as live saw it.
+    """The spans a plan needs to judge imported readings between two times: the time before its
+    deployment, as if it had been deployed always, and the time since, as live.
 
-    `known_from`: since when the log holds every live reading. What is not found before that may
-    have rested on readings that are gone, so it is not refuted.
+    `known_from`: since when the log holds every live reading. Detections before that may rest on
+    removed readings and are not refuted.
     """
     since = span_of(plan, sources, first_ms=first_ms, last_ms=last_ms, began=began, known_from=None)
     spans = [] if since is None else [since]
@@ -160,8 +155,8 @@ def history_spans(
 
 
 def until_imported(span: PlanSpan, sources: Mapping[str, PushSource], last_ms: int) -> PlanSpan:
-    """The span without findings of the time before the policy was deployed that no imported reading
-    can have part in, the newest being of `last_ms`.
+    """Limits a span before deployment to the findings that an imported reading, the newest of
+    `last_ms`, can contribute to.
     """
     if not span.before_deployment or span.judged_until is None:
         return span
@@ -174,8 +169,8 @@ def until_imported(span: PlanSpan, sources: Mapping[str, PushSource], last_ms: i
 
 
 def _bounded(span: PlanSpan, sources: Mapping[str, PushSource], last_ms: int) -> PlanSpan:
-    """The span of a plan that forgets, up to where readings of `last_ms` can matter: what depends
-    on a reading lies at most six windows after it, and is decided within two more.
+    """Limits the span of a plan with bounded memory to where readings of `last_ms` can matter:
+    dependent detections lie at most six windows later and are decided within two more.
     """
     window_ms = longest_window_ms(span.plan) + uncertainty_ms(span.plan, sources)
     end = last_ms + _reach_ms(span.plan, sources)
@@ -193,8 +188,8 @@ def _reach_ms(plan: Plan, sources: Mapping[str, PushSource]) -> int:
 
 
 def remembers_all(plan: Plan) -> bool:
-    """Whether what the plan knows depends on all that came before: it uses events up, watches how
-    long something is so or is not heard, or keeps count of what it said.
+    """Whether the plan's state depends on all earlier readings: it consumes events, has states or
+    silences, or suppresses repeated detections.
     """
     if plan.once_per_ms is not None:
         return True
@@ -209,7 +204,7 @@ def _longest_period(plan: Plan, sources: Mapping[str, PushSource]) -> int:
 
 
 class KnownDetections:
-    """What the channel `detections` says of some plans since a time."""
+    """The emitted detections of some plans since a time, from `detections`."""
 
     def __init__(
         self,
@@ -219,8 +214,8 @@ class KnownDetections:
         *,
         with_imported: bool = False,
     ) -> None:
-        """`source`: whose detections; `versions`: of each policy the version that counts;
-        `with_imported`: those that imported readings led to count as well.
+        """`source`: that of the detections; `versions`: the version of each policy;
+        `with_imported`: include detections of imported readings.
         """
         self._source, self._versions, self._since_ms = source, versions, since_ms
         self._with_imported = with_imported
@@ -229,7 +224,7 @@ class KnownDetections:
         self.unsupported: set[str] = set()
 
     def take(self, event: Event) -> None:
-        """Takes in an event of the channel, in order."""
+        """Adds an event of the channel, in order."""
         if event.source != self._source:
             return
         if event.type == DETECTED and event.time >= self._since_ms:
@@ -251,7 +246,7 @@ class _JudgedDetection(msgspec.Struct):
 
 
 class ReevaluationFindings(msgspec.Struct, frozen=True):
-    """What a second look changes."""
+    """The result of a re-evaluation."""
 
     new: list[Detection]
     undecided: list[Undecided]
@@ -269,8 +264,8 @@ def compare_with_known(
     original_of: Mapping[str, str],
     waiting: Sequence[Detection] = (),
 ) -> ReevaluationFindings:
-    """Sets what history holds against what was said. Only what lies before `until_ms`, and one of
-    the `spans` judges, can turn out to be unsupported; not what is still `waiting` for its turn.
+    """Compares findings with the emitted detections. Detections are unsupported only before
+    `until_ms`, within one of the `spans`, and if they are not `waiting`.
     """
     said = {key_of(item, original_of) for item in known.detections.values()}
     held = {key_of(item, original_of) for item in (*found, *waiting)}
@@ -297,14 +292,14 @@ def _may_refute(span: PlanSpan, time_ms: int) -> bool:
 
 
 def key_of(detection: Detection, original_of: Mapping[str, str]) -> DetectionKey:
-    """What it is the alarm of, whatever its readings were corrected to."""
+    """The identity of a detection, independent of corrections."""
     causes = tuple(original_of.get(id, id) for _time, id in detection.causes)
     bindings = tuple(sorted(detection.bindings.items()))
     return detection.policy, detection.version, detection.time, bindings, causes
 
 
 def marks_of(done: ReleaseDone) -> dict[str, str]:
-    """The headers of what is found after a release or an import: as of the past, or late."""
+    """The headers of its detections: history, or late."""
     marks = {SECOND_LOOK: done.release}
     if done.history:
         marks[HISTORY] = "true"
@@ -318,7 +313,7 @@ def marks_of(done: ReleaseDone) -> dict[str, str]:
 def events_of(
     findings: ReevaluationFindings, *, source: str, release: str, marks: Mapping[str, str]
 ) -> list[Event]:
-    """What is appended to `detections`; the same findings have the same ids."""
+    """The events for `detections`; equal findings have equal ids."""
     found = [item.to_event(source=source) for item in findings.new]
     found += [item.to_event(source=source) for item in findings.undecided]
     events = [_with_headers(event, marks) for event in found]
@@ -331,7 +326,7 @@ def events_of(
 
 
 def _judgement(kind: str, detection: Detection, source: str, release: str) -> Event:
-    """An event that says of a detection whether history as corrected supports it; it stays."""
+    """An event that says whether corrected history supports a detection; the detection stays."""
     id = detection.id()
     return make_event(
         source=source,
@@ -355,37 +350,39 @@ def _with_headers(event: Event, headers: Mapping[str, str]) -> Event:
 
 
 def policies_of(streams: Collection[str], plans: Iterable[Plan]) -> list[Plan]:
-    """The plans that listen to one of the streams."""
+    """The plans that read one of the streams."""
     return [plan for plan in plans if not set(plan.streams()).isdisjoint(streams)]
 
 
 READER = "policy"
 _PAGE = 5_000
 _NEAR = 500
-"""So many events behind, the rest is read while the live engine waits."""
+"""With at most this many events left, the live engine is stopped for the rest."""
 _MOST_ROUNDS = 20
-"""Where live is faster than looking, it has to wait for more than that in the end."""
+"""If the live engine is faster, it is stopped for more events after this many rounds."""
 _LOOK_EVERY_MS = 20
 
 _log = get_logger(__name__)
 
 
 class ReevaluationService:
-    """Follows `releases`; holds its place there. Belongs to the event loop of the engine."""
+    """Follows `releases` with a position of its own. Belongs to the engine's event loop."""
 
     def __init__(self, channels: Channels, engine: PolicyEngine, clock: Clock) -> None:
         self._channels, self._engine, self._clock = channels, engine, clock
         self._subscription: Subscription | None = None
 
     async def run(self) -> None:
-        """Works until cancelled; started again after a failure it goes on after the last look."""
+        """Runs until cancelled. Started again after a failure it continues after the last
+        re-evaluation.
+        """
         self._subscription = None
         while True:
             await self.step()
 
     async def step(self, *, timeout_ms: int | None = None) -> int:
-        """Takes what was noted in `releases`, and looks again where a release ended; returns how
-        many times it did. Waits until the live engine has taken the readings released.
+        """Processes events of `releases` and re-evaluates after each completed release; returns the
+        number of re-evaluations. Waits until the live engine has processed the released readings.
         """
         if self._subscription is None:
             self._subscription = await self._channels.subscribe(RELEASES, READER)
@@ -398,7 +395,7 @@ class ReevaluationService:
         return looked
 
     async def look(self, event: Event) -> Looked:
-        """The second look after one release, given by its last event."""
+        """Re-evaluates after one release, given by its last event."""
         done: ReleaseDone = event.payload_as(ReleaseDone)
         looked = Looked(release=done.release)
         if done.first_ms is not None:
@@ -410,8 +407,8 @@ class ReevaluationService:
         return looked
 
     async def _carry_out(self, done: ReleaseDone) -> Looked:
-        """Over the view that the readings belong to; where readings were imported for the time of
-        a release, over both.
+        """Uses the view of the readings; a release that touches imported readings is evaluated over
+        both views.
         """
         if done.history:
             return await self._look_at(done)
@@ -436,7 +433,7 @@ class ReevaluationService:
 
 
 class _Reevaluation:
-    """One second look under way."""
+    """One re-evaluation."""
 
     def __init__(
         self, channels: Channels, engine: PolicyEngine, done: ReleaseDone, clock: Clock
@@ -444,7 +441,7 @@ class _Reevaluation:
         self._channels, self._engine, self._done = channels, engine, done
         self._clock = clock
         self.saw_imported = False
-        """Whether readings were left out because they were imported as history."""
+        """Whether readings were skipped because they were imported as history."""
         self._events = channels.channel("events")
         self._detections = channels.channel("detections")
         self._streams = streams_concerned(done.streams, engine.ontology.sources)
@@ -501,7 +498,7 @@ class _Reevaluation:
         return first.received + self._engine.skew_ms
 
     async def _run_until_near(self, spans: list[PlanSpan], until: int) -> None:
-        """Surveys all, then runs until little is left; the live engine goes on meanwhile."""
+        """Surveys the range, then runs until little is left, while the live engine continues."""
         position = 0
         starts = [span.start for span in spans if span.start is not None]
         if len(starts) == len(spans):
@@ -530,7 +527,7 @@ class _Reevaluation:
                 until = (await self._engine.standing()).position
 
     async def _finish(self) -> Looked:
-        """What is left, with the engine standing still; then everything that follows."""
+        """Processes the rest while the engine is stopped, then emits and commits."""
         standing = await self._engine.standing()
         while self._position < standing.position and await self._feed_page(standing.position):
             pass
@@ -579,8 +576,8 @@ class _Reevaluation:
         return self._looked(spans, findings, until_ms)
 
     def _until_ms(self, standing: EngineProgress) -> int:
-        """How far time goes: to where live stands, for imported readings to the clock, since no
-        live reading may have come for long.
+        """How far time advances: to the live watermark, for imported readings to the clock, because
+        there may be no recent live reading.
         """
         if not self._done.history:
             return standing.watermark
@@ -589,9 +586,7 @@ class _Reevaluation:
     async def _without_live(
         self, findings: ReevaluationFindings, live_ms: int
     ) -> ReevaluationFindings:
-        """Without what live readings alone lead to and live policies have yet to decide: they find
-        it themselves.
-        """
+        """Drops findings of live readings alone that the live policies have yet to decide."""
         if live_ms <= -END_OF_TIME:  # no live reading was ever seen
             return findings
         return msgspec.structs.replace(
@@ -649,7 +644,7 @@ class _Reevaluation:
 
 
 def _still_runs(span: PlanSpan, standing: EngineProgress) -> bool:
-    """Whether the plan is the one that was looked at: not replaced meanwhile, nor begun anew."""
+    """Whether the evaluated plan still runs: neither replaced nor restarted meanwhile."""
     policy = span.plan.policy
     versions = {plan.policy: plan.version() for plan in standing.plans}
     is_same = versions.get(policy) == span.plan.version()

@@ -1,16 +1,5 @@
-"""Rows of recorded files that cannot be used: each is counted, the first of each kind are kept.
-[UX-3, ME-7]
-
-A replay that was stopped, kept on disk: written whole or not at all, and only for the same
-inputs. [UX-3]
-
-Running policies over recorded events in event time; can stop in the middle and go on later.
-[PO-8, UX-3]
-
-The readings that detections name as their causes, found in a second pass. [PO-11, UX-3]
-
-A changed policy beside the site's version over the same readings: what only one of them finds.
-[PO-9, UX-3]
+"""Replay of policies over recorded files in event time, which can stop and resume; the readings
+behind detections; comparison of two versions. [PO-8, PO-9, PO-11, UX-3, ME-7]
 """
 
 from __future__ import annotations
@@ -51,25 +40,23 @@ _MOST_LINES = 4
 
 
 class FaultyRows(msgspec.Struct, kw_only=True):
-    """Rows of one file that cannot be used for one reason."""
+    """Unusable rows of one file with the same reason."""
 
     first: Problem
-    """The first of them, with its place."""
     lines: list[int]
-    """Where the first few are."""
+    """Lines of the first few."""
     count: int = 1
 
 
 class RowFaults:
-    """Takes problems one by one; what it holds does not grow with a file full of them."""
+    """Counts problems; its memory does not grow with the file."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
-        """The first thousand, in the order they were found."""
+        """The first thousand."""
         self._by_reason: dict[tuple[str, str], FaultyRows] = {}
 
     def report(self, problem: Problem) -> None:
-        """Counts a row."""
         if len(self.problems) < _MOST_KEPT:
             self.problems.append(problem)
         known = self._by_reason.get((problem.file, problem.code))
@@ -83,7 +70,7 @@ class RowFaults:
             known.lines.append(problem.line)
 
     def by_reason(self) -> list[FaultyRows]:
-        """By file and code, the first found first."""
+        """By file and code, in order of occurrence."""
         return list(self._by_reason.values())
 
 
@@ -92,13 +79,13 @@ _FILE = "state.msgpack"
 
 
 class ReplayState(msgspec.Struct, kw_only=True):
-    """How far it was, what was found, and the digest of everything the result depends on."""
+    """Progress, findings, and the digest of everything the result depends on."""
 
     version: int = _VERSION
     digest: str
     events: int
     runner: bytes
-    """Empty: of an engine that keeps nothing and begins anew."""
+    """Empty for an engine that starts anew."""
     detections: list[Detection]
     late: list[Cause]
     undecided: list[Undecided]
@@ -111,8 +98,8 @@ def digest_of(
     files: Sequence[tuple[str, Path]],
     sources: Mapping[str, PushSource],
 ) -> str:
-    """A name for policies, lateness, tables, what is said of the sources and the content of the
-    files; reads the files once.
+    """Digest of policies, lateness, tables, source declarations and file contents; reads the files
+    once.
     """
     parts = [f"{plan.policy}={plan.version()}" for plan in plans]
     parts += [f"{name} is {_said_of(one)}" for name, one in sorted(sources.items())]
@@ -122,7 +109,7 @@ def digest_of(
 
 
 def save_state(directory: Path, state: ReplayState) -> None:
-    """Puts the state in the place of an older one; a crash leaves the one or the other."""
+    """Replaces the saved state atomically."""
     try:
         make_private_directory(directory)
         fresh = directory / f"{_FILE}.new"
@@ -139,9 +126,7 @@ def save_state(directory: Path, state: ReplayState) -> None:
 
 
 def load_state(directory: Path, digest: str) -> ReplayState:
-    """The state kept there; raises InvalidInput when there is none, Conflict when it is of other
-    inputs.
-    """
+    """The saved state; raises InvalidInput when there is none, Conflict when the inputs differ."""
     try:
         raw = (directory / _FILE).read_bytes()
     except OSError:
@@ -167,7 +152,9 @@ def load_state(directory: Path, digest: str) -> ReplayState:
 
 
 def _said_of(source: PushSource) -> str:
-    """All but where its recorded events lie: their content counts."""
+    """The declaration of a source without the location of its recorded events; their content
+    counts.
+    """
     return msgspec.json.encode(msgspec.structs.replace(source, events="")).decode()
 
 
@@ -183,7 +170,7 @@ DEFAULT_BATCH = 10_000
 
 
 ReadFile = Callable[[int, Report], Iterator[pa.RecordBatch]]
-"""Takes how many readings make a batch, and who is told of rows that cannot be used."""
+"""Takes the batch size and the handler of unusable rows."""
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -192,15 +179,15 @@ class Recording(msgspec.Struct, frozen=True):
     source: PushSource
     path: Path
     read: ReadFile | None = None
-    """Who makes readings of it; None: the file is in root form. The site hands in what gives raw
-    events their meaning, of which policies know nothing.
+    """Makes readings of the file; None: the file is in canonical form. The site provides the
+    mediation of raw events, which this package does not know.
     """
     strict: bool = False
-    """Whether the first row that cannot be used raises."""
+    """Whether the first unusable row raises."""
 
     def batches(self, ontology: Ontology, batch: int, report: Report) -> Iterator[pa.RecordBatch]:
-        """Its readings in the order they stand there, none of the batches empty; rows that cannot
-        be used are reported, or raise SiteError when it is strict.
+        """The readings in file order in non-empty batches; unusable rows are reported, or raise
+        SiteError if it is strict.
         """
         told = refuse if self.strict else report
         if self.read is not None:
@@ -209,7 +196,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What another engine made of the readings."""
+    """The result of another engine."""
 
     detections: list[Detection]
     late: list[Cause]
@@ -219,30 +206,26 @@ class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ReplayEngine = Callable[[Sequence[Plan], PullData, Iterable[pa.RecordBatch]], EngineResult]
-"""Takes plans, tables and readings in arrival order; the Spark engine is one, handed in by the
-caller.
+"""Takes plans, tables and readings in order of arrival; the caller provides it, such as the Spark
+engine.
 """
 
 
 class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
-    """All detections since the beginning in the order of the fixed output, and what could not be
-    used.
-    """
+    """All detections in output order, and the unusable rows."""
 
     detections: list[Detection]
     late: list[Cause]
     problems: list[Problem]
-    """Rows that could not be used, the first thousand of them (`faulty` counts all), and policies
-    that failed.
-    """
+    """The first thousand unusable rows (`faulty` counts all), and failed policies."""
     events: int
     undecided: list[Undecided] = []
-    """What would be detections, had no source been silent; each once."""
+    """Matches left undecided by a silent source, without duplicates."""
     stopped: bool = False
-    """True when `stop_after` ended it before the end of the events."""
+    """Whether `stop_after` ended it."""
     faulty: list[FaultyRows] = []
     suppressed: dict[str, int] = {}
-    """Of each policy what `at most once per` left out."""
+    """By policy, the detections suppressed by `at most once per`."""
     first: int | None = None
     last: int | None = None
     """The smallest and the largest time of a reading."""
@@ -251,12 +234,11 @@ class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
 def recordings_of(
     ontology: Ontology, directory: Path, files: Sequence[str] = ()
 ) -> list[Recording]:
-    """The files to replay: those the sources name (relative to the site's directory), or `files`
-    instead.
+    """The files to replay: those that the sources name (relative to the site's directory), or
+    `files` instead.
 
-    With several sources a file goes to the one that names a file of that name, or say
-    `source=FILE`. Raises InvalidInput when there is nothing to replay, or nobody can tell whose a
-    file is.
+    With several sources a file belongs to the one that names it, or write `source=FILE`. Raises
+    InvalidInput when there is nothing to replay or the source of a file is unclear.
     """
     sources = ontology.sources
     if files:
@@ -348,21 +330,21 @@ def replay(
 
 
 class TimeExtent:
-    """From when to when there are readings."""
+    """The time range of readings."""
 
     def __init__(self) -> None:
         self.first: int | None = None
         self.last: int | None = None
 
     def watch(self, readings: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same readings; their times are taken in as they pass."""
+        """Passes readings through and notes their times."""
         for rows in readings:
             times = rows.column("time").to_numpy()
             self.note([int(times.min()), int(times.max())])
             yield rows
 
     def note(self, times: Sequence[int]) -> int:
-        """Takes in times; returns how many."""
+        """Adds times; returns their number."""
         if times:
             first, last = min(times), max(times)
             self.first = first if self.first is None else min(first, self.first)
@@ -371,7 +353,7 @@ class TimeExtent:
 
 
 class _LocalReplay:
-    """A replay under way on the local runner."""
+    """A replay on the local runner."""
 
     def __init__(self, runner: LocalRunner, progress: Callable[[int], None] | None) -> None:
         self._runner, self._progress = runner, progress or _ignore
@@ -397,7 +379,7 @@ class _LocalReplay:
         )
 
     def go(self, readings: Iterator[pa.RecordBatch], stop_after: int | None) -> None:
-        """Feeds what was not fed before, at most `stop_after` readings."""
+        """Feeds the remaining readings, at most `stop_after`."""
         left = stop_after
         for rows in _skip(readings, self.events):
             taken = rows if left is None else rows.slice(0, left)
@@ -417,8 +399,7 @@ class _LocalReplay:
         self.undecided += self._runner.take_undecided()
 
 
-def _ignore(events: int) -> None:
-    """Nobody watches."""
+def _ignore(events: int) -> None: ...
 
 
 def _check_numbers(batch: int, stop_after: int | None) -> None:
@@ -463,7 +444,9 @@ def _recording(sources: dict[str, PushSource], file: str) -> Recording:
 
 
 class CauseCollector:
-    """Collects the readings of some causes; a cause may be several, of different streams."""
+    """Collects the readings of some causes; one cause may be several readings of different
+    streams.
+    """
 
     def __init__(self, causes: Collection[Cause], ontology: Ontology) -> None:
         self.ids = {id for _time, id in causes}
@@ -472,7 +455,7 @@ class CauseCollector:
         self._wanted = pa.array(sorted(self.ids), pa.string())
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Looks at some readings; costs little where none is wanted."""
+        """Filters the readings of a batch; cheap if none matches."""
         chosen = rows.filter(pc.is_in(rows.column("id"), self._wanted))
         for reading in readings_of(chosen, self._ontology):
             if reading.cause in self.found:
@@ -494,9 +477,7 @@ def cause_readings(
 def cause_values(
     causes: Iterable[Cause], readings: Mapping[Cause, list[Reading]], streams: Collection[str]
 ) -> list[Reading]:
-    """What a detection rests on: of each attribute of everybody the last reading among its causes,
-    oldest first.
-    """
+    """The last reading of each attribute and identity among the causes, oldest first."""
     last: dict[tuple[str, str], Reading] = {}
     for cause in causes:
         for reading in readings.get(cause, ()):
@@ -506,34 +487,32 @@ def cause_values(
 
 
 def cause_streams(plan: Plan) -> frozenset[str]:
-    """The streams whose readings can be causes: not those of what must not be."""
+    """The streams whose readings can be causes, without those of absences."""
     return plan.streams_of(plan.positive_terms())
 
 
-def _said_before(problem: Problem) -> None:
-    """The first pass told of it."""
+def _said_before(problem: Problem) -> None: ...
 
 
 FoundBy = Literal["site", "changed"]
 
 
 class ReplayDifference(msgspec.Struct, frozen=True):
-    """A situation that one version found and the other did not."""
+    """A situation that only one version found."""
 
     found_by: FoundBy
     detection: Detection
 
 
 class ReplayComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What two versions of a policy found; the same situation is the same time and bindings."""
+    """The findings of two versions of a policy; situations are equal when time and bindings are."""
 
     policy: str
     both: int
     differences: list[ReplayDifference]
-    """In the order of the fixed output."""
+    """In output order."""
 
     def only(self, by: FoundBy) -> list[Detection]:
-        """What one version alone found."""
         return [one.detection for one in self.differences if one.found_by == by]
 
 
@@ -548,14 +527,14 @@ class _DifferenceLine(msgspec.Struct):
 
 
 def renamed_plan(plan: Plan) -> Plan:
-    """The changed plan under a name of its own, so that it can run beside the site's."""
+    """The changed plan under another name, so that both can run together."""
     return msgspec.structs.replace(
         plan, policy=f"{plan.policy} changed {content_id(plan.policy)[:8]}"
     )
 
 
 def compare_plans(site: Plan, changed: Plan, found: Iterable[Detection]) -> ReplayComparison:
-    """Parts what both plans found; `changed` as `beside` gave it."""
+    """Compares the findings of both plans; `changed` is the result of `renamed_plan`."""
     ours: dict[tuple[object, ...], Detection] = {}
     theirs: dict[tuple[object, ...], Detection] = {}
     for one in found:
@@ -575,7 +554,7 @@ def compare_plans(site: Plan, changed: Plan, found: Iterable[Detection]) -> Repl
 
 
 def difference_lines(differences: Sequence[ReplayDifference]) -> bytes:
-    """One line of JSON for each."""
+    """One line of JSON each."""
     lines = [
         _DifferenceLine(
             one.detection.policy,
