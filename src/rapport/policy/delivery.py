@@ -1,10 +1,7 @@
-"""What a policy says about one of its actions, as values; `delivery.py` reads them from its lines.
-[PO-3, PO-10, CO-8]
+"""The delivery lines below an action: receivers, text, answers, repetition and duration. [PO-3,
+PO-10, CO-8]
 
-What the lines below an action mean: whom to tell, what to say, and for how long. [PO-3, PO-10,
-CO-8]
-
-Names are checked where peers and collectives are known, by the site.
+The site checks names, because it knows peers and collectives.
 """
 
 from __future__ import annotations
@@ -34,23 +31,22 @@ class Receiver(msgspec.Struct, frozen=True):
 
 
 class Escalation(msgspec.Struct, frozen=True):
-    """Who is asked when the one before did not answer, and how long they have; 0 = as long as the
-    action says."""
+    """The next receiver when the one before did not answer, and the time to answer; 0 = that of the
+    action.
+    """
 
     receiver: Receiver
     within_ms: int = 0
 
 
 class DeliveryBlock(msgspec.Struct, kw_only=True):
-    """What a policy says about one of its actions; None and empty where it leaves it to the
-    site.
-    """
+    """The delivery options of one action; None and empty values are left to the site."""
 
     to: Receiver | None = None
     then: list[Escalation] = []
     reach: Reach | None = None
     least: int = 0
-    """How many it takes; 0 where `reach` says it, or the site."""
+    """Number of answers needed; 0 where `reach` or the site decides."""
     reach_place: Place | None = None
     awaits_answer: bool = False
     answer_within_ms: int | None = None
@@ -60,13 +56,12 @@ class DeliveryBlock(msgspec.Struct, kw_only=True):
     until_ms: int | None = None
     repeat_every_ms: int | None = None
     repeat_most: int = 0
-    """How often it is said again; 0 = until the message is done or over."""
+    """Maximum number of repetitions; 0 = until the message is done or expired."""
     repeat_place: Place | None = None
     ways: Ways | None = None
-    """By which of their addresses people are told."""
+    """Which addresses of a receiver are used."""
 
     def receivers(self) -> list[Receiver]:
-        """Everybody it names."""
         first = [self.to] if self.to is not None else []
         return [*first, *(each.receiver for each in self.then)]
 
@@ -98,11 +93,11 @@ LINES = (
     'say "guest {A} is alone in {R}"',
     "until 30 min",
 )
-"""An example of each line there is."""
+"""An example of each line."""
 
 
 def read_delivery(action: Action, faults: Faults) -> DeliveryBlock:
-    """The lines below an action; faults are noted and reading goes on with the next line."""
+    """Parses the lines below an action; reports faults and continues with the next line."""
     block, said = DeliveryBlock(), dict[str, Place]()
     for line in action.delivery:
         try:
@@ -199,7 +194,7 @@ def _first_answer(_cursor: Cursor, block: DeliveryBlock) -> str:
 
 
 def _at_least(cursor: Cursor, block: DeliveryBlock) -> str:
-    """`at least 3 answer`; `any 3`, `at least 3` say the same: numbers count answers."""
+    """`at least 3 answer`; `any 3` and `at least 3` are the same: numbers count answers."""
     place = cursor.place()
     number = cursor.take_if("number")
     wanted = int(number.text) if number is not None and number.text.isdigit() else 0
@@ -321,4 +316,4 @@ _READERS: dict[tuple[str, ...], Callable[[Cursor, DeliveryBlock], str]] = {
     ("say",): _say,
     ("to",): _to,
 }
-"""By the words a line begins with; longer ones first."""
+"""By the first words of a line; longer ones first."""

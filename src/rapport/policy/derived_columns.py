@@ -1,6 +1,4 @@
-"""Columns of instances that follow from those of the tables: who belongs to a group, what lies in
-what, identities as text. [PO-1]
-"""
+"""Columns derived from the tables: group membership, containers, identities as text. [PO-1]"""
 
 from __future__ import annotations
 
@@ -29,9 +27,9 @@ Column = npt.NDArray[Any]
 
 
 class DerivedColumns:
-    """Completes the instances of a site's tables by what its ontology derives.
+    """Adds the columns that an ontology derives to the instances of tables.
 
-    The same instances are completed once: what is asked again costs O(levels of containers).
+    Caches the result for the same instances; a repeated call costs O(levels of containers).
     """
 
     def __init__(self, ontology: Ontology) -> None:
@@ -39,11 +37,10 @@ class DerivedColumns:
         self._done: dict[str, tuple[tuple[Instances, ...], Instances]] = {}
 
     def gives(self, concept: str, attribute: str) -> bool:
-        """Whether it adds this column."""
         return attribute in self._ontology.derived.get(concept, {})
 
     def version(self) -> str:
-        """Changes when other columns would be added; empty when there are none."""
+        """Changes with the derived columns; empty when there are none."""
         ontology = self._ontology
         if not ontology.derived:
             return ""
@@ -92,7 +89,7 @@ class DerivedColumns:
                 )
 
     def _concepts_around(self, concept: str) -> list[str]:
-        """The other concepts whose instances the columns of this one depend on."""
+        """The other concepts that the derived columns of a concept depend on."""
         derived = self._ontology.derived[concept].values()
         containers = [each.container for each in derived if isinstance(each, Enclosing)]
         links = [link for name in containers for link in self._ontology.containers[name]]
@@ -109,9 +106,7 @@ def _texts(values: list[str] | list[str | None]) -> Column:
 def _enclosing(
     concept: str, identity: str, links: tuple[Link, ...], tree: dict[str, Instances]
 ) -> Iterator[str]:
-    """Everything around one instance, nearest first, each once: rows that name each other in a
-    circle end where they meet again.
-    """
+    """All containers of one instance, nearest first, each once; stops at cycles."""
     waiting, seen = [(concept, identity)], set()
     while waiting:
         inner, name = waiting.pop(0)

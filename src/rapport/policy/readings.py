@@ -1,19 +1,13 @@
-"""The data of many readings read as columns, when all are written the way our own encoder writes
-them. [PO-2, PO-7]
-
-`{"key":"5","value":[1.5,2]}`: no spaces, no escapes, the key first. Then the commas, or the quotes,
-of all readings together tell where everything stands. Each constant part is compared, so nothing
-else can be taken for a reading, and none reaches into its neighbour. Whatever is written otherwise
-is left to the decoder in `readings.py`, which gives the same values.
-
-The data of a reading, read one by one by the decoder that decides what is one. [PO-2, PO-7]
-
-Readings: the columns policies are executed on, and how events of the channel become them. [PO-2,
-PO-7]
+"""Readings: the columns that policies run on, and their conversion from events. [PO-2, PO-7]
 
 A reading says that an instance of a concept had a value of an event-based attribute at a time. A
-batch of them is an Arrow record batch: time, id, stream, source, key, then one column per part of
-every stream's type.
+batch is an Arrow record batch: time, id, stream, source, key, then one column per part of every
+stream's type.
+
+Data in the canonical encoding `{"key":"5","value":[1.5,2]}` (no spaces, no escapes, the key first)
+are parsed as columns: the positions of all commas or quotes give the fields, and every constant
+part is compared, so that no other data is accepted and no field crosses two readings. Other data
+are decoded one by one with the same result.
 """
 
 from __future__ import annotations
@@ -52,7 +46,7 @@ Columns = tuple[pa.Array, list[pa.Array]]
 _BEGIN, _MIDDLE, _END = b'{"key":"', b'","value":[', b"]}"
 _TEXT_MIDDLE, _TEXT_END = b'","value":["', b'"]}'
 _QUOTES, _TEXT_QUOTES, _KEY_QUOTE, _TEXT_QUOTE = 6, 8, 3, 7
-"""How many there are in a reading, and which of them end the key and the text."""
+"""Number of quotes in a reading, and which of them end the key and the text."""
 _QUOTE, _COMMA, _ESCAPE, _MINUS, _DOT = (ord(sign) for sign in '",\\-.')
 _ZERO = ord("0")
 _IN_NUMBERS = b"0123456789.-+eE"
@@ -67,14 +61,14 @@ def _many_of(text: str) -> pa.Array:
 
 
 def repeated(text: str, count: int) -> pa.Array:
-    """A column of one text; of the usual size it is part of one made before."""
+    """A column of one text; common sizes are slices of a cached one."""
     if count > _REPEATED or len(text) > MAX_NAME:
         return pa.repeat(pa.scalar(text, pa.string()), count)
     return _many_of(text)[:count]
 
 
 class _Spread(NamedTuple):
-    """The data of all readings one after the other, and where each begins and ends."""
+    """The data of all readings in one buffer, with begin and end of each."""
 
     buffer: pa.Buffer
     octets: Octets
@@ -83,8 +77,8 @@ class _Spread(NamedTuple):
 
 
 def columns_of_data(data: pa.Array, kind: AttributeType) -> Columns | None:
-    """Keys and parts of the readings in a column of octets without nulls; None when one of them is
-    not of the usual form, or not a reading.
+    """Keys and parts of the readings in a binary column without nulls; None when one of them is not
+    canonical or not a reading.
     """
     spread = _spread(data)
     if spread is None:
@@ -103,7 +97,7 @@ def columns_of_data(data: pa.Array, kind: AttributeType) -> Columns | None:
 
 
 def _spread(data: pa.Array) -> _Spread | None:
-    """None when some character is not to be taken as it stands, or something is too short."""
+    """None when a character needs decoding or an item is too short."""
     edges = column_edges(data).astype(np.int64)
     begins, ends = edges[:-1], edges[1:]
     if not len(data) or int((ends - begins).min()) < len(_BEGIN + _MIDDLE + _END):
@@ -117,8 +111,8 @@ def _spread(data: pa.Array) -> _Spread | None:
 
 
 def _is_text(octets: Octets) -> bool:
-    """Whether it is UTF-8. Each reading begins and ends with a plain character, so what holds for
-    all together holds for each.
+    """Whether the bytes are UTF-8. Each reading begins and ends with an ASCII character, so the
+    check of all is a check of each.
     """
     try:
         octets.tobytes().decode()
@@ -128,8 +122,8 @@ def _is_text(octets: Octets) -> bool:
 
 
 def _places_of(spread: _Spread, sign: int, each: int) -> Places | None:
-    """Where a sign stands, a row for each reading; None unless it is in all of them so many times
-    on the whole. Whose they are is for the caller to see.
+    """The positions of a character, a row per reading; None unless it occurs `each` times per
+    reading in total. The caller checks which reading they are in.
     """
     places = np.flatnonzero(spread.octets == sign)
     if len(places) != each * len(spread.begins):
@@ -139,9 +133,9 @@ def _places_of(spread: _Spread, sign: int, each: int) -> Places | None:
 
 
 def _tokens(spread: _Spread, count: int) -> tuple[pa.Array, pa.Array] | None:
-    """Keys, and the text of each part of a value that is not a text: the first of all readings,
-    then the second. With every constant part in its place, a quote more would be one in a key, and
-    a comma more one in a key or a value.
+    """Keys, and the text of each part of a non-text value: the first part of all readings, then the
+    second. With every constant part in place, an extra quote would be in a key, and an extra comma
+    in a key or a value.
     """
     commas = _places_of(spread, _COMMA, count)
     if commas is None or np.count_nonzero(spread.octets == _QUOTE) != _QUOTES * len(commas):
@@ -173,8 +167,8 @@ def _text_columns(spread: _Spread) -> Columns | None:
 
 
 def _is_framed(spread: _Spread, middle: Places, last: Places, between: bytes, after: bytes) -> bool:
-    """Whether every reading begins, goes on at `middle` behind a key, and ends as it should, with
-    the place `last` between middle and end.
+    """Whether every reading has the expected beginning, middle behind the key, and end, with `last`
+    between middle and end.
     """
     begins, ends, buffer = spread.begins, spread.ends, spread.buffer
     in_order = (begins + len(_BEGIN) < middle) & (last <= ends - len(after))
@@ -197,8 +191,8 @@ def _truths(tokens: pa.Array) -> pa.Array | None:
 
 
 def _numbers(tokens: pa.Array) -> pa.Array | None:
-    """The numbers that the tokens are; None when JSON would not call one of them a number, or when
-    it is too large for one. Arrow reads more forms than JSON has, but rounds in the same way.
+    """The numbers of the tokens; None when one is not a JSON number or is too large. Arrow accepts
+    more forms than JSON, but rounds in the same way.
     """
     octets, edges = column_octets(tokens), column_edges(tokens).astype(np.int64)
     edges -= edges[0]
@@ -218,8 +212,8 @@ def _numbers(tokens: pa.Array) -> pa.Array | None:
 
 
 def _are_json(octets: Octets, begins: Places, ends: Places) -> bool:
-    """Whether each begins with a digit (behind a minus), has no digit behind a leading zero, ends
-    with a digit, and has one behind its point.
+    """Whether each begins with a digit (after a minus), has no digit after a leading zero, ends
+    with a digit, and has one after its point.
     """
     is_digit = octets - np.uint8(_ZERO) < 10
     last = ends - 1
@@ -283,7 +277,7 @@ _FAULTS = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError)
 
 
 def read_payload(data: bytes, kind: AttributeType) -> Payload | Problem:
-    """The payload of one event, or what keeps it from being a reading."""
+    """The payload of one event, or why it is not a reading."""
     try:
         row: Payload = _READ_ONE[kind].decode(data)
     except _FAULTS as error:
@@ -294,7 +288,7 @@ def read_payload(data: bytes, kind: AttributeType) -> Payload | Problem:
 
 
 def columns_of_each(data: Sequence[bytes], kind: AttributeType) -> Columns | None:
-    """Keys and parts of many readings; None when one of them is none."""
+    """Keys and parts of many readings; None when one of them is not a reading."""
     try:
         rows = list(map(_READ_ONE[kind].decode, data))
     except _FAULTS:
@@ -313,10 +307,10 @@ def _parts(rows: Sequence[Payload], kind: AttributeType) -> list[pa.Array]:
 
 
 FARTHEST_MS = 2**60
-"""No reading lies further from 1970: windows and lateness can be added without leaving 64 bits."""
+"""Limit of reading times, so that windows and lateness can be added within 64 bits."""
 
 _MANY = 1_000
-"""From so many readings on, columns are worth their preparation, which takes 0.1 ms."""
+"""From this many readings on, columns are worth their preparation of 0.1 ms."""
 
 _SEVERAL = 64
 """The same for a batch of each stream."""
@@ -325,7 +319,7 @@ Some = TypeVar("Some", Event, BareEvent)
 
 
 def readings_schema(ontology: Ontology) -> pa.Schema:
-    """The columns of readings: five of every stream, then `<concept>.<attribute>.<part>`."""
+    """The columns of readings: five common ones, then `<concept>.<attribute>.<part>`."""
     fields = [
         ("time", pa.int64()),
         ("id", pa.string()),
@@ -339,13 +333,11 @@ def readings_schema(ontology: Ontology) -> pa.Schema:
 
 
 def part_type(kind: AttributeType) -> pa.DataType:
-    """The column type of each part of an attribute."""
     return PART_TYPES[kind]
 
 
 def readings_from_events(events: Sequence[Event], ontology: Ontology) -> pa.RecordBatch:
-    """Events of the `events` channel as readings, in their order; events of other types are left
-    out.
+    """Events of the `events` channel as readings, in their order; other types are left out.
 
     Raises InvalidInput for the first whose data is not a reading of its stream.
     """
@@ -359,7 +351,7 @@ def readings_from_events(events: Sequence[Event], ontology: Ontology) -> pa.Reco
 
 
 class ReceivedReadings(NamedTuple):
-    """Readings, and when the node received each; no times where no reading is ahead of that."""
+    """Readings, and when the node received each; no times if no reading is ahead of its arrival."""
 
     readings: pa.RecordBatch
     times: npt.NDArray[np.int64] | None = None
@@ -368,8 +360,8 @@ class ReceivedReadings(NamedTuple):
 def bare_readings(
     batch: Sequence[StoredEvent | BareStored], ontology: Ontology, skew_ms: int
 ) -> ReceivedReadings | None:
-    """Readings of events without headers; None when one of them needs a closer look: it is dated
-    further ahead than the skew, is no reading, or its source has no declared name.
+    """Readings of events without headers; None when one of them needs its headers: it is too far
+    ahead, is not a reading, or its source is not declared.
     """
     if isinstance(batch, BlockEvents):
         return _readings_of_blocks(batch, ontology, skew_ms)
@@ -390,7 +382,7 @@ def bare_readings(
 def received_readings(
     batch: Sequence[StoredEvent], ontology: Ontology
 ) -> tuple[ReceivedReadings, list[tuple[Event, Problem]]]:
-    """Readings of whole events, and the events that are none with what is wrong with them."""
+    """Readings of whole events, and the other events with their problems."""
     readings, rejected = split_events([item.event for item in batch], ontology)
     if all(item.event.time <= item.received for item in batch):
         return ReceivedReadings(readings), rejected
@@ -426,8 +418,8 @@ def _readings_of_blocks(
 def split_blocks(
     blocks: Sequence[bytes], ontology: Ontology
 ) -> tuple[pa.RecordBatch, list[tuple[BareEvent, Problem]]]:
-    """What `split_events` gives of the bare events of log blocks, without making an event of each
-    where all are alike; raises Corrupt when the bytes are not blocks.
+    """`split_events` for the bare events of log blocks, without decoding each if all are alike;
+    raises Corrupt for invalid blocks.
     """
     columns = event_columns(blocks)
     if columns is not None:
@@ -440,9 +432,7 @@ def split_blocks(
 def split_events(
     events: Sequence[Some], ontology: Ontology
 ) -> tuple[pa.RecordBatch, list[tuple[Some, Problem]]]:
-    """Readings of the events that are some, in their order, and the others with what is wrong with
-    them.
-    """
+    """The readings of the events, in their order, and the other events with their problems."""
     streams = ontology.streams()
     schema = readings_schema(ontology)
     named = ontology.sources.keys()
@@ -460,7 +450,7 @@ def split_events(
 
 
 def _readings_of_columns(columns: EventColumns, ontology: Ontology) -> pa.RecordBatch | None:
-    """Readings of bare events of one source and type; None when one needs a closer look."""
+    """Readings of bare events of one source and type; None when one needs decoding."""
     schema, kind = readings_schema(ontology), ontology.streams().get(columns.type)
     if kind is None:
         return pa.RecordBatch.from_pylist([], schema=schema)
@@ -480,7 +470,7 @@ def _one_stream(
     named: Collection[str],
     schema: pa.Schema,
 ) -> pa.RecordBatch | None:
-    """Readings of many events of one stream; None when one of them needs a closer look."""
+    """Readings of many events of one stream; None when one needs decoding."""
     try:
         times = np.array([event.time for event in events], np.int64)
     except OverflowError:
@@ -501,8 +491,8 @@ def _several_streams(
     named: Collection[str],
     schema: pa.Schema,
 ) -> pa.RecordBatch | None:
-    """Readings of many events of these streams, each stream at once, then put in the order of the
-    events; None when one of them needs a closer look.
+    """Readings of many events, converted by stream and then put in the order of the events; None
+    when one needs decoding.
     """
     places: dict[str, list[int]] = {stream: [] for stream in kinds}
     for place, event in enumerate(events):
@@ -525,7 +515,7 @@ def _are_near(times: npt.NDArray[np.int64]) -> bool:
 
 
 def _columns(events: Sequence[Event | BareEvent], kind: AttributeType) -> Columns | None:
-    """Keys and parts; each event is read alone, so that none can be part of its neighbour."""
+    """Keys and parts; each event is parsed alone, so that none can be part of its neighbour."""
     data = [event.data for event in events]
     found = columns_of_data(pa.array(data, pa.binary()), kind) if len(data) >= _MANY else None
     return columns_of_each(data, kind) if found is None else found
@@ -564,7 +554,6 @@ def _one_by_one(
 def _look_closer(
     event: Event | BareEvent, kind: AttributeType
 ) -> tuple[Payload | None, Problem | None]:
-    """The payload of one event, or what keeps it from being a reading."""
     if not -FARTHEST_MS < event.time < FARTHEST_MS:
         return None, Problem(code="reading.bad_time", message=f"{event.time} is out of range")
     found = read_payload(event.data, kind)
@@ -572,7 +561,7 @@ def _look_closer(
 
 
 def _sources(events: Sequence[Event | BareEvent], named: Collection[str]) -> pa.Array:
-    """The source of each event; mostly they share one."""
+    """The source of each event; usually one for all."""
     given = {event.source for event in events}
     if len(given) == 1 and given <= set(named):
         return repeated(given.pop(), len(events))
@@ -580,8 +569,8 @@ def _sources(events: Sequence[Event | BareEvent], named: Collection[str]) -> pa.
 
 
 def _source(event: Event | BareEvent, named: Collection[str]) -> str:
-    """The push source the event came from. Whoever publishes an envelope of his own may call
-    himself as he likes; then the raw channel it came in by has the name.
+    """The declared push source of the event. An envelope may have another source; then the raw
+    channel names it.
     """
     if event.source in named or isinstance(event, BareEvent):
         return event.source
@@ -591,7 +580,7 @@ def _source(event: Event | BareEvent, named: Collection[str]) -> str:
 def _batch(
     schema: pa.Schema, stream: str, own: Sequence[pa.Array], parts: list[pa.Array]
 ) -> pa.RecordBatch:
-    """A batch of one stream from times, ids, sources and keys; the columns of other streams are
+    """A batch of one stream from times, ids, sources and keys; columns of other streams are
     null.
     """
     times, ids, sources, keys = own

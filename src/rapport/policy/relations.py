@@ -1,11 +1,5 @@
-"""Parameters of relationships: `5m` in `within 5m of`, exact in base units. [PO-1]
-
-Finding a function that a site names: an installed plug-in, or `package.module:function`. [PO-1]
-
-Shared by relationships and measures; each says what it takes for a function of its own.
-
-Relationship functions: what decides whether two values stand in a relationship, one by one or in
-bulk. [PO-1]
+"""Relationship functions, which decide whether two values are in a relationship, one by one or in
+bulk; their parameters; and how named functions are found. [PO-1]
 
 `get(name)` finds built-in ones, installed ones (entry points `rapport.relations`), and a site's own
 `package.module:function`. Only a site file can name a function, never a policy text.
@@ -43,7 +37,7 @@ LENGTHS_METRES = {
     "yd": Decimal("0.9144"),
     "mi": Decimal("1609.344"),
 }
-"""Exact, so that `3 ft` and `0.9144 m` are one number."""
+"""Exact, so that `3 ft` and `0.9144 m` are equal."""
 _LARGEST = Decimal("1e12")
 _PARAMETER = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([^\W\d]\w*)?\Z")
 
@@ -98,17 +92,17 @@ T = TypeVar("T")
 
 
 class NamedFunctions(msgspec.Struct, frozen=True):
-    """One kind of function: the group of its plug-ins, which begins its error codes too."""
+    """One kind of function; `group` is that of its plug-ins and the prefix of its error codes."""
 
     group: str
     what: str
-    """For people: `relationship function`."""
+    """For messages: `relationship function`."""
     names: Callable[[], list[str]]
-    """Those that need no module."""
+    """Names that need no module."""
 
     def find(self, name: str, kind: type[T], not_one: InvalidInput) -> T:
-        """The function called `name`; raises UnknownName, InvalidInput when its module cannot be
-        imported, or `not_one` when it is something else.
+        """Raises UnknownName, InvalidInput when its module cannot be imported, or `not_one` when it
+        is something else.
         """
         found = self._import(name, kind) if ":" in name else self._installed(name)
         if not isinstance(found, kind):
@@ -158,8 +152,7 @@ class Relation(msgspec.Struct, frozen=True, kw_only=True):
     """One relationship function.
 
     A value is a sequence with one entry per part of its type (`core/schema.py`). `holds_many` takes
-    arrays of shape (n, parts) and answers the same as `holds` row by row; missing values (NaN,
-    None) never hold.
+    arrays of shape (n, parts) and equals `holds` row by row; missing values (NaN, None) never hold.
     """
 
     name: str
@@ -172,8 +165,7 @@ class Relation(msgspec.Struct, frozen=True, kw_only=True):
     """What an index may assume: `contains` = point in closed rectangle, `distance` = at most the
     parameter apart."""
     symmetric: bool = False
-    """True when the two values may change places, so that a policy may name them in either
-    order."""
+    """Whether a policy may name the two values in either order."""
 
 
 def _inside(first: Value, second: Value, parameter: float | None) -> bool:
@@ -264,7 +256,7 @@ CONTAINED = Relation(
     holds=_contained,
     holds_many=_contained_many,
 )
-"""The second is one of the lines of the first: what `[containers]` are decided by."""
+"""The second is one of the lines of the first; decides `[containers]`."""
 
 BUILT_IN = {relation.name: relation for relation in (INSIDE, WITHIN, SAME, CONTAINED)}
 _loaded: dict[str, Relation] = {}
@@ -306,8 +298,7 @@ def relation(
 
 
 def get(name: str) -> Relation:
-    """The relation called `name`; raises UnknownName, or InvalidInput when its module cannot be
-    imported."""
+    """Raises UnknownName, or InvalidInput when its module cannot be imported."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name not in _loaded:
@@ -331,9 +322,7 @@ def _row_by_row(function: Holds) -> HoldsMany:
 
 
 def _of_complete_rows(many: HoldsMany) -> HoldsMany:
-    """The same, and false where a part is missing: an author need not look out for that, and
-    `not a >= b` would hold.
-    """
+    """Wraps a bulk function: rows with a missing part are false, which authors need not handle."""
 
     def holds_many(
         first: npt.NDArray[Any], second: npt.NDArray[Any], parameter: float | None
@@ -350,7 +339,7 @@ def _of_complete_rows(many: HoldsMany) -> HoldsMany:
 
 
 def _are_complete(values: npt.NDArray[Any]) -> Mask:
-    """Which rows miss nothing; only None and NaN are missing, and NaN alone differs from itself."""
+    """Which rows have no missing part (None or NaN)."""
     is_there = values == values
     if values.dtype == object:
         known = [value is not None for value in values.ravel().tolist()]

@@ -1,18 +1,11 @@
-"""The rows that tables had, read back from the channel `tables.rows` of a node, a log or a lake.
-[PO-2, PO-11]
+"""Recorded rows of tables, and runners that use the rows of each time. [PO-2, PO-8, PO-11, CX-8]
 
-Pull data that change as time goes on, and a runner that goes over to them where live did. [PO-2,
-PO-8]
+Rows recorded at a stream position apply to readings from the watermark of that position on. A
+runner decides everything before with the old rows, then makes its steps anew with the new rows and
+restores their state, as `PolicyEngine` does.
 
-Rows that came into force at a place of the stream are used for readings with a time from the
-watermark on that had been reached there. So everything before it is decided by the rows of before,
-then the steps are made anew with the new rows and given what they knew: what `PolicyEngine` does.
-
-Policies that read context over history: by the rows that a node had put on record, or not at
-all. [PO-2, PO-8, CX-8]
-
-Nobody can be asked later what a broker would have answered. Evaluated with empty tables such a
-policy would find nothing, and not say why.
+A policy that reads context can run over history only with recorded rows: a broker cannot answer for
+the past, and with empty tables the policy would silently find nothing.
 """
 
 from __future__ import annotations
@@ -55,10 +48,10 @@ _PAGE = 500
 async def versions_on_record(
     channels: Channels, *, since: int | None = None, most_events: int | None = None
 ) -> list[RowsVersion]:
-    """What tables held from a time of readings on (None: as far back as is kept), oldest first: the
-    first is the version that was in force then. Empty when nothing is on record.
+    """The recorded versions from a time of readings on (None: all), oldest first; the first one was
+    in force at that time. Empty when nothing is recorded.
 
-    Costs what was recorded since the base before that time; `most_events` ends it earlier.
+    Costs the records since the base before that time, at most `most_events`.
     """
     if ROWS_CHANNEL not in channels.names():
         return []
@@ -74,7 +67,9 @@ async def versions_on_record(
 
 
 def version_at(versions: Sequence[RowsVersion], time: int) -> RowsVersion | None:
-    """What readings of a time met; before the first version that one. None when there is none."""
+    """The version for readings of a time; before the first version, the first. None without
+    versions.
+    """
     met = [one for one in versions if one.place.since <= time]
     return met[-1] if met else versions[0] if versions else None
 
@@ -90,9 +85,7 @@ async def _folded(channel: Channel, after: int, most_events: int | None) -> list
 
 
 async def _base_before(channel: Channel, since: int) -> int:
-    """The position after which the last base stands that was in force at a time; 0 when nobody can
-    tell. Looks at about as many events as the logarithm of what is kept.
-    """
+    """The position before the last base in force at a time; 0 when unknown. Binary search."""
     first = await oldest(channel)
     if first is None:
         return 0
@@ -116,11 +109,10 @@ async def _base_before(channel: Channel, since: int) -> int:
 
 
 class RecordedTableRows:
-    """The tables of a site with the rows of any version; of tables whose rows are not on record, or
-    no longer fit what the site says about them, with those of today.
+    """The tables of a site with the rows of any version; current rows for tables whose rows are not
+    recorded or no longer fit their declaration.
 
-    Typing the rows of a table takes about a second for 100,000 of them, once for each time they
-    changed in what is asked for.
+    Parsing the rows of a table takes about a second per 100,000, once for each change.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -128,10 +120,10 @@ class RecordedTableRows:
         self._digests: dict[str, str] = {}
         self._last: tuple[dict[str, str], Tables] = ({}, self._today)
         self.unusable: dict[str, TableRows | None] = {}
-        """Tables of which the rows of today were used; None: nothing was on record."""
+        """Tables for which current rows were used; None: nothing was recorded."""
 
     def at(self, version: RowsVersion) -> Tables:
-        """The tables as they were. Blocks for the time it takes to type rows."""
+        """The tables of a version. Blocks while it parses rows."""
         wanted = {name: self._usable(name, version) for name in self.recorded()}
         digests = {name: rows.digest for name, rows in wanted.items() if rows is not None}
         before, tables = self._last
@@ -153,20 +145,20 @@ class RecordedTableRows:
         return self._last[1]
 
     def recorded(self) -> list[str]:
-        """The tables whose rows are put on record."""
+        """The tables whose rows are recorded."""
         today = self._today
         pairs = today.functions()
         return [name for name, one in today.declarations().items() if recorded_columns(one, pairs)]
 
     def is_of_today(self, version: RowsVersion) -> bool:
-        """Whether tables hold the same now, as far as is known."""
+        """Whether the tables hold the same now, as far as known."""
         return all(
             name in version.tables and version.tables[name].digest == self._digest_of_today(name)
             for name in self.recorded()
         )
 
     def _usable(self, name: str, version: RowsVersion) -> TableRows | None:
-        """The rows of a table, unless those of today have to do, or are the same."""
+        """The recorded rows of a table, unless current rows must be used or are the same."""
         rows = version.tables.get(name)
         if rows is not None and rows.digest == self._digest_of_today(name):
             return None
@@ -193,7 +185,7 @@ class RecordedTableRows:
 
 
 def unusable_text(table: str, rows: TableRows | None) -> str:
-    """Why the rows of today stand in for those of then."""
+    """Why current rows are used instead of recorded ones."""
     why = "nothing is on record of them"
     if rows is not None and rows.is_known:
         why = "they do not fit what the site says now"
@@ -203,28 +195,25 @@ def unusable_text(table: str, rows: TableRows | None) -> str:
 
 
 class TableSwitch(msgspec.Struct, frozen=True):
-    """Readings with a time from `since` on meet what `pull` gives; it is asked when it comes to
-    that.
-    """
+    """Readings with a time from `since` on use `pull`, which is called when needed."""
 
     since: int
     pull: Callable[[], PullData]
 
 
 class PullByTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What readings of each time meet: first `pull`, then in rising order the switches."""
+    """Tables by time of readings: first `pull`, then the switches in ascending order."""
 
     pull: PullData
     switches: tuple[TableSwitch, ...] = ()
 
 
 def as_pull_by_time(pull: PullData | PullByTime) -> PullByTime:
-    """The same at all times, unless it says otherwise."""
     return pull if isinstance(pull, PullByTime) else PullByTime(pull=pull)
 
 
 class TableHistory:
-    """What the record of tables gives a replay."""
+    """The recorded tables for a replay."""
 
     def __init__(self, tables: Tables, versions: Sequence[RowsVersion]) -> None:
         """`versions`: oldest first, at least one."""
@@ -234,12 +223,12 @@ class TableHistory:
 
     @property
     def known_since(self) -> int | None:
-        """Readings before this time meet the first rows there are; None: all are known."""
+        """Readings before this time use the first known rows; None: all are known."""
         since = self.versions[0].place.since
         return since if since > FROM_THE_BEGINNING else None
 
     def pull(self, plans: Sequence[Plan]) -> PullByTime:
-        """For these plans: changes of tables that none of them reads are passed over."""
+        """The tables by time for these plans; changes of tables that no plan reads are skipped."""
         read = self._read_by(plans)
         switches: list[TableSwitch] = []
         for version in self.versions[1:]:
@@ -251,14 +240,14 @@ class TableHistory:
         return PullByTime(pull=self.record.at(self.versions[0]), switches=tuple(switches))
 
     def at(self, time: int) -> PullData:
-        """What readings of a time met."""
+        """The tables for readings of a time."""
         version = version_at(self.versions, time)
         assert version is not None
         return self.record.at(version)
 
     def said(self, first: int | None) -> list[str]:
-        """What people should know about the rows that were used, the first reading being of that
-        time; nothing when tables were always as they are.
+        """Notes about the used rows, given the time of the first reading; empty when tables never
+        changed.
         """
         said: list[str] = []
         if len(self.versions) > 1 or not self.record.is_of_today(self.versions[-1]):
@@ -275,7 +264,7 @@ class TableHistory:
         return said + [unusable_text(name, rows) for name, rows in told]
 
     def _read_by(self, plans: Sequence[Plan]) -> set[str]:
-        """Functions, and columns that follow from others, may look into any table."""
+        """Functions and derived columns may read any table."""
         declared = self._tables.declarations()
         concepts = {concept for plan in plans for concept in plan.concepts()}
         deriving = self._tables.deriving
@@ -287,9 +276,9 @@ class TableHistory:
 
 
 class SwitchingRunner:
-    """A local runner that goes over to other tables at their times; see LocalRunner for the rest.
+    """A local runner that switches tables at their times; see LocalRunner.
 
-    A switch costs a snapshot, as live, and typing the rows that changed.
+    A switch costs a snapshot, as live, and parsing the changed rows.
     """
 
     def __init__(
@@ -308,7 +297,6 @@ class SwitchingRunner:
         self.runner = self._made(plans, by_time.pull)
 
     def feed(self, readings: pa.RecordBatch) -> list[Detection]:
-        """Takes readings as they arrived; returns what became certain."""
         found: list[Detection] = []
         while self._left and len(readings):
             times = readings.column("time").to_numpy()
@@ -323,20 +311,17 @@ class SwitchingRunner:
         return found + self.runner.feed(readings)
 
     def advance(self, time_ms: int) -> list[Detection]:
-        """Moves time on without a reading."""
         return self._go_over(time_ms) + self.runner.advance(time_ms)
 
     def finish(self) -> list[Detection]:
-        """Lets time run on until everything pending is decided."""
         return self._go_over(END_OF_TIME) + self.runner.finish()
 
     def take_undecided(self) -> list[Undecided]:
-        """See LocalRunner."""
         taken, self._undecided = self._undecided, []
         return taken + self.runner.take_undecided()
 
     def _go_over(self, time_ms: int) -> list[Detection]:
-        """Through all switches up to where time gets."""
+        """Applies all switches up to a time."""
         found: list[Detection] = []
         is_untouched = self.runner.latest <= -END_OF_TIME
         while self._left and self._left[0].since + self._lateness <= time_ms:
@@ -369,8 +354,8 @@ class SwitchingRunner:
 def check_context_on_record(
     tables: Tables, plans: Iterable[Plan], versions: Sequence[RowsVersion], what: str
 ) -> None:
-    """Raises Unsupported for a plan that reads a table of context of which no version has rows on
-    record; the error names policy, attribute and table.
+    """Raises Unsupported for a plan that reads a context table without recorded rows; the error
+    names policy, attribute and table.
     """
     elsewhere = tables.elsewhere()
     for plan in plans if elsewhere else ():
@@ -386,7 +371,7 @@ def check_context_on_record(
 
 
 def read_from_tables(plan: Plan) -> set[tuple[str, str]]:
-    """Concept and attribute of everything that a plan takes from tables."""
+    """The (concept, attribute) pairs that a plan reads from tables."""
     sides = [side for term in plan.terms for side in (term.first, term.second)]
     found = {(side.concept, one.attribute) for side in sides for one in side.constraints}
     return found | {
@@ -399,7 +384,7 @@ def read_from_tables(plan: Plan) -> set[tuple[str, str]]:
 def unrecorded_table(
     tables: Tables, versions: Sequence[RowsVersion], concept: str, attribute: str
 ) -> str:
-    """A table of context that gives the attribute and has no rows on record; empty: all have."""
+    """A context table that gives the attribute and has no recorded rows; empty when all have."""
     named = [
         name
         for name, one in tables.declarations().items()

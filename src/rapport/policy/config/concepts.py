@@ -1,11 +1,8 @@
-"""What the readers of an ontology's tables share: the file, the faults, and which names there are.
-[PO-1]
+"""`[concepts.X]` with attributes, units and specialised concepts (`is`, `where`), `[groups.X]`, and
+the draft that all readers of an ontology's tables share. [PO-1]
 
-`[concepts.X]`: attributes with types and units, and specialised concepts (`is`, `where`), which
-become their general one with constraints. [PO-1]
-
-`[groups.X]`: several concepts under one name. Of one general concept they are a kind that
-policies can speak of; of several they can stand in relationships. [PO-1]
+A specialised concept becomes its general one with constraints. A group of one general concept is a
+kind that policies can use; a group of several can stand in relationships.
 """
 
 from __future__ import annotations
@@ -30,11 +27,11 @@ AttributeEnd = tuple[str, str]
 """A concept and one of its attributes."""
 
 IDENTITY = "id"
-"""Stands for the identity wherever an attribute is named."""
+"""Names the identity where an attribute is expected."""
 
 
 class OntologyDraft:
-    """One pass over the ontology of a file; each reader adds what it found."""
+    """One pass over the ontology of a file; each reader adds its part."""
 
     def __init__(self, file: TomlFile, trusted: bool) -> None:
         self.file, self.trusted = file, trusted
@@ -42,9 +39,9 @@ class OntologyDraft:
         self.site_zone = zone if isinstance(zone, str) else ""
         self.problems: list[Problem] = []
         self.faulted: set[AttributeEnd] = set()
-        """Attributes whose declaration was refused; what names them is not refused once more."""
+        """Attributes with a refused declaration; references to them cause no further fault."""
         self.refused: set[str] = set()
-        """The same for concepts and groups."""
+        """Concepts and groups with a refused declaration."""
         self.concepts: dict[str, Attributes] = {}
         self.units: dict[str, dict[str, str]] = {}
         self.kinds: dict[str, Kind] = {}
@@ -54,8 +51,8 @@ class OntologyDraft:
         self.containers: dict[str, tuple[Link, ...]] = {}
 
     def concepts_of(self, name: str) -> tuple[str, ...]:
-        """The plain concepts that a concept, a specialised one or a group stands for; none when
-        there is no such name.
+        """The concepts that a concept, a specialised one or a group stands for; empty for an
+        unknown name.
         """
         if name in self.concepts:
             return (name,)
@@ -64,18 +61,17 @@ class OntologyDraft:
         return self._concepts_of_groups.get(name, ())
 
     def add_group(self, name: str, members: tuple[str, ...]) -> None:
-        """A group whose members are known; what they stand for is found once, not at every
-        question, so that groups of groups cost no more than their number.
+        """Adds a group with known members. Resolves its concepts once, so that nested groups cost
+        no more than their number.
         """
         found = (concept for member in members for concept in self.concepts_of(member))
         self.groups[name], self._concepts_of_groups[name] = members, tuple(dict.fromkeys(found))
 
     def names(self) -> list[str]:
-        """Every name of a concept, a specialised one, or a group."""
         return list(dict.fromkeys([*self.concepts, *self.kinds, *self.groups]))
 
     def ends(self, fields: Fields, key: str, text: str, *, example: str) -> list[AttributeEnd]:
-        """`room.area` as an end, several for a group of several concepts; none with a fault."""
+        """Parses `room.area`; several ends for a group of several concepts, none with a fault."""
         concept, dot, attribute = text.partition(".")
         if not dot:
             message = f"{text!r} must be written as concept.attribute"
@@ -88,7 +84,7 @@ class OntologyDraft:
     def is_known(
         self, fields: Fields, key: str, concept: str, attribute: str, attribute_key: str = ""
     ) -> bool:
-        """Whether there is such an attribute of everything the name stands for; faults if not."""
+        """Whether every concept of the name has the attribute; faults if not."""
         if concept in self.refused:
             return False
         concepts = self.concepts_of(concept)
@@ -112,7 +108,7 @@ class OntologyDraft:
         return "text" if end[1] == IDENTITY else self.concepts[end[0]][end[1]]
 
     def named(self, name: str, section: Section, key: str, what: str) -> bool:
-        """Whether policies could write the name; a fault if not."""
+        """Whether the name is valid in policies; faults if not."""
         if is_name(name):
             return True
         message = f"{name!r} cannot name a {what}".replace("a attribute", "an attribute")
@@ -121,7 +117,7 @@ class OntologyDraft:
         return False
 
     def is_phrase(self, name: str, fields: Fields, what: str) -> bool:
-        """Whether policies could write the name of several words; a fault if not."""
+        """Whether the name of several words is valid in policies; faults if not."""
         if name.strip() and all(is_name(word) for word in _ended(name.split())):
             return True
         message = f"{name!r} cannot name a {what}"
@@ -130,7 +126,7 @@ class OntologyDraft:
         return False
 
     def tables(self, name: str, *, quiet: bool = False) -> list[tuple[str, Section]]:
-        """The tables `[name.*]`; what is none is a fault, unless another reader told of it."""
+        """The tables `[name.*]`; other values are faults unless `quiet`."""
         section = self.file.section(name)
         whole = self.file.values.get(name, {})
         if not isinstance(whole, dict) and not quiet:
@@ -144,7 +140,7 @@ class OntologyDraft:
 
 
 def _ended(words: list[str]) -> list[str]:
-    """Without a last `of`: `part of` is how a policy reads it anyway."""
+    """Drops a last `of`, which policies add themselves (`part of`)."""
     return words[:-1] if len(words) > 1 and words[-1].casefold() == "of" else words
 
 
@@ -153,7 +149,7 @@ _OF_CONCEPTS = {"relationships", "containers", "groups", "functions"}
 
 
 class _ConceptDeclaration(msgspec.Struct, frozen=True):
-    """One `[concepts.X]` as it stands."""
+    """One `[concepts.X]` table."""
 
     section: Section
     fields: Fields
@@ -162,7 +158,7 @@ class _ConceptDeclaration(msgspec.Struct, frozen=True):
 
 
 def read_concepts(reading: OntologyDraft) -> None:
-    """Fills in concepts, units, kinds and parents of the reading."""
+    """Adds concepts, units, kinds and parents to the draft."""
     if "concepts" not in reading.file.values and _needs_concepts(reading):
         message = "the site declares no concepts"
         hint = 'add [concepts.room.attributes] with lines such as area = "rectangle"'
@@ -188,8 +184,8 @@ def read_concepts(reading: OntologyDraft) -> None:
 
 
 def _needs_concepts(reading: OntologyDraft) -> bool:
-    """Whether something of the site is about concepts, or the file says nothing at all. People,
-    channels, links, brokers and sources of the types of interpretations do without.
+    """Whether some part of the site needs concepts, or the file is empty. People, channels, links,
+    brokers and sources with typed interpretations need none.
     """
     values = reading.file.values
     if not values or values.keys() & _OF_CONCEPTS:
@@ -239,7 +235,7 @@ def _attributes(
 def _units(
     reading: OntologyDraft, concept: str, section: Section, fields: Fields, attributes: Attributes
 ) -> dict[str, str]:
-    """`[concepts.station.units]`: in what unit a number is in root."""
+    """`[concepts.station.units]`: the canonical unit of a number."""
     if not isinstance(section.values.get("units", {}), dict):
         fields.wrong("units", "a table", f"[concepts.{concept}.units]")
     written = section.section("units")
@@ -265,7 +261,7 @@ def _units(
 
 
 def _specialise(reading: OntologyDraft, special: dict[str, _ConceptDeclaration]) -> None:
-    """Each specialised concept after its general one, whatever the order in the file."""
+    """Resolves each specialised concept after its general one, in any order of the file."""
     waiting = dict(special)
     while waiting:
         ready = {name: one for name, one in waiting.items() if one.fields.text("is") not in waiting}
@@ -315,7 +311,7 @@ def _kind(reading: OntologyDraft, name: str, declared: _ConceptDeclaration) -> N
 def _inherit(
     reading: OntologyDraft, name: str, concept: str, declared: _ConceptDeclaration
 ) -> None:
-    """Its own attributes become attributes of the general concept, which others simply lack."""
+    """Adds its own attributes to the general concept; other instances lack them."""
     attributes = reading.concepts[concept]
     written = declared.section.section("attributes")
     for attribute, kind in declared.attributes.items():
@@ -341,7 +337,7 @@ def _inherit(
 def _where(
     reading: OntologyDraft, general: Kind, declared: _ConceptDeclaration
 ) -> list[Constraint] | None:
-    """What makes an instance of the general concept one of these; None with a fault."""
+    """The constraints of a specialised concept; None with a fault."""
     fields = declared.fields
     example = '{ status = "employee" }'
     table = fields.table("where", None, example, needed=True)
@@ -385,7 +381,7 @@ _EXAMPLES = {"text": '"employee"', "number": "3", "boolean": "true"}
 
 
 def _typed(value: Any, kind: str) -> str | float | None:
-    """The value of a constraint as the compiler would make it; None when it does not fit."""
+    """The value of a constraint as the compiler types it; None when it does not fit."""
     if kind == "text" and isinstance(value, str):
         return value
     if kind == "boolean" and isinstance(value, bool):
@@ -404,7 +400,7 @@ MOST_ALTERNATIVES = 1_000
 
 
 def read_groups(reading: OntologyDraft) -> dict[str, dict[str, Derivation]]:
-    """Fills in groups and their kinds; returns the columns by which members are known."""
+    """Adds groups and their kinds; returns the derived columns that identify members."""
     waiting: dict[str, tuple[Fields, tuple[str, ...]]] = {}
     for name, section in reading.tables("groups"):
         fields = Fields(section, reading.problems, known=("of",))
@@ -485,7 +481,7 @@ def _add_kind(
 def _alternatives(
     reading: OntologyDraft, members: tuple[str, ...], members_of: dict[str, Alternatives]
 ) -> Alternatives:
-    """The constraints of each member, those of a group one by one, each once."""
+    """The distinct constraints of the members, including those of nested groups."""
     found: dict[tuple[Constraint, ...], None] = {}
     for member in members:
         if member in members_of:

@@ -1,13 +1,7 @@
-"""`[sources.X]`: where events come from, which attributes they give, and how far they can be
-trusted in time. [PO-2]
+"""Loads and checks the ontology of a site file; reads `[sources.X]`. [PO-1, PO-2]
 
-What may not come as events: keys of tables, what tells kinds apart, and what says where
-something lies. [PO-1, PO-2]
-
-The ontology and the push sources from a site file, checked for consistency. [PO-1, PO-2]
-
-The structure that people want (specialised concepts, groups, relationships of several concepts,
-containers) becomes plain concepts, attributes and relationships here.
+Specialised concepts, groups, relationships of several concepts and containers become plain
+concepts, attributes and relationships.
 """
 
 from __future__ import annotations
@@ -45,7 +39,7 @@ _KEYS = (
 
 
 def read_sources(reading: OntologyDraft) -> dict[str, PushSource]:
-    """The sound sources; one that names a specialised concept gives events of its general one."""
+    """The valid sources; a source of a specialised concept gives events of its general one."""
     found: dict[str, PushSource] = {}
     for name, section in reading.tables("sources"):
         if "into" in section.values:
@@ -107,7 +101,7 @@ def _source(reading: OntologyDraft, name: str, fields: Fields) -> PushSource:
 
 
 def _given_attributes(fields: Fields, interpretation: str) -> tuple[str, ...]:
-    """`attribute`, or several as `attributes`, which takes an interpretation with types."""
+    """`attribute`, or several as `attributes`, which need a typed interpretation."""
     if not fields.has("attributes"):
         return (fields.text("attribute"),)
     several = fields.texts("attributes", example='["temperature", "humidity"]')
@@ -132,16 +126,16 @@ def _value_fits(fields: Fields, source: PushSource, kind: AttributeType) -> None
 
 
 def check_streams(reading: OntologyDraft, ontology: Ontology) -> None:
-    """Faults for attributes that some source gives where tables must."""
+    """Reports attributes that come as events where tables must give them: table keys, kinds and
+    containers.
+    """
     _table_keys(reading, ontology)
     _kinds(reading, ontology)
     _containers(reading, ontology)
 
 
 def _table_keys(reading: OntologyDraft, ontology: Ontology) -> None:
-    """An attribute that comes as events can neither be a table's key nor, usefully, one of its
-    columns.
-    """
+    """An attribute that comes as events can be no key of a table; as a column it is unused."""
     streams = ontology.streams()
     for name, section in reading.tables("tables", quiet=True):
         concept, columns = section.values.get("concept"), section.section("columns")
@@ -195,11 +189,10 @@ def _containers(reading: OntologyDraft, ontology: Ontology) -> None:
 
 
 def ontology_from_site(file: TomlFile, *, trusted: bool = True) -> tuple[Ontology, list[Problem]]:
-    """What a site speaks of, and everything wrong with its declaration; faulty entries are left
-    out. Costs in proportion to the file and to the pairs of concepts that relationships join.
+    """The ontology of a site and every fault of its declaration; faulty entries are left out. Costs
+    in proportion to the file and to the pairs of concepts in relationships.
 
-    Args:
-        trusted: whether functions of the form `package.module:function` may be imported.
+    `trusted`: whether functions of the form `package.module:function` may be imported.
     """
     reading = OntologyDraft(file, trusted)
     read_concepts(reading)

@@ -1,11 +1,9 @@
-"""`[relationships.X]`: which attributes of which concepts, and the function that decides. One name
-may join several pairs of concepts. [PO-1]
+"""`[relationships.X]`, `[containers.X]` and `[functions.X]`. [PO-1, PO-3]
 
-`[containers.X]`: what lies in what, level by level; becomes a relationship between any two
-levels, decided from the tables. [PO-1]
-
-`[functions.X]`: numbers that comparisons call for: measured (`distance`) or looked up in a table
-(`minimumDistance`). [PO-1, PO-3]
+A relationship names attributes of concepts and the function that decides; one name may join several
+pairs of concepts. A container lists what lies in what, level by level; it becomes a relationship
+between any two levels, decided from the tables. A function gives a number for comparisons: measured
+(`distance`) or looked up in a table (`minimumDistance`).
 """
 
 from __future__ import annotations
@@ -35,13 +33,13 @@ _BETWEEN_EXAMPLE = 'between = ["person.position", "room.area"]'
 Ends = tuple[AttributeEnd, AttributeEnd]
 
 MOST_PAIRS = 1_000
-"""Of concepts that one relationship joins."""
+"""Pairs of concepts per relationship."""
 
 
 def read_relationships(
     reading: OntologyDraft, derived: dict[str, dict[str, Derivation]]
 ) -> dict[str, Relationship]:
-    """The sound relationships; adds the identities that they compare to `derived`."""
+    """The valid relationships; adds the identities they compare to `derived`."""
     found: dict[str, Relationship] = {}
     for name, section in reading.tables("relationships"):
         fields = Fields(section, reading.problems, known=_RELATIONSHIP_KEYS)
@@ -58,7 +56,7 @@ def read_relationships(
 
 
 def add_variants(found: dict[str, Relationship], variants: list[Relationship]) -> None:
-    """The first under its name, further ones under the name with their concepts."""
+    """Adds the first under its name, others under the name with their concepts."""
     for relationship in variants:
         key = relationship.name
         if key in found:
@@ -73,7 +71,7 @@ def _note_identities(pairs: list[Ends], derived: dict[str, dict[str, Derivation]
 
 
 def _pairs(reading: OntologyDraft, fields: Fields) -> list[Ends]:
-    """Every pair of ends that 'between' names; none with a fault."""
+    """The pairs of ends in 'between'; none with a fault."""
     given: Any = fields.section.values.get("between")
     if isinstance(given, str):
         given = [given]
@@ -106,7 +104,7 @@ def _is_between(given: Any) -> bool:
 
 
 def _is_clear(fields: Fields, name: str, pairs: list[Ends]) -> bool:
-    """False when two attributes of the same concepts stand in one relationship."""
+    """False when two attributes of the same concepts are in one relationship."""
     seen: dict[tuple[str, str], Ends] = {}
     for ends in pairs:
         concepts = (ends[0][0], ends[1][0])
@@ -132,7 +130,7 @@ def _relation(reading: OntologyDraft, fields: Fields, function: str) -> relation
 
 
 def may_import(reading: OntologyDraft, fields: Fields, key: str, function: str, code: str) -> bool:
-    """False, with a fault, for a function of the site's own when the site is not trusted."""
+    """False, with a fault, for a site's own function in an untrusted site."""
     if ":" not in function or reading.trusted:
         return True
     message = f"the function {function!r} is not imported from a site that is not trusted"
@@ -167,8 +165,8 @@ def read_containers(
     declared: dict[str, Relationship],
     derived: dict[str, dict[str, Derivation]],
 ) -> dict[str, list[Relationship]]:
-    """Fills in the containers; returns their relationships, one per pair of levels, and adds the
-    columns by which they are decided to `derived`.
+    """Adds the containers; returns their relationships, one per pair of levels, and adds the
+    columns that decide them to `derived`.
     """
     found: dict[str, list[Relationship]] = {}
     for name, section in reading.tables("containers"):
@@ -239,7 +237,7 @@ def _faulted_concept(reading: OntologyDraft, fields: Fields, concept: str) -> No
 
 
 def _outer_of(links: tuple[Link, ...]) -> dict[str, list[str]]:
-    """Of each concept those in which it lies directly."""
+    """By concept, the concepts that directly contain it."""
     found: dict[str, list[str]] = {}
     for link in links:
         found.setdefault(link.inner, []).append(link.outer)
@@ -247,7 +245,7 @@ def _outer_of(links: tuple[Link, ...]) -> dict[str, list[str]]:
 
 
 def _reachable(start: str, outer_of: dict[str, list[str]]) -> list[str]:
-    """Everything around a concept, nearest first."""
+    """All concepts around one, nearest first."""
     found: dict[str, None] = {}
     waiting = list(outer_of.get(start, ()))
     while waiting:
@@ -259,7 +257,7 @@ def _reachable(start: str, outer_of: dict[str, list[str]]) -> list[str]:
 
 
 def _has_cycle(fields: Fields, links: tuple[Link, ...]) -> bool:
-    """A concept may lie in itself (`area in area`), but two not in each other."""
+    """A concept may contain itself (`area in area`), but two concepts not each other."""
     further = tuple(link for link in links if link.inner != link.outer)
     outer_of = _outer_of(further)
     for concept in outer_of:
@@ -285,7 +283,6 @@ _OF = '["substance.position", "substance.position"]'
 
 
 def read_functions(reading: OntologyDraft) -> dict[str, SiteFunction]:
-    """The sound functions."""
     found: dict[str, SiteFunction] = {}
     for name, section in reading.tables("functions"):
         fields = Fields(section, reading.problems, known=_FUNCTION_KEYS)

@@ -1,11 +1,8 @@
-"""Policies against the tables as they stand: properties nobody has, facts that hold of nobody.
-[PO-12]
+"""Lint against the current rows of tables: properties that no instance has, facts that never hold,
+instances missing from lookup tables. [PO-12]
 
-Tables change, so all of this is a warning. Who is known from events alone is never ruled out.
-
-Functions that are looked up in a table, and instances that the table says nothing of. [PO-12]
-
-What a table does not say makes no comparison true, so who was forgotten there is never reported.
+All are warnings or hints, because tables change. Instances known from events alone are never ruled
+out.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ from rapport.policy.runners.operators.table import Mask
 from rapport.tables.instances import Instances
 
 _MOST_PAIRS = 250_000
-"""Pairs of instances that are tried of one fact; with more of them it counts as possible."""
+"""Pairs of instances tried per fact; with more it counts as possible."""
 _MOST_VALUES = 6
 _SOME_VALUES = 10_000
 
@@ -49,8 +46,8 @@ _SOME_VALUES = 10_000
 def lint_instances(
     tree: PolicyTree, plan: Plan, candidates: TableCandidates, faults: Faults
 ) -> None:
-    """Warns of properties that no instance has, with the values that there are, and of a policy
-    that for want of instances never fires. Costs at most `_MOST_PAIRS` per fact.
+    """Warns about properties that no instance has, with the existing values, and about a policy
+    that never fires for lack of instances. Costs at most `_MOST_PAIRS` per fact.
     """
     known = KnownInstances(plan, candidates)
     if known.lacks_data():
@@ -70,22 +67,21 @@ def lint_instances(
 
 
 class TableCandidates:
-    """Who in the tables has which properties; asked once for all policies of a site."""
+    """Instances by properties, cached for all policies of a site."""
 
     def __init__(
         self, pull: PullData, elsewhere: Collection[tuple[str, str]] = frozenset()
     ) -> None:
-        """`elsewhere`: concepts and attributes of which tables have rows only while a node runs."""
+        """`elsewhere`: concepts and attributes whose tables have rows only while a node runs."""
         self.pull, self.elsewhere = pull, elsewhere
         self._masks: dict[tuple[str, tuple[Constraint, ...]], Mask] = {}
         self._identities: dict[str, Identities] = {}
 
     def instances(self, concept: str) -> Instances:
-        """All of a concept."""
         return self.pull.instances(concept)
 
     def mask(self, concept: str, constraints: tuple[Constraint, ...]) -> Mask:
-        """Which of them satisfy the constraints."""
+        """Which instances satisfy the constraints."""
         key = (concept, constraints)
         if key not in self._masks:
             self._masks[key] = satisfies(self.instances(concept), constraints)
@@ -99,7 +95,7 @@ class TableCandidates:
 
 
 class KnownInstances:
-    """The instances of the tables that a plan can find."""
+    """The table instances that a plan can use."""
 
     def __init__(self, plan: Plan, candidates: TableCandidates) -> None:
         self._plan, self.candidates = plan, candidates
@@ -114,7 +110,7 @@ class KnownInstances:
         return list(found.values())
 
     def lacks_data(self) -> bool:
-        """Whether the plan reads an attribute that no table gives, or none gives here."""
+        """Whether the plan reads an attribute that no table gives here."""
         wanted = [(side, one.attribute) for side in self.sides() for one in side.constraints]
         wanted += [each for term in self._plan.terms for each in table_attributes(term)]
         return any(
@@ -124,13 +120,15 @@ class KnownInstances:
         )
 
     def is_empty(self, side: Side) -> bool:
-        """Whether properties are asked for that no instance has; who is in no table has none."""
+        """Whether no instance has the required properties; instances outside the tables have
+        none.
+        """
         if not side.constraints:
             return False
         return not self.candidates.mask(side.concept, side.constraints).any()
 
     def dead_terms(self) -> dict[int, str]:
-        """Terms that occur for no readings while the tables stay as they are."""
+        """Terms that cannot occur with the current tables, with the reason."""
         found = ((number, self._why_dead(term)) for number, term in enumerate(self._plan.terms))
         return {number: why for number, why in found if why}
 
@@ -145,7 +143,7 @@ class KnownInstances:
         return ""
 
     def _needs_a_row(self, term: TermStep, side: Side) -> bool:
-        """Whether only who stands in a table can be at this side."""
+        """Whether only table instances can be at this side."""
         if isinstance(term, SilentTerm):
             return False
         if isinstance(term, LastingTerm):
@@ -157,7 +155,7 @@ class KnownInstances:
         return any(one.alias == side.alias for one, _attribute in table_attributes(term))
 
     def _holds_of_none(self, term: ConstraintTerm) -> bool:
-        """Whether no instances satisfy the fact; False when they are too many to try."""
+        """Whether no instances satisfy the fact; False when there are too many to try."""
         sides = (term.first, term.second)
         if not all(self._needs_a_row(term, side) or side.constraints for side in sides):
             return False
@@ -175,12 +173,14 @@ class KnownInstances:
         return not predicate.holds(None, None, first, second).any()
 
     def _rows(self, side: Side) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Codes of who has the properties; instances have the first ones, in their order."""
+        """Codes of the instances with the properties; instances have the first codes, in
+        their order.
+        """
         return np.flatnonzero(self.candidates.mask(side.concept, side.constraints))
 
 
 def _tell_empty(tree: PolicyTree, side: Side, known: KnownInstances, faults: Faults) -> bool:
-    """Says which property nobody has, and which values there are."""
+    """Reports the property that no instance has, and the existing values."""
     instances = known.instances(side.concept)
     masks = known.candidates.mask
     blamed = [one for one in side.constraints if not masks(side.concept, (one,)).any()]
@@ -200,7 +200,7 @@ def _shown(constraint: Constraint) -> str:
 
 
 def _place(tree: PolicyTree, alias: str, constraint: Constraint) -> Place | None:
-    """Of the property; of the definition when its kind asks for it."""
+    """Of the property, or of the definition when its kind requires it."""
     for definition in tree.concepts:
         if definition.alias == alias:
             places = {one.attribute: one.place for one in definition.properties}
@@ -209,7 +209,7 @@ def _place(tree: PolicyTree, alias: str, constraint: Constraint) -> Place | None
 
 
 def _values_hint(instances: Instances, constraint: Constraint) -> str:
-    """The values that there are, the nearest first."""
+    """The existing values, nearest first."""
     column = instances.columns.get(constraint.attribute)
     if column is None or not len(column):
         return f"the tables have no {instances.concept}" if not len(instances) else ""
@@ -227,7 +227,7 @@ def _values_hint(instances: Instances, constraint: Constraint) -> str:
 
 
 def _texts(column: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> Iterator[str]:
-    """Distinct values, most frequent first; of a very long column those of its beginning."""
+    """Distinct values, most frequent first; of a very long column only those of its beginning."""
     counts: dict[str, int] = {}
     for value in column[:_SOME_VALUES].tolist():
         if value is not None:
@@ -240,8 +240,9 @@ _SHOWN = 5
 
 
 def lint_lookups(tree: PolicyTree, plan: Plan, pull: PullData, faults: Faults) -> None:
-    """Points out instances that no row of a looked-up function names. A table that names fewer than
-    half of them is taken to be meant so. Costs one pass over table and instances per function.
+    """Reports instances that no row of a looked-up function names; comparisons with them never
+    hold. A table with fewer than half of the instances counts as intended. Costs one pass over
+    table and instances per function.
     """
     told: set[tuple[str, frozenset[str]]] = set()
     for function, side, attribute in _asked(plan):
@@ -263,7 +264,7 @@ def lint_lookups(tree: PolicyTree, plan: Plan, pull: PullData, faults: Faults) -
 
 
 def _asked(plan: Plan) -> Iterator[tuple[str, Side, str]]:
-    """Every function that is looked up, with the side and the attribute it is asked by."""
+    """Every looked-up function with the side and attribute of its key."""
     for term in _terms(plan):
         if term.compared is None:
             continue
@@ -286,7 +287,7 @@ def _side(term: StateTerm, value: SideValue) -> Side:
 
 
 def _values(side: Side, attribute: str, pull: PullData) -> frozenset[str]:
-    """What the function can be asked by: of the instances with the alias's properties."""
+    """The keys that the alias's instances give."""
     instances = pull.instances(side.concept)
     rows = np.flatnonzero(satisfies(instances, side.constraints)).tolist()
     if attribute == "id":

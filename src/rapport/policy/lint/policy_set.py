@@ -1,14 +1,9 @@
-"""How alike two policies are, by what they speak of. [PO-12]
+"""Lint across policies: similar policies, contrary actions on one target, and policies that trigger
+each other. [PO-12]
 
-The paper's proposal: show a person the policies that speak of the same concepts and attributes.
-
-Contrary actions on one target: `open door` of one policy, `close the door` of another. [PO-12]
-
-What an action does to the world nobody tells us; words that are contrary to each other are a table,
-and the site can add its own.
-
-Policies that set each other off: what actions do that policies read, and the circles in it.
-[PO-12]
+Similarity follows the paper: policies are similar when they use the same concepts and attributes.
+The effect of an action is unknown, so contrary actions are found by a table of words, which the
+site can extend.
 """
 
 from __future__ import annotations
@@ -37,22 +32,22 @@ from rapport.policy.plan import (
 )
 
 NEARLY_EQUAL = 0.9
-"""From here on two policies are worth a hint."""
+"""Policies at least this similar get a hint."""
 _CONCEPT, _ATTRIBUTE, _RELATION, _PROPERTY, _CONSTANT, _CLAUSE = 1, 2, 3, 2, 1, 2
-"""Weights: what is compared says more than of whom, how it is compared still more."""
+"""Weights: the attribute says more than the concept, the relation still more."""
 
 
 class SimilarPolicy(NamedTuple):
-    """A policy and how alike it is: 0 nothing in common, 1 speaks of all the same."""
+    """A policy and its similarity: 0 nothing in common, 1 all features in common."""
 
     policy: str
     score: float
 
 
 def features(plan: Plan) -> dict[str, int]:
-    """What a policy speaks of, with weights: concepts 1, attributes 2, relationships and
-    comparisons between concepts 3, properties with their values 2, terms with their constants 1,
-    clauses of the normal form 2. Names of aliases do not matter.
+    """The weighted features of a policy: concepts 1, attributes 2, relationships and comparisons
+    between concepts 3, properties with their values 2, terms with their constants 1, clauses of the
+    normal form 2. Alias names do not matter.
     """
     found: dict[str, int] = {}
     for term in plan.terms:
@@ -86,7 +81,7 @@ def similarity(one: Mapping[str, int], other: Mapping[str, int]) -> float:
 
 
 def most_similar(name: str, plans: Mapping[str, Plan], *, limit: int = 5) -> list[SimilarPolicy]:
-    """The other policies that have something in common with `name`, most alike first."""
+    """The other policies with common features, most similar first."""
     own = features(plans[name])
     found = (
         SimilarPolicy(other, similarity(own, features(plan)))
@@ -98,8 +93,8 @@ def most_similar(name: str, plans: Mapping[str, Plan], *, limit: int = 5) -> lis
 
 
 def nearly_equal(plans: Mapping[str, Plan]) -> dict[str, list[SimilarPolicy]]:
-    """Of each policy those before it in the alphabet that are nearly equal to it: of one shape, and
-    alike to `NEARLY_EQUAL`.
+    """By policy, the alphabetically earlier ones of the same shape that are at least `NEARLY_EQUAL`
+    similar.
     """
     shapes: dict[str, dict[str, Plan]] = {}
     for name, plan in plans.items():
@@ -111,8 +106,8 @@ def nearly_equal(plans: Mapping[str, Plan]) -> dict[str, list[SimilarPolicy]]:
 
 
 def shape_of(plan: Plan) -> str:
-    """The clauses with what they relate and which aliases are the same, without constants; equal
-    for policies that are written alike with other names, properties and numbers.
+    """The clauses with relations and alias structure, without constants; equal for policies that
+    differ in names, properties and numbers only.
     """
     aliases: dict[str, int] = {}
     parts = []
@@ -136,8 +131,8 @@ def _terms_of(child: Child) -> tuple[int, ...]:
 
 
 def _nearly_equal(plans: Mapping[str, Plan]) -> dict[str, list[SimilarPolicy]]:
-    """Features are bits, as many as they weigh, so that a pair costs a few operations on integers;
-    and a pair is looked at only when the weights allow it.
+    """Features are bits, as many as their weight, so a pair costs a few integer operations; pairs
+    whose weights exclude similarity are skipped.
     """
     masks = _masks({name: features(plan) for name, plan in plans.items()})
     order = sorted(masks, key=lambda name: (masks[name].bit_count(), name))
@@ -190,7 +185,7 @@ def _relation(term: StateTerm) -> str:
 
 
 def _clause(clause: Clause, plan: Plan) -> str:
-    """The children with their terms in place of numbers, and the window in force."""
+    """The children as text, and the effective window."""
     window = plan.window_ms if clause.window_ms is None else clause.window_ms
     return f"{' or '.join(sorted(_child(child, plan) for child in clause.children))} {window}"
 
@@ -208,7 +203,7 @@ def _child(child: Child, plan: Plan) -> str:
 
 
 def _anonymous(term: TermStep) -> str:
-    """The text of a term with concepts in the place of aliases, constants included."""
+    """The text of a term with concepts instead of aliases, constants included."""
     text = predicate_text(term)
     for side in (term.first, term.second):
         text = text.replace(f" of {side.alias}", f" of {side.concept}")
@@ -240,12 +235,12 @@ CONTRARY: tuple[Pair, ...] = (
     ("mute", "unmute"),
     ("pause", "resume"),
 )
-"""Words that are contrary on the same target; either way round."""
+"""Words that are contrary on the same target, in either order."""
 _LEFT_OUT = frozenset(("the", "a", "an", "please", "switch", "turn", "set", "put", "of", "in"))
 
 
 class ActionStatement(NamedTuple):
-    """One word (0 or 1) of a pair, said of a target."""
+    """One word (0 or 1) of a pair, and its target."""
 
     pair: int
     side: int
@@ -268,8 +263,8 @@ def contrary_target(one: str, other: str, pairs: Iterable[Pair] = CONTRARY) -> s
 
 
 def action_statements(phrase: str, pairs: Iterable[Pair]) -> list[ActionStatement]:
-    """What a phrase says by the words that have a contrary; two phrases are contrary when one says
-    what is `contrary_to` something that the other does.
+    """The contrary words in a phrase with their targets. Two phrases are contrary when one contains
+    the `contrary_to` of a statement of the other.
     """
     words = _words(phrase)
     found: list[ActionStatement] = []
@@ -282,13 +277,13 @@ def action_statements(phrase: str, pairs: Iterable[Pair]) -> list[ActionStatemen
 
 
 def contrary_to(saying: ActionStatement) -> ActionStatement:
-    """The other word of the pair, of the same target."""
+    """The other word of the pair, on the same target."""
     return saying._replace(side=1 - saying.side)
 
 
 def exclude_each_other(one: Plan, other: Plan) -> str:
-    """The concept of which no instance can satisfy both policies at one reading; empty when one
-    may. Different instances may all the same.
+    """The concept of which no instance can satisfy both policies with one reading; empty when one
+    may. Different instances still may.
     """
     theirs = comparisons_of(other)
     for (concept, attribute), requirements in comparisons_of(one).items():
@@ -303,7 +298,7 @@ def _words(phrase: str) -> tuple[str, ...]:
 
 
 def _without(words: tuple[str, ...], part: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The words without the first place where `part` stands; None when it does not."""
+    """The words without the first occurrence of `part`; None when it does not occur."""
     if not part:
         return None
     for place in range(len(words) - len(part) + 1):
@@ -314,19 +309,19 @@ def _without(words: tuple[str, ...], part: tuple[str, ...]) -> tuple[str, ...] |
 
 RAW = "raw."
 Leads = Mapping[str, Iterable[str]]
-"""From each policy to those that read what it does."""
+"""By policy, the policies that read its effects."""
 
 
 class Effect(NamedTuple):
-    """What carrying out an action changes that policies can read, as `concept.attribute`."""
+    """The `concept.attribute` values that an action changes."""
 
     phrase: str
     gives: frozenset[str]
 
 
 def effect_of(phrase: str, said: Mapping[str, Any], ontology: Ontology) -> Effect:
-    """What the site says of an action (`append`, `set`), as far as policies read it: appending to
-    `raw.NAME` gives what the source NAME gives.
+    """The effect of an action's declaration (`append`, `set`): appending to `raw.NAME` gives the
+    attributes of the source NAME.
     """
     gives: set[str] = set()
     channel, attribute = said.get("append"), said.get("set")
@@ -351,7 +346,7 @@ def reads_of(plan: Plan) -> frozenset[str]:
 def policy_graph(
     plans: Mapping[str, Plan], effects: Mapping[str, list[Effect]]
 ) -> dict[str, set[str]]:
-    """Which policies read what each of them does."""
+    """By policy, the policies that read its effects."""
     readers: dict[str, set[str]] = {}
     for name, plan in plans.items():
         for attribute in reads_of(plan):

@@ -1,17 +1,9 @@
-"""What several requirements on one value leave of it, and whether that is anything. [PO-12]
-
-Which values a plan compares with constants, and what that requires of them. [PO-12]
-
-Policies that never can fire, by their conditions alone. [PO-12]
+"""Policies that can never fire, unused aliases and contradicting properties, by the conditions
+alone. [PO-12]
 
 A clause needs one of its children; a child needs the terms that must occur in it. A term that never
-occurs is *dead*; a policy with a clause that has only dead children never fires. Nothing is called
-dead that some readings and tables could make occur.
-
-Lint of a policy that never can fire, or only otherwise than it seems. [PO-12]
-
-Lint of one policy's words: aliases nobody needs or that can coincide, properties that exclude
-each other, actions said twice. [PO-12]
+occurs is *dead*; a policy with a clause of only dead children never fires. A term is dead only if
+no readings and tables can make it occur.
 """
 
 from __future__ import annotations
@@ -62,21 +54,21 @@ _CONTRARY: dict[Operator, Operator] = {
 
 
 class Requirement(NamedTuple):
-    """A value must compare so with a constant."""
+    """A comparison with a constant that a value must satisfy."""
 
     operator: Operator
     value: str | float
 
 
 def negation_of(required: Requirement) -> Requirement:
-    """What holds of a value that is there when the requirement does not."""
+    """The requirement that holds for a present value when the given one does not."""
     return Requirement(_CONTRARY[required.operator], required.value)
 
 
 def compatible(requirements: Iterable[Requirement]) -> bool:
-    """False when no value satisfies all of them; True when one might.
+    """False when no value satisfies all of them.
 
-    Numbers are taken as real ones, so nothing that could be a value is ruled out.
+    Numbers count as reals, so no possible value is ruled out.
     """
     found = list(requirements)
     numbers = [one for one in found if not isinstance(one.value, str)]
@@ -85,7 +77,7 @@ def compatible(requirements: Iterable[Requirement]) -> bool:
 
 
 def can_coincide(first: Sequence[Constraint], second: Sequence[Constraint]) -> bool:
-    """False when no instance can satisfy both lists; True when one might."""
+    """False when no instance can satisfy both lists."""
     together = (*first, *second)
     return all(
         compatible(Requirement(each.operator, each.value) for each in (one, other))
@@ -124,7 +116,7 @@ def _some_text(requirements: list[Requirement]) -> bool:
 
 
 def _plain(value: str | float) -> str:
-    """Booleans are written as texts in any letters."""
+    """Booleans may be written as texts in any case."""
     text = str(value)
     return text.lower() if text.lower() in _BOOLEANS else text
 
@@ -142,8 +134,8 @@ _TURNED: dict[Operator, Operator] = {
 
 
 def comparisons_of(plan: Plan) -> dict[tuple[str, str], list[Requirement]]:
-    """What every match requires of an attribute of a concept, where it is compared with constants;
-    only of concepts that the policy has one alias of.
+    """The requirements of every match on an attribute of a concept; only for concepts with
+    one alias.
     """
     aliases: dict[str, set[str]] = defaultdict(set)
     for term in plan.terms:
@@ -162,7 +154,7 @@ def comparisons_of(plan: Plan) -> dict[tuple[str, str], list[Requirement]]:
 def single_comparisons(
     plan: Plan, kind: type[ReadingTerm | ConstraintTerm]
 ) -> dict[Value, list[ReadingTerm | ConstraintTerm]]:
-    """The terms of a kind that every match has and that compare one value with a constant."""
+    """The terms of one kind that every match has and that compare one value with a constant."""
     found: dict[Value, list[ReadingTerm | ConstraintTerm]] = defaultdict(list)
     for clause in plan.clauses:
         (child, *more) = clause.children
@@ -176,7 +168,7 @@ def single_comparisons(
 
 
 def required_by(compared: Compared | None) -> Requirement | None:
-    """What a comparison of one value with a constant requires of it."""
+    """The requirement of a comparison of one value with a constant."""
     if compared is None:
         return None
     return next(
@@ -185,7 +177,7 @@ def required_by(compared: Compared | None) -> Requirement | None:
 
 
 def values_of(term: StateTerm) -> Iterator[tuple[Value, Requirement]]:
-    """The values that a term compares with a constant, with what that requires of them."""
+    """The values that a term compares with a constant, with the requirements."""
     if term.compared is None:
         return
     sides: tuple[Side, Side] = (term.first, term.second)
@@ -195,7 +187,7 @@ def values_of(term: StateTerm) -> Iterator[tuple[Value, Requirement]]:
 
 
 def operands_of(compared: Compared) -> Iterator[tuple[Operand, Requirement]]:
-    """Each operand that is compared with a constant, with what that requires of it."""
+    """The operands that are compared with a constant, with the requirements."""
     if isinstance(compared.right, Constant):
         yield compared.left, Requirement(compared.operator, compared.right.value)
     if isinstance(compared.left, Constant):
@@ -205,20 +197,20 @@ def operands_of(compared: Compared) -> Iterator[tuple[Operand, Requirement]]:
 Dead = Mapping[int, str]
 """Terms that never occur, by number, with the reason as a sentence."""
 _MOST_WAYS = 256
-"""Ways in which a state can be true that are looked at; with more it counts as possible."""
+"""Combinations of atoms examined per state; with more it counts as possible."""
 
 
 class LintReason(NamedTuple):
-    """Something to say about a policy, about these aliases."""
+    """A reason and the aliases it concerns."""
 
     aliases: tuple[str, ...]
     reason: str
 
 
 def never_fires(plan: Plan, dead: Dead | None = None) -> LintReason | None:
-    """Why the policy never can fire, None when it might.
+    """Why the policy can never fire; None when it might.
 
-    `dead`: terms that are known never to occur for other reasons, such as what the tables say.
+    `dead`: terms that never occur for other reasons, such as the tables.
     """
     known = {**dead_terms(plan), **(dead or {})}
     for clause in plan.clauses:
@@ -230,7 +222,7 @@ def never_fires(plan: Plan, dead: Dead | None = None) -> LintReason | None:
 
 
 def dead_terms(plan: Plan) -> dict[int, str]:
-    """Terms that occur for no readings and no tables."""
+    """Terms that no readings and tables can make occur."""
     found = ((number, _why_dead(term)) for number, term in enumerate(plan.terms))
     return {number: why for number, why in found if why}
 
@@ -248,7 +240,7 @@ def needs(child: Child) -> frozenset[int]:
 
 
 def excluding_readings(plan: Plan) -> list[LintReason]:
-    """Pairs of lines that hold together only of two different readings of one instance."""
+    """Conditions that hold together only for two different readings of one instance."""
     found = []
     for value, terms in single_comparisons(plan, ReadingTerm).items():
         requirements = [required for term in terms if (required := required_by(term.compared))]
@@ -273,7 +265,7 @@ def _why_dead(term: TermStep) -> str:
 
 
 def _why_never_holds(term: StateTerm) -> str:
-    """A straight distance is never below zero."""
+    """A distance is never negative."""
     measured = term.compared and _measured(term.compared)
     if not measured or compatible((*measured, Requirement(">=", 0.0))):
         return ""
@@ -281,7 +273,7 @@ def _why_never_holds(term: StateTerm) -> str:
 
 
 def _measured(compared: Compared) -> tuple[Requirement, ...]:
-    """What is required of a distance by a constant."""
+    """The requirement of a constant on a distance."""
     for operand, required in operands_of(compared):
         if isinstance(operand, Measure) and measures.get(operand.function).shape == "distance":
             return (required,)
@@ -298,7 +290,7 @@ def _can_be_true(state: StateExpression) -> bool:
 
 
 def _ways(state: StateExpression) -> list[tuple[StateAtom, ...]] | None:
-    """The sets of atoms one of which must all be true; None when they are too many to look at."""
+    """The sets of atoms, one of which must be all true; None when there are too many."""
     if isinstance(state, StateAtom):
         return [(state,)]
     parts = [_ways(part) for part in state.parts]
@@ -317,8 +309,8 @@ def _ways(state: StateExpression) -> list[tuple[StateAtom, ...]] | None:
 
 
 def _is_possible(atoms: Iterable[StateAtom]) -> bool:
-    """False when the atoms ask for a value that there is not. An atom under NOT is true only when
-    its value is there, and then the contrary holds of it.
+    """False when the atoms require an impossible value. An atom under NOT is true only when its
+    value is present, and then the negated requirement holds.
     """
     values: dict[Value, list[Requirement]] = defaultdict(list)
     for atom in atoms:
@@ -333,7 +325,7 @@ def _is_possible(atoms: Iterable[StateAtom]) -> bool:
 
 
 def _excluding_facts(plan: Plan) -> LintReason | None:
-    """What tables say of one instance cannot be two things."""
+    """Contradicting requirements on a table value."""
     for value, terms in single_comparisons(plan, ConstraintTerm).items():
         requirements = [required for term in terms if (required := required_by(term.compared))]
         side = terms[0].first
@@ -349,7 +341,7 @@ def _excluding_facts(plan: Plan) -> LintReason | None:
 
 
 def _undone(plan: Plan) -> LintReason | None:
-    """A line that says NOT of the only thing that can begin a match: its own reading refutes it."""
+    """A NOT of the only term that can begin a match: the same reading refutes it."""
     needed = {
         child.term if isinstance(child, Positive) and len(clause.children) == 1 else -1
         for clause in plan.clauses
@@ -375,7 +367,7 @@ def _aliases(term: TermStep) -> tuple[str, ...]:
 
 
 def lint_satisfiable(tree: PolicyTree, plan: Plan, faults: Faults) -> None:
-    """Warns of a policy that no readings and no tables can make fire, and of lines that exclude
+    """Warns about a policy that no readings and tables can make fire, and about lines that exclude
     each other in one reading.
     """
     why = never_fires(plan)
@@ -398,12 +390,11 @@ def lint_satisfiable(tree: PolicyTree, plan: Plan, faults: Faults) -> None:
 
 
 def place_of_alias(tree: PolicyTree, alias: str) -> Place | None:
-    """Where an alias is defined."""
     return next((one.place for one in tree.concepts if one.alias == alias), None)
 
 
 def _is_told(plan: Plan, why: LintReason) -> bool:
-    """Whether the reason is properties that exclude each other, which have a warning already."""
+    """Whether the reason is contradicting properties, which have a warning already."""
     sides = [side for term in plan.terms for side in (term.first, term.second)]
     return any(
         side.alias in why.aliases and not can_coincide(side.constraints, ()) for side in sides
@@ -416,10 +407,10 @@ Constraints = Mapping[str, tuple[Constraint, ...]]
 def lint_aliases(
     tree: PolicyTree, constraints: Constraints, used: frozenset[str], faults: Faults
 ) -> None:
-    """Notes unused aliases, aliases that can coincide, properties that exclude each other, and
-    actions said twice.
+    """Reports unused aliases, aliases that can coincide, contradicting properties, and repeated
+    actions.
 
-    `used` are the aliases that some condition names.
+    `used`: the aliases that conditions name.
     """
     _unused(tree, used, faults)
     _contradictions(tree, constraints, faults)

@@ -1,4 +1,4 @@
-"""Lint of times: windows, durations and silences against what the sources promise. [PO-12]"""
+"""Lint of windows, durations and silences against the periods that sources declare. [PO-12]"""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from rapport.policy.plan import (
 )
 
 Atoms = list[Atomic]
-"""The terms, comparisons, durations and silences of a condition, as they stand there."""
+"""The terms, comparisons, durations and silences of a condition."""
 
 
 def lint_times(plan: Plan, ontology: Ontology, condition: Expression, faults: Faults) -> None:
-    """Every warning about times, at the silence or duration that it is about, or at the first
-    absence of the condition.
+    """Every warning about times, at its silence or duration, or at the first absence of the
+    condition.
     """
     atoms = list(atoms_of_expression(condition))
     absence = next((atom.place for atom in atoms if getattr(atom, "negated", False)), None)
@@ -42,9 +42,7 @@ def lint_times(plan: Plan, ontology: Ontology, condition: Expression, faults: Fa
 
 
 def lint_periods(plan: Plan, ontology: Ontology, place: Place | None, faults: Faults) -> None:
-    """Warns, at the absence, when it is decided sooner than a source it depends on promises to be
-    heard.
-    """
+    """Warns when an absence is decided sooner than the period of a source it depends on."""
     waits = list(_waits(plan))
     for name, source in ontology.sources.items():
         windows = [window for stream, window in waits if stream in source.streams]
@@ -61,7 +59,7 @@ def lint_periods(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
 
 
 def lint_silence(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Faults) -> None:
-    """Warns when a silence is shorter than the period in which a source promises to be heard."""
+    """Warns when a silence is shorter than the period of its source."""
     for term in (term for term in plan.terms if isinstance(term, SilentTerm)):
         place = _place_of(term, atoms)
         for name, source in ontology.sources.items():
@@ -78,8 +76,8 @@ def lint_silence(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Faults) -
 
 
 def lint_following_silence(plan: Plan, atoms: Atoms, faults: Faults) -> None:
-    """Warns of `X FOLLOWED-BY no event of S for D` that never holds: X is an event of S itself, so
-    its silence takes at least D, and the window is over by then.
+    """Warns about `X FOLLOWED-BY no event of S for D` that never holds: X is an event of S itself,
+    so the silence takes at least D, and the window ends before.
     """
     for clause in plan.clauses:
         for child in clause.children:
@@ -102,9 +100,7 @@ def lint_following_silence(plan: Plan, atoms: Atoms, faults: Faults) -> None:
 
 
 def lint_meeting(plan: Plan, ontology: Ontology, place: Place | None, faults: Faults) -> None:
-    """Warns when two readings must meet in a window shorter than the time in which their sources
-    promise one at all: most of the time they will not.
-    """
+    """Warns when two readings must meet in a window shorter than the period of their sources."""
     told: set[str] = set()
     for window, streams in _meetings(plan):
         for stream in sorted(streams - told):
@@ -123,8 +119,8 @@ def lint_meeting(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
 
 
 def lint_lasting(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Faults) -> None:
-    """Warns of a duration that one reading decides, since the next is not due before it is over,
-    and of one that outlives what is known: a value that turns stale ends it.
+    """Warns about a duration shorter than the period of its source, which one reading decides, and
+    about one longer than `stale_after`, which a stale value ends.
     """
     for term in (term for term in plan.terms if isinstance(term, LastingTerm)):
         lasting, streams = format_duration(term.duration_ms), streams_of_term(term)
@@ -154,7 +150,7 @@ def lint_lasting(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Faults) -
 
 
 def _place_of(term: LastingTerm | SilentTerm, atoms: Atoms) -> Place | None:
-    """Where the condition says it, or something that is hardly told from it."""
+    """The place of the condition, or of the most similar one."""
     if isinstance(term, SilentTerm):
         silences = [atom for atom in atoms if isinstance(atom, Silent)]
         own = [
@@ -175,7 +171,7 @@ def _place_of(term: LastingTerm | SilentTerm, atoms: Atoms) -> Place | None:
 
 
 def _may_turn_stale(source: PushSource) -> bool:
-    """Whether the source may be silent for longer than its values hold."""
+    """Whether the source may be silent for longer than its values are valid."""
     return not 0 < source.period_ms <= source.stale_after_ms
 
 
@@ -206,13 +202,13 @@ def _first_of(*windows: int | None) -> int:
 
 
 def _given(term: TermStep) -> tuple[Side, ...]:
-    """The sides whose events a term ends with; a duration and a silence end later than theirs."""
+    """The sides whose events end a term; durations and silences end later."""
     is_later = isinstance(term, LastingTerm | SilentTerm)
     return () if is_later else (term.first, term.second)
 
 
 def _waits(plan: Plan) -> Iterator[tuple[str, int]]:
-    """Each stream whose absence is asked for, with the time that is waited for it."""
+    """Each stream whose absence is required, with the time to wait."""
     for clause in plan.clauses:
         around = plan.window_ms if clause.window_ms is None else clause.window_ms
         for child in clause.children:
