@@ -285,7 +285,7 @@ async def _nothing_is_pending(clock: ManualClock, node: Node) -> bool:
     await clock.advance(50)
     return (
         node.policy.counts.moved_by_clock > 0
-        and node.policy._reading.running.pending_until() is None
+        and node.policy._stream.active.pending_until() is None
     )
 
 

@@ -172,7 +172,7 @@ def test_an_event_of_tomorrow_harms_nothing_and_is_told_once(
 
 
 def warnings_of(node: NodeProcess) -> int:
-    return sum("reading set aside" in line for line in node.told)
+    return sum("reading quarantined" in line for line in node.told)
 
 
 def test_killed_between_an_action_and_its_ledger_line_it_is_not_done_twice(

@@ -133,7 +133,7 @@ def _note_once(key: str, place: Place, said: dict[str, Place]) -> None:
     if key in said and key != "then":
         raise SyntaxFault(
             "policy.delivery_twice",
-            f"line {said[key].line} says already what this line says",
+            f"line {said[key].line} already sets this",
             place,
             "leave one out",
         )
@@ -146,7 +146,7 @@ def _unknown(line: Delivery) -> SyntaxFault:
     near = nearest_names(written, beginnings, limit=1)
     near = near or nearest_names(written.split()[0], beginnings, limit=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(LINES)}"
-    message = "this says nothing about how to deliver the action above"
+    message = "this is not a delivery line"
     return SyntaxFault("policy.unknown_delivery", message, line.place, hint)
 
 
@@ -183,7 +183,7 @@ def _receiver(cursor: Cursor, example: str) -> Receiver:
         kind = "peer" if cursor.take().text.lower() == "peer" else "collective"
     token = cursor.take_if("word") or cursor.take_if("text")
     if token is None:
-        message = "nothing says who is told"
+        message = "the receiver is missing"
         raise cursor.fault("policy.no_receiver", message, hint=f"such as: {example}")
     return Receiver(kind, token.text, token.place)
 
@@ -199,7 +199,7 @@ def _at_least(cursor: Cursor, block: DeliveryBlock) -> str:
     number = cursor.take_if("number")
     wanted = int(number.text) if number is not None and number.text.isdigit() else 0
     if not 0 < wanted <= _MOST_ANSWERS:
-        message = "nothing says how many" if number is None else f"{number.text} is no number here"
+        message = "the number is missing" if number is None else f"{number.text} is no number here"
         hint = "write a whole number from 1, such as: at least 3 answer"
         raise SyntaxFault("policy.bad_count", message, place, hint)
     block.least, block.awaits_answer = wanted, True
@@ -236,7 +236,7 @@ def _not_urgent(_cursor: Cursor, block: DeliveryBlock) -> str:
 def _say(cursor: Cursor, block: DeliveryBlock) -> str:
     token = cursor.take_if("text")
     if token is None or not token.text.strip():
-        message = "nothing says what is said"
+        message = "the text is missing"
         place = token.place if token is not None else cursor.place()
         hint = 'write it in quotes: say "guest {A} is alone in {R}"'
         raise SyntaxFault("policy.no_text", message, place, hint)
@@ -253,7 +253,7 @@ def _repeat(cursor: Cursor, block: DeliveryBlock) -> str:
     block.repeat_place, block.awaits_answer = cursor.place(), True
     block.repeat_every_ms = read_duration(cursor, _REPEAT)
     if block.repeat_every_ms < _LEAST_REPEAT_MS:
-        message = "nobody can answer faster than it is repeated"
+        message = "it is repeated too soon to be answered"
         raise SyntaxFault(
             "policy.bad_repeat", message, block.repeat_place, "repeat every 1 s or more"
         )
@@ -276,7 +276,7 @@ def _times(cursor: Cursor) -> int:
 
 
 def _half_a_repeat(cursor: Cursor, _block: DeliveryBlock) -> str:
-    message = "nothing says how often it is repeated"
+    message = "the interval is missing"
     hint = "write: repeat every 2 min"
     raise SyntaxFault("policy.bad_repeat", message, cursor.last_place(), hint)
 

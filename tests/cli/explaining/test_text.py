@@ -67,7 +67,8 @@ def test_what_was_suppressed_held_and_was_neither_missed_nor_refuted() -> None:
     limit = ConditionNode(
         text="at most once per 10 min",
         truth="false",
-        because="A = guest was told at 00:00:00, detection d1; the next is told from 00:10:00 on",
+        because="A = guest was detected at 00:00:00, detection d1; "
+        "the next is emitted from 00:10:00 on",
     )
     candidate = Candidate(
         bindings={"A": "guest"},
@@ -79,7 +80,7 @@ def test_what_was_suppressed_held_and_was_neither_missed_nor_refuted() -> None:
     text = shown(answer_of(candidate))
     assert text.startswith("stays did not fire again for A = guest around ")
     assert "A = guest  held, but was suppressed\n" in text
-    assert "detection d1; the next is told from 00:10:00 on" in text
+    assert "detection d1; the next is emitted from 00:10:00 on" in text
     assert "conditions held" not in text
     assert "Nearest miss" not in text
 

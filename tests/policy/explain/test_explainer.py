@@ -248,7 +248,7 @@ def test_what_was_held_back_around_that_time_is_told() -> None:
         )
         await node.channels.channel("quarantine").append([held])
         answer = await node.why_not(1_000, A="guest")
-        assert [one.text for one in answer.notes] == ["held back, badges: tag 9 is unknown"]
+        assert [one.text for one in answer.notes] == ["quarantined, badges: tag 9 is unknown"]
 
     run(scenario)
 
@@ -331,7 +331,7 @@ def test_what_was_held_back_of_old_readings_is_told() -> None:
             if asked_with_readings:
                 await node.seen("e1", 1_000, "guest", OUT)
             answer = await node.why_not(1_000, A="guest")
-            assert [one.text for one in answer.notes] == ["held back, badges: tag 9 is unknown"]
+            assert [one.text for one in answer.notes] == ["quarantined, badges: tag 9 is unknown"]
 
     run(scenario)
 

@@ -189,7 +189,7 @@ def test_what_was_told_before_is_left_out(ask: Ask) -> None:
     assert by is not None
     assert (by.until - by.time, candidate.time - by.time) == (500, 300)
     because = candidate.clauses[-1].because
-    assert f"(-0.3 s), detection {by.detection}; the next is told from" in because
+    assert f"(-0.3 s), detection {by.detection}; the next is emitted from" in because
     assert because.endswith("(+0.2 s) on")
 
 

@@ -54,9 +54,18 @@ def test_properties_that_somebody_has_are_left_alone(stations: Any) -> None:
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        (("S is inside R", "floor of S above 10"), "'floor of S > 10' holds of nobody"),
-        (("S is inside R", "S is same R"), "'same(kind of S, use of R)' holds of nobody"),
-        (("S is inside R", "floor of S > level of R"), "'floor of S > level of R' holds of nobody"),
+        (
+            ("S is inside R", "floor of S above 10"),
+            "'floor of S > 10' holds for no instance of the tables",
+        ),
+        (
+            ("S is inside R", "S is same R"),
+            "'same(kind of S, use of R)' holds for no instance of the tables",
+        ),
+        (
+            ("S is inside R", "floor of S > level of R"),
+            "'floor of S > level of R' holds for no instance of the tables",
+        ),
     ],
 )
 def test_facts_that_hold_of_nobody_keep_a_policy_from_firing(

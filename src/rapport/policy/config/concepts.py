@@ -178,7 +178,7 @@ def read_concepts(reading: OntologyDraft) -> None:
             reading.concepts[name] = attributes
             reading.units[name] = _units(reading, name, section, fields, attributes)
             if fields.has("where"):
-                message, hint = "'where' says what makes it one of a more general concept", ""
+                message, hint = "'where' needs a more general concept", ""
                 fields.fault("where", "ontology.where_alone", message, hint=_is_hint(reading, name))
     _specialise(reading, special)
 
@@ -365,7 +365,7 @@ def _constraint(
         message = f"{attribute!r} is a {kind}, which cannot be {table.section.values[attribute]!r}"
         hint = f"such as where = {{ {attribute} = {_EXAMPLES.get(kind, '...')} }}"
         if kind not in _EXAMPLES:
-            hint = "a kind is told by a text, a number, or true or false"
+            hint = "a kind is defined by a text, a number, or true or false"
         table.fault(attribute, "ontology.bad_where", message[:200], hint=hint)
         return None
     for known in general.constraints:

@@ -62,7 +62,7 @@ def _is_known(reading: OntologyDraft, fields: Fields, source: PushSource) -> boo
         if not reading.is_known(fields, "concept", source.concept, attribute, key):
             return False
         if attribute == "id":
-            message = "an identity does not come as events; 'key' says which field names it"
+            message = "an identity does not come as events; 'key' names its field"
             hint = "name an attribute of the concept"
             fields.fault(key, "ontology.key_as_event", message, hint=hint)
             return False

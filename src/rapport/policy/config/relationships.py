@@ -419,7 +419,7 @@ def _keys_fit(
         return False
     for end in ends:
         if reading.type_of(end) != "text":
-            message = f"{'.'.join(end)} is a {reading.type_of(end)}; a table is asked by texts"
+            message = f"{'.'.join(end)} is a {reading.type_of(end)}; a table is looked up by texts"
             fields.fault("of", "ontology.wrong_type", message, hint=f"such as {end[0]}.id")
             return False
     if symmetric and len(keys) == 1:

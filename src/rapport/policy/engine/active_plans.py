@@ -13,12 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rapport.core.detection import Cause, Detection, Undecided
-from rapport.core.errors import Corrupt
+from rapport.core.detection import Cause, Detection
+from rapport.core.errors import Corrupt, Problem
 from rapport.core.release import ReleaseDone
 from rapport.kernel.telemetry import get_logger
-from rapport.policy.engine.metrics import PolicyCounts, PolicyMeter
-from rapport.policy.engine.shadows import ShadowDifference, Shadows, ShadowState
+from rapport.policy.engine.metrics import PolicyMeter
+from rapport.policy.engine.shadows import (
+    Shadow,
+    ShadowComparison,
+    ShadowDifference,
+    ShadowState,
+    ShadowTally,
+)
 from rapport.policy.engine.stream_steps import PlanChange, PlansAt
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
@@ -85,7 +91,7 @@ class ActivePlans:
         self._pull, self._ontology = pull, ontology
         self._lateness_ms, self._steady_ns = lateness_ms, steady_ns
         self.runner = self._runner_of(plans)
-        self.shadows = Shadows()
+        self._shadows: dict[str, Shadow] = {}
         self.meter = PolicyMeter()
         self.began: dict[str, int] = {}
         """The watermark at which each policy was deployed."""
@@ -132,7 +138,8 @@ class ActivePlans:
         if plan.policy in running:
             self.runner.withdraw(plan.policy)
         self.runner.deploy(plan)
-        self._note(plan)
+        self.began[plan.policy] = self.runner.watermark
+        self.meter.deployed(plan, self.runner.spent_ns.get(plan.policy, 0))
 
     def withdraw(self, policy: str) -> None:
         """Stops a plan and drops its pending matches. Raises UnknownName."""
@@ -147,25 +154,21 @@ class ActivePlans:
 
     def end_shadow(self, policy: str) -> LocalRunner | None:
         """Ends the shadow if there is one and returns its runner."""
-        ended = self.shadows.end(policy)
-        if ended is None:
+        shadow = self._shadows.pop(policy, None)
+        if shadow is None:
             return None
-        runner, left = ended
-        self.left += left
-        return runner
-
-    def _note(self, plan: Plan) -> None:
-        self.began[plan.policy] = self.runner.watermark
-        self.meter.deployed(plan, self.runner.spent_ns.get(plan.policy, 0))
+        self.left += shadow.comparison.end()
+        return shadow.runner
 
     def _start_shadow(self, plan: Plan) -> None:
         self.end_shadow(plan.policy)
-        running = self._plan_of(plan.policy)
+        running = next((one for one in self.runner.plans() if one.policy == plan.policy), None)
         if running is not None:
-            # With the time and the readings that wait, but without what any policy knows.
+            # With time and buffered readings, but without the state of any policy.
             runner = self._runner_of([plan])
             runner.restore_known(self.runner.snapshot())
-            self.shadows.start(running, plan, runner, self.runner.watermark)
+            comparison = ShadowComparison(running, plan, self.runner.watermark)
+            self._shadows[plan.policy] = Shadow(runner, comparison)
 
     def _promote(self, plan: Plan) -> None:
         """Turns the shadow into the policy and keeps its pending matches."""
@@ -176,59 +179,69 @@ class ActivePlans:
             self.runner.adopt(shadow, ())
             self.began[plan.policy] = began
 
-    def _plan_of(self, policy: str) -> Plan | None:
-        return next((plan for plan in self.runner.plans() if plan.policy == policy), None)
-
     # --- what happens ---
 
     def feed(
         self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None = None
     ) -> list[Detection]:
         self.meter.took(readings)
-        self.shadows.feed(readings, received)
+        for shadow in self._shadows.values():
+            shadow.found += shadow.runner.feed(readings, received)
+            shadow.runner.take_late()
         return self.runner.feed(readings, received)
 
     def reset(self, clock_ms: int, skew_ms: int) -> list[Cause]:
         """Restarts time and all plans after the clock jumped back; returns the buffered readings
         that are too far ahead of the clock.
         """
-        self.left += self.shadows.reset(clock_ms + skew_ms)
+        for shadow in self._shadows.values():
+            self.left += shadow.comparison.reset()
+            shadow.runner.reset(clock_ms + skew_ms)
         self.began = dict.fromkeys(self.runner.policies(), clock_ms - self._lateness_ms)
         return self.runner.reset(clock_ms + skew_ms)
 
     def advance(self, time_ms: int) -> list[Detection]:
-        self.shadows.advance(time_ms)
+        for shadow in self._shadows.values():
+            shadow.found += shadow.runner.advance(time_ms)
         return self.runner.advance(time_ms)
 
     def begin(self, time_ms: int) -> list[Detection]:
         """Starts all plans at a clock time, before any reading."""
-        self.shadows.begin(time_ms)
+        for shadow in self._shadows.values():
+            shadow.found += shadow.runner.begin(time_ms)
         found = self.runner.begin(time_ms)
         self.began = dict.fromkeys(self.runner.policies(), time_ms - self._lateness_ms)
         return found
 
     def shortest_silence_ms(self) -> int | None:
         """The shortest silence that a plan waits for; None when no plan does."""
-        runners = [self.runner, *self.shadows.runners().values()]
+        runners = [self.runner, *(shadow.runner for shadow in self._shadows.values())]
         found = [plan.shortest_silence_ms() for each in runners for plan in each.plans()]
         return min((one for one in found if one is not None), default=None)
 
     def pending_until(self) -> int | None:
         """The time at which the next pending match or difference is decided."""
-        due = self.shadows.pending_until()
+        due = [time for shadow in self._shadows.values() for time in shadow.pending_until()]
         own = self.runner.pending_until()
         return min([*due, own] if own is not None else due, default=None)
 
-    def take_undecided(self) -> list[Undecided]:
-        return self.runner.take_undecided()
-
     def differences(self, found: Sequence[Detection]) -> list[ShadowDifference]:
         """The differences between versions that are now certain."""
-        left, self.left = self.left, []
-        return [*left, *self.shadows.compare(found, self.runner.watermark)]
+        differences, self.left = self.left, []
+        for policy, shadow in self._shadows.items():
+            own = [one for one in found if one.policy == policy]
+            differences += shadow.compare(own, self.runner.watermark)
+        return differences
 
-    def counts(self) -> dict[str, PolicyCounts]:
-        return self.meter.counts(self.runner)
+    def shadow_tallies(self) -> dict[str, ShadowTally]:
+        return {policy: shadow.comparison.tally for policy, shadow in self._shadows.items()}
+
+    def shadow_problems(self) -> dict[str, Problem]:
+        """By policy, the reason its shadow failed."""
+        return {name: one for name, each in self._shadows.items() for one in each.problems()}
+
+    def shadow_states(self) -> dict[str, ShadowState]:
+        return {policy: shadow.state() for policy, shadow in self._shadows.items()}
 
     def known_began(self) -> dict[str, int]:
         """The deployment watermark of each plan that did not see all readings."""
@@ -245,7 +258,7 @@ class ActivePlans:
         """Restores a commit, or the beginning."""
         before = self.runner
         plans = [plan for plan in at.plans if plan.policy not in self._elsewhere]
-        self.runner, self.shadows = self._runner_of(plans), Shadows()
+        self.runner, self._shadows = self._runner_of(plans), {}
         self.runner.count_on(before)
         self.began, self.left = {}, []
         if state is None:
@@ -258,15 +271,15 @@ class ActivePlans:
             _log.info("policies begin anew", policies=anew)
         for plan in at.shadows:
             self._start_shadow(plan)
-        self.shadows.restore(state.shadows)
+        for policy, shadow in self._shadows.items():
+            shadow.restore(state.shadows.get(policy))
 
     def renew_pull(self, pull: PullData, ontology: Ontology) -> None:
         """Switches to other tables: makes every step anew and restores its state."""
         self._pull, self._ontology = pull, ontology
         self.runner = self._renewed(self.runner)
-        self.shadows.exchange(
-            {policy: self._renewed(one) for policy, one in self.shadows.runners().items()}
-        )
+        for shadow in self._shadows.values():
+            shadow.runner = self._renewed(shadow.runner)
 
     def _renewed(self, runner: LocalRunner) -> LocalRunner:
         fresh = self._runner_of([*runner.plans(), *runner.failed_plans()])

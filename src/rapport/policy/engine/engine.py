@@ -107,7 +107,7 @@ class PolicyEngine:
             steady_ns=clock.steady_ns,
             elsewhere=self.on_spark,
         )
-        self._reading = StreamReader(
+        self._stream = StreamReader(
             self._fixed,
             running,
             EngineOutput(channels, name),
@@ -130,51 +130,51 @@ class PolicyEngine:
 
     def follow(self, source: PlanSource) -> None:
         """Runs the plans of `source` from the next step on; forgets the plans given before."""
-        self._reading.source, self._subscription = source, None
+        self._stream.source, self._subscription = source, None
 
     def deploy(self, plan: Plan) -> None:
         """Starts a plan and replaces an older version; it sees readings from now on. For an engine
         without a plan source.
         """
         self._fixed.plans[plan.policy] = plan
-        self._reading.running.deploy(plan)
-        self._reading.count_silence_from(self._clock.now_ms())
+        self._stream.active.deploy(plan)
+        self._stream.count_silence_from(self._clock.now_ms())
         self._pace.is_dirty = True
 
     def withdraw(self, policy: str) -> None:
         """Stops a plan and drops its pending matches. Raises UnknownName. For an engine without a
         plan source.
         """
-        self._reading.running.withdraw(policy)
+        self._stream.active.withdraw(policy)
         del self._fixed.plans[policy]
         self._pace.is_dirty = True
 
     def policies(self) -> dict[str, str]:
         """Names and versions of the running plans."""
-        return self._reading.running.runner.policies()
+        return self._stream.active.runner.policies()
 
     def failed(self) -> dict[str, Problem]:
         """Policies stopped because a function or table they use raised, with the reason."""
-        return self._reading.running.runner.failed()
+        return self._stream.active.runner.failed()
 
     @property
     def counts(self) -> EngineCounts:
-        return self._reading.output.counts
+        return self._stream.output.counts
 
     def counts_by_policy(self) -> dict[str, PolicyCounts]:
-        return self._reading.running.counts()
+        return self._stream.active.meter.counts(self._stream.active.runner)
 
     def shadows(self) -> dict[str, ShadowTally]:
         """By policy, the counts of the running version and its shadow."""
-        return self._reading.running.shadows.tallies()
+        return self._stream.active.shadow_tallies()
 
     def behind(self) -> int:
         """Number of events not processed yet."""
-        return self._channels.channel("events").last_position() - self._reading.position
+        return self._channels.channel("events").last_position() - self._stream.position
 
     def failed_shadows(self) -> dict[str, Problem]:
         """By policy, the reason its shadow was stopped."""
-        return self._reading.running.shadows.failed()
+        return self._stream.active.shadow_problems()
 
     async def place(self) -> StreamPosition:
         """The stream position from which a change made now applies. Call it, and act on it, while
@@ -184,25 +184,25 @@ class PolicyEngine:
         results of the old plans are already emitted.
         """
         await self._subscribed()
-        return self._reading.place()
+        return self._stream.place()
 
     async def take_change(self, change: PlanChange) -> None:
         """Applies a recorded change. Call it while holding `turn`."""
-        await self._reading.take_change(change)
-        self._reading.count_silence_from(self._clock.now_ms())
+        await self._stream.take_change(change)
+        self._stream.count_silence_from(self._clock.now_ms())
 
     def make_way(self, change: PlanChange) -> None:
         """Ends the plans that a change will end, before the tables change. Call it while holding
         `turn`, then call `take_change`.
         """
-        self._reading.running.make_way(change)
+        self._stream.active.make_way(change)
 
     @property
     def reads_again(self) -> bool:
         """Whether the engine still repeats events that it may have read before a crash. Read it
         while holding `turn`, after `place`.
         """
-        return self._reading.reads_again
+        return self._stream.reads_again
 
     def start_over(self) -> None:
         """Returns to the last commit and to the recorded changes, for a caller that does not know
@@ -225,8 +225,8 @@ class PolicyEngine:
         the new tables cannot serve must be stopped before.
         """
         self.pull, self.ontology = pull, ontology
-        self._reading.running.renew_pull(pull, ontology)
-        self._reading.count_silence_from(self._clock.now_ms())
+        self._stream.active.renew_pull(pull, ontology)
+        self._stream.count_silence_from(self._clock.now_ms())
         self._pace.is_dirty = True
 
     async def run(self) -> None:
@@ -248,7 +248,7 @@ class PolicyEngine:
         if timeout_ms is None and not self._upstream_is_idle():
             wait = max(wait, _UPSTREAM_WAIT_MS)
         next_batch = (
-            subscription.next_batch if self._reading.needs_headers else subscription.next_bare_batch
+            subscription.next_batch if self._stream.needs_headers else subscription.next_bare_batch
         )
         batch = await next_batch(limit=self._batch, timeout_ms=wait)
         async with self.turn:
@@ -258,7 +258,7 @@ class PolicyEngine:
                 return 0
             began_ns = self._clock.steady_ns()
             try:
-                await self._take_step(batch)
+                await self._process(batch)
             except BaseException:
                 # What was taken may not have been appended: the last commit holds, for all.
                 self._subscription = None
@@ -267,25 +267,25 @@ class PolicyEngine:
                 self.busy_ns += self._clock.steady_ns() - began_ns
         return len(batch)
 
-    async def _take_step(self, batch: Sequence[StoredEvent | BareStored]) -> None:
+    async def _process(self, batch: Sequence[StoredEvent | BareStored]) -> None:
         if batch:
             history = self.counts.history
-            await self._reading.take(batch, self.ontology, self.skew_ms)
+            await self._stream.take(batch, self.ontology, self.skew_ms)
             self._pace.heard(self._clock.steady_ns())
             if self.counts.history > history:
-                self._pace.took_history(self._clock.steady_ns())
+                self._pace.note_history(self._clock.steady_ns())
         elif self._pace.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle():
             now_ms = self._clock.now_ms()
-            is_behind = self._reading.is_ahead_of(now_ms, self.skew_ms)
+            is_behind = self._stream.is_ahead_of(now_ms, self.skew_ms)
             is_believed = self._pace.clock_is_believed(self._clock.steady_ns(), is_behind=is_behind)
-            await self._reading.move_on(
+            await self._stream.move_on(
                 now_ms,
                 beating=bool(self.on_spark),
                 reset_skew_ms=self.skew_ms if is_believed else None,
             )
-            await self._reading.tell_still_lasting()
-        if self._reading.history_waits and self._pace.history_is_gathered(self._clock.steady_ns()):
-            await self._reading.release_history(self._clock.now_ms())
+            await self._stream.report_still_true()
+        if self._stream.history_waits and self._pace.history_is_gathered(self._clock.steady_ns()):
+            await self._stream.release_history(self._clock.now_ms())
         if self._pace.commit_is_due(self._clock.steady_ns()):
             await self.commit()
 
@@ -300,7 +300,7 @@ class PolicyEngine:
         self._late_looked_ns = now_ns
         late = {
             source: one
-            for source, one in self._reading.late_shares.recent(now_ns).items()
+            for source, one in self._stream.late_shares.recent(now_ns).items()
             if one.share > MOST_LATE
         }
         for source in self._late_now - late.keys():
@@ -310,18 +310,18 @@ class PolicyEngine:
         self._late_now = set(late)
 
     def late(self) -> dict[str, int]:
-        return dict(self._reading.late_shares.late)
+        return dict(self._stream.late_shares.late)
 
     def recently_late(self) -> dict[str, LateShare]:
         """By source, the readings and late readings of the last minutes."""
-        return self._reading.late_shares.recent(self._clock.steady_ns())
+        return self._stream.late_shares.recent(self._clock.steady_ns())
 
     async def standing(self) -> EngineProgress:
         """The engine's progress. Call it, and act on it, while holding `turn`."""
         await self._subscribed()
-        running = self._reading.running
+        running = self._stream.active
         return EngineProgress(
-            self._reading.position,
+            self._stream.position,
             running.runner.watermark,
             tuple(running.runner.plans()),
             running.known_began(),
@@ -333,13 +333,13 @@ class PolicyEngine:
         """Takes over the state of runners that stand at the same watermark and saw more readings,
         drops buffered readings with an id in `without`, and commits. Call it while holding `turn`.
         """
-        self._reading.running.adopt(runners, streams)
-        self._reading.running.runner.drop_waiting(without)
+        self._stream.active.adopt(runners, streams)
+        self._stream.active.runner.drop_waiting(without)
         await self.commit()
 
     async def commit(self) -> None:
         subscription = await self._subscribed()
-        await subscription.commit(self._reading.position, encode_state(self._reading.state()))
+        await subscription.commit(self._stream.position, encode_state(self._stream.state()))
         self._pace.committed(self._clock.steady_ns())
         self.counts.commits += 1
 
@@ -348,14 +348,14 @@ class PolicyEngine:
             subscription = await self._channels.subscribe("events", "policy")
             state = decode_state(subscription.state) if subscription.state else None
             last = self._channels.channel("events").last_position()
-            await self._reading.go_to(subscription.position, state, last, self._clock.now_ms())
-            await self._reading.meet_due()
+            await self._stream.restore(subscription.position, state, last, self._clock.now_ms())
+            await self._stream.apply_due()
             self._subscription = subscription
         return self._subscription
 
     def _wait_ms(self) -> int:
         """Time until something is due by the clock or a commit is due; at most a second."""
-        due = self._reading.running.pending_until()
+        due = self._stream.active.pending_until()
         left = None if due is None else due - self._clock.now_ms()
         return self._pace.wait_ms(self._clock.steady_ns(), left)
 

@@ -73,7 +73,7 @@ class EngineOutput:
         self.counts = EngineCounts()
         self._warned: set[tuple[str, str]] = set()
 
-    async def tell(
+    async def append_results(
         self,
         told: EmittedResults,
         differences: Sequence[ShadowDifference],
@@ -96,7 +96,7 @@ class EngineOutput:
         self.counts.undecided += len(told.undecided)
         self.counts.late += len(late)
 
-    async def tell_still_lasting(self, lasting: Sequence[Detection], act_within_ms: int) -> None:
+    async def report_still_true(self, lasting: Sequence[Detection], act_within_ms: int) -> None:
         """Appends that states are still true, except those that were detected in time before a
         crash.
         """
@@ -129,7 +129,7 @@ class EngineOutput:
         first, last = batch[0].position, batch[-1].position
         return await events_between(self._channels.channel("events"), first, last)
 
-    async def set_aside(self, aside: Sequence[tuple[Event, Problem]]) -> None:
+    async def quarantine(self, aside: Sequence[tuple[Event, Problem]]) -> None:
         """Appends unusable events to `quarantine`."""
         if not aside:
             return
@@ -146,7 +146,7 @@ class EngineOutput:
             return
         self._warned.add(kind)
         _log.warning(
-            "reading set aside",
+            "reading quarantined",
             source=event.source,
             id=event.id,
             reason=problem.message,

@@ -8,13 +8,10 @@ enough readings to judge.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from rapport.core.detection import Cause, Detection
 from rapport.core.errors import Problem
@@ -122,7 +119,7 @@ class ShadowComparison:
         self._began = self._judged_from = -END_OF_TIME
         return self.end()
 
-    def saved(self, runner: bytes) -> ShadowState:
+    def state(self, runner: bytes) -> ShadowState:
         return ShadowState(
             versions=self.versions,
             began=self._began,
@@ -212,104 +209,36 @@ class Shadow:
         self.runner, self.comparison = runner, comparison
         self.found: list[Detection] = []
 
-    def difference_due(self) -> int | None:
-        """The time at which the next difference is certain; None when no time needs to pass."""
-        due = self.comparison.due()
-        if due is None or due <= self.runner.watermark:
-            return None
-        return due + self.runner.lateness_ms
-
-
-class Shadows:
-    """All shadows by policy."""
-
-    def __init__(self) -> None:
-        self._shadows: dict[str, Shadow] = {}
-
-    def __contains__(self, policy: str) -> bool:
-        return policy in self._shadows
-
-    def start(self, running: Plan, plan: Plan, runner: LocalRunner, watermark: int) -> None:
-        """`runner` stands at the active runner's position and has only the new plan, which may have
-        failed.
-        """
-        self._shadows[plan.policy] = Shadow(runner, ShadowComparison(running, plan, watermark))
-
-    def feed(self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None) -> None:
-        for shadow in self._shadows.values():
-            shadow.found += shadow.runner.feed(readings, received)
-            shadow.runner.take_late()
-
-    def advance(self, time_ms: int) -> None:
-        for shadow in self._shadows.values():
-            shadow.found += shadow.runner.advance(time_ms)
-
-    def begin(self, time_ms: int) -> None:
-        for shadow in self._shadows.values():
-            shadow.found += shadow.runner.begin(time_ms)
-
-    def reset(self, newest_ms: int) -> list[ShadowDifference]:
-        """Restarts time; returns the remaining differences."""
-        left: list[ShadowDifference] = []
-        for shadow in self._shadows.values():
-            left += shadow.comparison.reset()
-            shadow.runner.reset(newest_ms)
-        return left
-
     def pending_until(self) -> list[int]:
-        """The times at which pending matches are decided or differences become certain."""
-        times = [shadow.runner.pending_until() for shadow in self._shadows.values()]
-        times += [shadow.difference_due() for shadow in self._shadows.values()]
+        """The times at which pending matches are decided and the next difference is certain."""
+        due = self.comparison.due()
+        times = [self.runner.pending_until()]
+        if due is not None and due > self.runner.watermark:
+            times.append(due + self.runner.lateness_ms)
         return [time for time in times if time is not None]
 
-    def compare(self, running: Sequence[Detection], watermark: int) -> list[ShadowDifference]:
-        """The differences that are now certain, given the detections of the active versions."""
-        differences: list[ShadowDifference] = []
-        for policy, shadow in self._shadows.items():
-            own = [found for found in running if found.policy == policy]
-            found, shadow.found = shadow.found, []
-            shadow.runner.take_undecided()
-            differences += shadow.comparison.take(own, found, watermark)
-        return differences
+    def compare(self, running: Iterable[Detection], watermark: int) -> list[ShadowDifference]:
+        """The differences that are now certain, given the detections of the active version."""
+        found, self.found = self.found, []
+        self.runner.take_undecided()
+        return self.comparison.take(running, found, watermark)
 
-    def end(self, policy: str) -> tuple[LocalRunner, list[ShadowDifference]] | None:
-        """Ends one shadow; returns its runner and the remaining differences."""
-        shadow = self._shadows.pop(policy, None)
-        return None if shadow is None else (shadow.runner, shadow.comparison.end())
-
-    def tallies(self) -> dict[str, ShadowTally]:
-        return {policy: shadow.comparison.tally for policy, shadow in self._shadows.items()}
-
-    def failed(self) -> dict[str, Problem]:
-        """By policy, the reason its shadow failed."""
-        return {
-            policy: Problem(
+    def problems(self) -> list[Problem]:
+        """Why the shadow failed."""
+        return [
+            Problem(
                 code="policy.shadow_failed",
                 message=f"in the shadow: {problem.message}",
                 hint="correct the function or the table, drop the shadow, then bring it again",
             )
-            for policy, shadow in self._shadows.items()
-            for problem in shadow.runner.failed().values()
-        }
+            for problem in self.runner.failed().values()
+        ]
 
-    def saved(self) -> dict[str, ShadowState]:
-        return {
-            policy: shadow.comparison.saved(shadow.runner.snapshot())
-            for policy, shadow in self._shadows.items()
-        }
+    def state(self) -> ShadowState:
+        return self.comparison.state(self.runner.snapshot())
 
-    def restore(self, saved: Mapping[str, ShadowState]) -> None:
-        """Restores comparisons of the same two versions; the others start anew."""
-        for policy, shadow in self._shadows.items():
-            known = saved.get(policy)
-            if known is not None and known.versions == shadow.comparison.versions:
-                shadow.runner.restore_known(known.runner)
-                shadow.comparison.restore(known)
-
-    def runners(self) -> dict[str, LocalRunner]:
-        return {policy: shadow.runner for policy, shadow in self._shadows.items()}
-
-    def exchange(self, runners: Mapping[str, LocalRunner]) -> None:
-        """Replaces runners by others at the same position."""
-        for policy, runner in runners.items():
-            self._shadows[policy].runner = runner
+    def restore(self, state: ShadowState | None) -> None:
+        """Restores a comparison of the same two versions; another one starts anew."""
+        if state is not None and state.versions == self.comparison.versions:
+            self.runner.restore_known(state.runner)
+            self.comparison.restore(state)

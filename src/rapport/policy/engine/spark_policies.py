@@ -86,7 +86,7 @@ class SparkPolicies:
         silent = f"has reported for {silent_ms // 1_000} s"
         return Problem(
             code="policy.nobody_watches",
-            message=f"no Spark query{other} {silent}: nobody watches",
+            message=f"no Spark query{other} {silent}: the policy is not running",
             hint="start one with: rapport pipeline run",
             severity="warning",
         )

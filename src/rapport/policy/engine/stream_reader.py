@@ -111,7 +111,7 @@ class StreamReader:
     def __init__(
         self,
         source: PlanSource,
-        running: ActivePlans,
+        active: ActivePlans,
         output: EngineOutput,
         pace: EngineSchedule,
         steady_ns: Callable[[], int],
@@ -119,18 +119,18 @@ class StreamReader:
         now_ms: Callable[[], int],
         act_within_ms: int,
     ) -> None:
-        self.source, self.running, self.output = source, running, output
+        self.source, self.active, self.output = source, active, output
         self._pace, self._steady_ns = pace, steady_ns
         self._now_ms, self._act_within_ms = now_ms, act_within_ms
         self.late_shares = LateShares()
-        self.position = self._changes_at = self._read_before = 0
-        self._again: deque[StreamStep] = deque()
+        self.position = self._changes_position = self._repeat_until = 0
+        self._steps: deque[StreamStep] = deque()
         """Recorded steps that the second pass has yet to apply."""
         self._stopped: set[str] = set()
         """Policies that a detection stopped before the position at which that change is recorded.
         """
-        self._whole_left = 0
-        self._unheard_since: int | None = None
+        self._whole_batches_left = 0
+        self._silent_since: int | None = None
         """Clock time from which silence counts without a reading; None after the first reading or
         after time was started by the clock.
         """
@@ -143,7 +143,7 @@ class StreamReader:
     @property
     def needs_headers(self) -> bool:
         """Whether to read whole events for a while, because some batches had to be read twice."""
-        return self._whole_left > 0
+        return self._whole_batches_left > 0
 
     # --- places ---
 
@@ -151,65 +151,67 @@ class StreamReader:
         """The position from which a change made now applies: behind everything that may have been
         read before a crash, because the results of the old plans are already emitted.
         """
-        before = StreamPosition(self._read_before, -END_OF_TIME)
-        return max([self._here(), before, *(position_of(step) for step in self._again)])
+        before = StreamPosition(self._repeat_until, -END_OF_TIME)
+        return max([self._here(), before, *(position_of(step) for step in self._steps)])
 
     @property
     def reads_again(self) -> bool:
         """Whether a change made now would apply from a later position only."""
-        return bool(self._again) or self.place() > self._here()
+        return bool(self._steps) or self.place() > self._here()
 
     async def take_change(self, change: PlanChange) -> None:
         """Applies a recorded change now, or when its position is reached."""
-        if self._again or change.place > self._here():
-            self._again.append(change)
+        if self._steps or change.place > self._here():
+            self._steps.append(change)
         else:
             await self._change(change)
 
     def state(self) -> EngineState:
         return EngineState(
-            self.running.runner.snapshot(),
+            self.active.runner.snapshot(),
             self.output.reached(),
-            self.running.began,
-            self._changes_at,
-            self.running.shadows.saved(),
+            self.active.began,
+            self._changes_position,
+            self.active.shadow_states(),
             sorted(self._stopped),
-            self._unheard_since,
+            self._silent_since,
             list(self._overdue.values()),
             list(self._history.values()),
             self._resets,
         )
 
-    async def go_to(self, position: int, state: EngineState | None, last: int, now_ms: int) -> None:
+    async def restore(
+        self, position: int, state: EngineState | None, last: int, now_ms: int
+    ) -> None:
         """Restores a commit, or the beginning, and reads the steps recorded after it.
 
         `last`: the last position of `events`; everything read before a crash lies before it.
         """
         self.position = position
-        self._changes_at = state.changes if state is not None else 0
+        self._changes_position = state.changes if state is not None else 0
         self._resets = state.resets if state is not None else 0
-        at = await self.source.plans_at(self._changes_at)
-        self.running.restore(at, state)
+        at = await self.source.plans_at(self._changes_position)
+        self.active.restore(at, state)
         known = None if state is None else state.unheard_since
         is_unheard = state is None or self._here().time == -END_OF_TIME
-        self._unheard_since = now_ms if known is None and is_unheard else known
+        self._silent_since = now_ms if known is None and is_unheard else known
         self._stopped = set(state.stopped) if state is not None else set()
         overdue = state.overdue if state is not None else []
         self._overdue = {_state_of(one): one for one in overdue}
         waiting = state.history if state is not None else []
         self._history = {span.notify: span for span in waiting}
         for policy in self._stopped:
-            self.running.stop(policy)
+            self.active.stop(policy)
         steps = await self.output.steps_after(state.detections if state is not None else 0)
-        changes = await self.source.changes_after(self._changes_at)
+        changes = await self.source.changes_after(self._changes_position)
         if changes:  # when they were made by the clock is not on record: no earlier than they were
             self.count_silence_from(now_ms)
-        self._again = merge_steps(steps, changes)
+        self._steps = merge_steps(steps, changes)
         is_second = state is not None or bool(changes)
-        self._read_before = last if is_second else 0
+        self._repeat_until = last if is_second else 0
 
     def _here(self) -> StreamPosition:
-        return StreamPosition(self.position, self.running.runner.latest, self._resets)
+        return StreamPosition(self.position, self.active.runner.latest, self._resets)
 
     # --- what happens ---
 
@@ -217,38 +219,38 @@ class StreamReader:
         """Feeds a batch, split where a recorded step applies and where the clock jumped back."""
         while batch:
             cut = len(batch)
-            if self._again:
-                after = position_of(self._again[0]).after
+            if self._steps:
+                after = position_of(self._steps[0]).after
                 cut = bisect_right(batch, after, key=_position)
             cut = min(cut, self._jump_in(batch, ontology, skew_ms))
             if cut:
                 await self._feed(batch[:cut], ontology, skew_ms)
                 batch = batch[cut:]
-            await self.meet_due(batch)
+            await self.apply_due(batch)
             if batch and self._jump_in(batch[:1], ontology, skew_ms) == 0:
                 await self._reset(batch[0].received, skew_ms)
 
     def _jump_in(self, batch: Batch, ontology: Ontology, skew_ms: int) -> int:
-        return first_clock_jump(batch, ontology.streams(), self.running.runner.latest, skew_ms)
+        return first_clock_jump(batch, ontology.streams(), self.active.runner.latest, skew_ms)
 
-    async def meet_due(self, batch: Batch = ()) -> None:
+    async def apply_due(self, batch: Batch = ()) -> None:
         """Applies the recorded steps that come before `batch`."""
-        while self._again and self._is_due(self._again[0], batch):
-            await self._meet_again()
+        while self._steps and self._is_due(self._steps[0], batch):
+            await self._apply_next()
 
     def _is_due(self, step: StreamStep, batch: Batch) -> bool:
         """Whether everything before the step is processed; `batch` comes next."""
         after = position_of(step).after
         return self.position >= after or (bool(batch) and batch[0].position > after)
 
-    async def _meet_again(self) -> None:
-        step = self._again.popleft()
+    async def _apply_next(self) -> None:
+        step = self._steps.popleft()
         if isinstance(step, TimeMoved):
             await self._append(self._move_to(step))
         elif isinstance(step, TimeReset):
-            await self._begin_anew(step)
+            await self._apply_reset(step)
         elif isinstance(step, TablesChange):
-            self.running.renew_pull(step.pull(), step.ontology)
+            self.active.renew_pull(step.pull(), step.ontology)
         else:
             await self._change(step)
 
@@ -257,7 +259,7 @@ class StreamReader:
         reset = TimeReset(
             time=clock_ms,
             after=self.position,
-            before=self.running.runner.latest,
+            before=self.active.runner.latest,
             resets=self._resets + 1,
             skew_ms=skew_ms,
         )
@@ -267,17 +269,17 @@ class StreamReader:
             clock=format_time(clock_ms),
         )
         self.output.counts.resets += 1
-        await self._begin_anew(reset)
+        await self._apply_reset(reset)
 
-    async def _begin_anew(self, reset: TimeReset) -> None:
-        dropped = self.running.reset(reset.time, reset.skew_ms)
-        self._resets, self._unheard_since = reset.resets, reset.time
+    async def _apply_reset(self, reset: TimeReset) -> None:
+        dropped = self.active.reset(reset.time, reset.skew_ms)
+        self._resets, self._silent_since = reset.resets, reset.time
         self._pace.is_dirty = True
         await self._append([], dropped, reset)
 
     async def _change(self, change: PlanChange) -> None:
-        self.running.apply(change)
-        self._changes_at = change.position
+        self.active.apply(change)
+        self._changes_position = change.position
         self._stopped.discard(change.policy)
         self._pace.is_dirty = True
         await self._append([])
@@ -288,30 +290,32 @@ class StreamReader:
         if received is None:
             whole = await self.output.whole(batch)
             is_bare = any(isinstance(item, BareStored) for item in batch)
-            self._whole_left = _WHOLE_BATCHES if is_bare else max(self._whole_left - 1, 0)
+            self._whole_batches_left = (
+                _WHOLE_BATCHES if is_bare else max(self._whole_batches_left - 1, 0)
+            )
             ahead = [item for item in whole if item.event.time > item.received + skew_ms]
             usable = [item for item in whole if item.event.time <= item.received + skew_ms]
             live = [item for item in usable if HISTORY not in item.event.headers]
             received, rejected = received_readings(live, ontology)
             if len(live) < len(usable):
-                rejected += self._note_history(usable, ontology)
+                rejected += self._collect_history(usable, ontology)
             aside = [(item.event, ahead_problem(item)) for item in ahead] + rejected
-            await self.output.set_aside(aside)
-        found = self.running.feed(received.readings, received.times)
+            await self.output.quarantine(aside)
+        found = self.active.feed(received.readings, received.times)
         self.late_shares.add(
             received.readings,
-            self.running.runner.take_late_by_source(),
+            self.active.runner.take_late_by_source(),
             ontology.sources,
             self._steady_ns(),
         )
         if len(received.readings):
-            self._unheard_since = None
+            self._silent_since = None
         self.position = batch[-1].position
         self._pace.took(len(batch))
         self.output.counts.read += len(batch)
-        await self._append(found, self.running.runner.take_late())
+        await self._append(found, self.active.runner.take_late())
 
-    def _note_history(
+    def _collect_history(
         self, batch: Sequence[StoredEvent], ontology: Ontology
     ) -> list[tuple[Event, Problem]]:
         """Collects streams and times of the imported readings of a batch; returns those that are no
@@ -340,17 +344,17 @@ class StreamReader:
         oldest_ms = self._now_ms() - self._act_within_ms
         overdue = [one for one in detections if one.time < oldest_ms]
         if overdue:
-            plans = {plan.policy: plan for plan in self.running.runner.plans()}
+            plans = {plan.policy: plan for plan in self.active.runner.plans()}
             lasting = {name for name, plan in plans.items() if plan.is_lasting()}
             states = [one for one in overdue if one.policy in lasting]
             self._overdue |= {_state_of(one): one for one in states}
 
-    async def tell_still_lasting(self) -> None:
+    async def report_still_true(self) -> None:
         """After the backlog is processed, reports the late-detected states that are still true."""
         if self._overdue:
             overdue, self._overdue = list(self._overdue.values()), {}
-            lasting = [one for one in overdue if self.running.runner.still_lasts(one)]
-            await self.output.tell_still_lasting(lasting, self._act_within_ms)
+            lasting = [one for one in overdue if self.active.runner.still_lasts(one)]
+            await self.output.report_still_true(lasting, self._act_within_ms)
             self._pace.is_dirty = True
 
     @property
@@ -365,7 +369,7 @@ class StreamReader:
         self._pace.is_dirty = True
 
     def is_ahead_of(self, now_ms: int, skew_ms: int) -> bool:
-        return self.running.runner.latest > now_ms + skew_ms
+        return self.active.runner.latest > now_ms + skew_ms
 
     async def move_on(
         self, now_ms: int, *, beating: bool = False, reset_skew_ms: int | None = None
@@ -374,46 +378,46 @@ class StreamReader:
         up to the clock if that is far enough ahead. With `reset_skew_ms`, restarts time if it is
         further ahead of the clock than that.
         """
-        while self._again:
-            await self._meet_again()
+        while self._steps:
+            await self._apply_next()
         if reset_skew_ms is not None and self.is_ahead_of(now_ms, reset_skew_ms):
             await self._reset(now_ms, reset_skew_ms)
-        if (since := self._begun_at(now_ms)) is not None:
+        if (since := self._silence_start(now_ms)) is not None:
             begun = TimeMoved(since, self.position, begins=True, resets=self._resets)
-            await self._tell_moved(self._move_to(begun), begun)
+            await self._append_move(self._move_to(begun), begun)
         found: list[Detection] = []
         reached: int | None = None
-        while (due := self.running.pending_until()) is not None and due <= now_ms:
-            found += self.running.advance(due)
+        while (due := self.active.pending_until()) is not None and due <= now_ms:
+            found += self.active.advance(due)
             reached = due
-        if beating and now_ms - self.running.runner.latest >= BEAT_MS:
-            found += self.running.advance(now_ms)
+        if beating and now_ms - self.active.runner.latest >= BEAT_MS:
+            found += self.active.advance(now_ms)
             reached = now_ms
         if reached is not None:
-            await self._tell_moved(found, TimeMoved(reached, self.position, resets=self._resets))
+            await self._append_move(found, TimeMoved(reached, self.position, resets=self._resets))
 
     def count_silence_from(self, now_ms: int) -> None:
         """Plans or tables changed: while there was no reading, silence counts from now on."""
-        if self._unheard_since is not None:
-            self._unheard_since = now_ms
+        if self._silent_since is not None:
+            self._silent_since = now_ms
 
-    def _begun_at(self, now_ms: int) -> int | None:
+    def _silence_start(self, now_ms: int) -> int | None:
         """When time starts without a reading: once a silence may have lasted long enough. Not
         earlier, so that old readings published now are not late.
         """
-        since = self._unheard_since
+        since = self._silent_since
         if since is None:
             return None
-        shortest_ms = self.running.shortest_silence_ms()
+        shortest_ms = self.active.shortest_silence_ms()
         return since if shortest_ms is not None and now_ms >= since + shortest_ms else None
 
     def _move_to(self, moved: TimeMoved) -> list[Detection]:
         if not moved.begins:
-            return self.running.advance(moved.time)
-        self._unheard_since = None
-        return self.running.begin(moved.time)
+            return self.active.advance(moved.time)
+        self._silent_since = None
+        return self.active.begin(moved.time)
 
-    async def _tell_moved(self, found: list[Detection], moved: TimeMoved) -> None:
+    async def _append_move(self, found: list[Detection], moved: TimeMoved) -> None:
         await self._append(found, moved=moved)
         self._pace.is_dirty = True
         self.output.counts.moved_by_clock += 1
@@ -429,35 +433,35 @@ class StreamReader:
         A detection that stops a policy does so at the detection's time: later results of the
         policy, in the order of detections, are not emitted.
         """
-        differences = self.running.differences(found)
-        told = EmittedResults(self.source, found, self.running.take_undecided())
-        await self.output.tell(told, differences, late, moved)
-        self.running.meter.found(told.detections, told.undecided)
+        differences = self.active.differences(found)
+        told = EmittedResults(self.source, found, self.active.runner.take_undecided())
+        await self.output.append_results(told, differences, late, moved)
+        self.active.meter.found(told.detections, told.undecided)
         self._note_overdue(told.detections)
         for command in told.commands:
-            await self._obey(command)
+            await self._carry_out(command)
 
-    async def _obey(self, command: PolicyCommand) -> None:
+    async def _carry_out(self, command: PolicyCommand) -> None:
         """Stops a policy because of a detection, at once. On a second pass the change is already
         recorded, possibly at a later position, because batches were cut differently.
         """
         change = await self.source.obey(
             command,
             self.place(),
-            met=self._changes_at,
+            met=self._changes_position,
             is_stopped=command.policy in self._stopped,
         )
         if change is None:
-            self.running.meter.failed(command.detection.policy)
-        elif change.position > self._changes_at:
-            self.running.stop(change.policy)
+            self.active.meter.failed(command.detection.policy)
+        elif change.position > self._changes_position:
+            self.active.stop(change.policy)
             self._pace.is_dirty = True
-            if not self._again and change.place <= self._here():
-                self._changes_at = change.position
+            if not self._steps and change.place <= self._here():
+                self._changes_position = change.position
                 return
             self._stopped.add(change.policy)
-            if change not in self._again:
-                self._again.append(change)
+            if change not in self._steps:
+                self._steps.append(change)
 
 
 def _state_of(detection: Detection) -> tuple[str, ...]:
@@ -505,7 +509,7 @@ class EngineSchedule:
     def heard(self, now_ns: int) -> None:
         self._quiet_since_ns = now_ns
 
-    def took_history(self, now_ns: int) -> None:
+    def note_history(self, now_ns: int) -> None:
         self._history_ns = now_ns
 
     def history_is_gathered(self, now_ns: int) -> bool:

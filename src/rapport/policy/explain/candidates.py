@@ -89,7 +89,7 @@ class NodeBuilder:
                 return f"true since {time_mark(found.since)}, {duration(term.duration_ms)} long"
             case SilentTerm():
                 name = found.bindings[term.first.alias]
-                return f"{name} was not heard of after {time_mark(found.since)}"
+                return f"{name} sent nothing after {time_mark(found.since)}"
             case _:
                 events = dict(zip(event_places(term), found.events, strict=True))
                 return self.measuring.measured(term, Attempt(found.bindings, events, True))
@@ -303,7 +303,7 @@ class NodeBuilder:
             if late := self._too_late(sides[alias], (stream,), bindings, None):
                 return ConditionNode(text=text, truth="unknown", because=late)
         return ConditionNode(
-            text=text, truth="unknown", because="nobody it could be about was heard of"
+            text=text, truth="unknown", because="no identity it could be about sent a reading"
         )
 
     def _atoms(
@@ -341,7 +341,7 @@ class NodeBuilder:
         if not found:
             streams = [] if term.first.stream is None else [term.first.stream]
             late = self._too_late(term.first, streams, bindings, None)
-            because = late or "nobody it could be about is known"
+            because = late or "no identity it could be about is known"
             return ConditionNode(text=text, truth="unknown", because=because)
         best = max(found, key=_length)
         name = best.occurrence.bindings[term.first.alias]
@@ -399,7 +399,7 @@ def observed_readings(
                 counts[shown] = counts.get(shown, 0) + found
     named = sorted((name for name, count in counts.items() if count), key=lambda n: -counts[n])
     if not named:
-        return "nobody was heard of meanwhile who could have spoken against it"
+        return "no reading meanwhile could have contradicted it"
     said = ", ".join(f"{name} ({counts[name]})" for name in named[:_MOST_NAMED])
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
     return f"looked at the readings of {said}{more}"
@@ -547,7 +547,7 @@ class CandidateBuilder:
         )
         because += observed_readings(self._decisions.world, terms, bindings, decision.t0, end)
         if decision.silent:
-            because = f"cannot be told: {', '.join(decision.silent)} promised to be heard and "
+            because = f"unknown: {', '.join(decision.silent)} has a declared period and "
             because += "was silent"
             return ConditionNode(text=text, truth="unknown", because=because)
         return ConditionNode(text=text, truth="true", because=because)
@@ -667,8 +667,8 @@ class CandidateBuilder:
         return ConditionNode(
             text=f"at most once per {duration(once_per)}",
             truth="false",
-            because=f"{bindings_text(by.bindings) or 'it'} was told at {time_mark(by.time)}, "
-            f"detection {by.id()}; the next is told from {time_mark(by.time + once_per)} on",
+            because=f"{bindings_text(by.bindings) or 'it'} was detected at {time_mark(by.time)}, "
+            f"detection {by.id()}; the next is emitted from {time_mark(by.time + once_per)} on",
         )
 
     def _named(self, clause: Clause, node: ConditionNode) -> ConditionNode:
@@ -691,9 +691,9 @@ class CandidateBuilder:
 def _unheard(decision: Decision) -> ConditionNode:
     names = ", ".join(decision.silent)
     return ConditionNode(
-        text="whoever would have told the contrary was heard",
+        text="every source that could contradict it sent readings",
         truth="unknown",
-        because=f"{names} promised to be heard and was silent for longer",
+        because=f"{names} has a declared period and was silent for longer",
     )
 
 

@@ -245,14 +245,14 @@ class Explainer:
         asked = [one for one in near if answer.given.items() <= one.bindings.items()]
         if not answer.fired and asked:
             when = ", ".join(format_time(one.time) for one in asked[:3])
-            text = f"it was told at {when}; the tables or the readings have changed since"
+            text = f"it was detected at {when}; the tables or the readings have changed since"
             if all(one.version != answer.version for one in asked):
-                text = f"another version, {asked[0].version}, told it at {when}"
+                text = f"another version, {asked[0].version}, detected it at {when}"
             return [AnswerNote(kind="told", text=text, event=asked[0].id())]
         if waiting := [one for one in answer.candidates if one.became == "pending"]:
             return [_not_decided(waiting[0], past)]
         if answer.fired and not _was_told(answer, past, span):
-            text = "by these readings it holds, but nothing was told: it may not have run then"
+            text = "by these readings it holds, but nothing was emitted: it may not have run then"
             return [AnswerNote(kind="told", text=text)]
         return []
 

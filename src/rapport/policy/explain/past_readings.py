@@ -390,7 +390,7 @@ def _held_note(event: Event, others: Collection[str]) -> list[AnswerNote]:
         return []
     said = f"{source or event.subject}: {data.get('message', data.get('reason', ''))}"
     return [
-        AnswerNote(kind="quarantined", text=f"held back, {said}", time=event.time, event=event.id)
+        AnswerNote(kind="quarantined", text=f"quarantined, {said}", time=event.time, event=event.id)
     ]
 
 

@@ -58,7 +58,7 @@ class PullAtTime:
 class EarlierTables:
     """Earlier tables beside the current ones."""
 
-    told_by = "what they said then"
+    rows_used = "their earlier rows"
 
     def __init__(self, pull: PullData, now: PullData, time: int) -> None:
         """`pull`: the earlier tables."""
@@ -77,7 +77,7 @@ class EarlierTables:
         ]
         if not changed:
             return ()
-        told = f"by the tables until {format_time(since[0])}; they say something else now"
+        told = f"by the tables until {format_time(since[0])}; they differ now"
         return [ExternalFact(text=", ".join(changed), told=told, time=self._time)]
 
     def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
@@ -86,7 +86,7 @@ class EarlierTables:
             AnswerNote(
                 kind="tables",
                 text=f"since then the tables of {concept} were loaded again with other rows, "
-                f"{_times(len(since))}; this is told by {self.told_by}",
+                f"{_times(len(since))}; this uses {self.rows_used}",
                 time=since[-1],
             )
             for concept in concepts
@@ -212,7 +212,7 @@ _MOST_EVENTS = 5_000
 class RecordedTables(EarlierTables):
     """The rows that readings of a time were evaluated with, and the tables changed since."""
 
-    told_by = "the tables of then, which are on record"
+    rows_used = "the recorded rows of that time"
 
     def __init__(
         self,

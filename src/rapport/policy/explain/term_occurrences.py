@@ -484,7 +484,7 @@ class TermOccurrences:
             raise InvalidInput(
                 "too many readings lie around that time to look at all pairs of them",
                 code="explain.too_much",
-                hint="say whom it is about, such as A=5, or a smaller --window",
+                hint="give an identity, such as A=5, or a smaller --window",
             )
 
 

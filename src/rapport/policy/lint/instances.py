@@ -139,7 +139,7 @@ class KnownInstances:
             if self._needs_a_row(term, side) and not len(self.instances(side.concept)):
                 return f"no table has a {side.concept}"
         if isinstance(term, ConstraintTerm) and self._holds_of_none(term):
-            return f"'{predicate_text(term)}' holds of nobody in the tables"
+            return f"'{predicate_text(term)}' holds for no instance of the tables"
         return ""
 
     def _needs_a_row(self, term: TermStep, side: Side) -> bool:
@@ -215,10 +215,10 @@ def _values_hint(instances: Instances, constraint: Constraint) -> str:
         return f"the tables have no {instances.concept}" if not len(instances) else ""
     if column.dtype != object:
         there = column[~np.isnan(column)]
-        return f"from {there.min():g} to {there.max():g}" if len(there) else "it is given of nobody"
+        return f"from {there.min():g} to {there.max():g}" if len(there) else "no instance has it"
     values = list(_texts(column))
     if not values:
-        return "it is given of nobody"
+        return "no instance has it"
     near = nearest_names(str(constraint.value), values, limit=1)
     if near:
         return f"did you mean {near[0]!r}?"
@@ -256,7 +256,7 @@ def lint_lookups(tree: PolicyTree, plan: Plan, pull: PullData, faults: Faults) -
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         faults.add(
             "policy.not_in_table",
-            f"the table of {function!r} says nothing of {shown}{more}",
+            f"the table of {function!r} has no row for {shown}{more}",
             place_of_alias(tree, side.alias),
             hint="add rows, or leave it if nothing is to be found there",
             severity="hint",

@@ -246,7 +246,7 @@ def excluding_readings(plan: Plan) -> list[LintReason]:
         requirements = [required for term in terms if (required := required_by(term.compared))]
         if not compatible(requirements):
             reason = (
-                f"no reading satisfies all that is said of {value[1]} of {value[0]}; "
+                f"no reading satisfies all conditions on {value[1]} of {value[0]}; "
                 "only two different ones in the window can"
             )
             found.append(LintReason((value[0],), reason))
@@ -335,7 +335,7 @@ def _excluding_facts(plan: Plan) -> LintReason | None:
             if one.attribute == value[1]
         ]
         if not compatible((*requirements, *own)):
-            reason = f"no {side.concept} satisfies all that is said of {value[1]} of {value[0]}"
+            reason = f"no {side.concept} satisfies all conditions on {value[1]} of {value[0]}"
             return LintReason((value[0],), reason)
     return None
 

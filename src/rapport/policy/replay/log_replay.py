@@ -314,8 +314,8 @@ class LiveReplay:
         reading = StreamReader(
             record, running, output, pace, _no_clock, now_ms=_no_clock, act_within_ms=0
         )
-        await reading.go_to(0, None, 0, 0)
-        await reading.meet_due()
+        await reading.restore(0, None, 0, 0)
+        await reading.apply_due()
         span, events = TimeExtent(), 0
         async for page in self._pages():
             await reading.take(page, self._ontology, self._skew_ms)
@@ -443,7 +443,7 @@ class _CapturedOutput(EngineOutput):
         """Ids of the recorded detections, without those of re-evaluations."""
         self.recorded_late: set[Cause] = set()
 
-    async def tell(
+    async def append_results(
         self,
         told: EmittedResults,
         differences: Sequence[ShadowDifference],
@@ -454,7 +454,7 @@ class _CapturedOutput(EngineOutput):
         self.undecided += told.undecided
         self.late += late
 
-    async def set_aside(self, aside: Sequence[tuple[Event, Problem]]) -> None:
+    async def quarantine(self, aside: Sequence[tuple[Event, Problem]]) -> None:
         """Does nothing: the events are quarantined already."""
 
     async def steps_after(self, position: int) -> list[TimeMoved | TimeReset | TablesChange]:

@@ -437,7 +437,7 @@ def _recording(sources: dict[str, PushSource], file: str) -> Recording:
     if equals and not Path(file).exists():
         raise UnknownName("source", name, list(sources))
     raise InvalidInput(
-        f"nobody can tell which source {file} was recorded from",
+        f"the source of {file} is unclear",
         code="replay.whose_events",
         hint=f"write SOURCE={file} with one of: {', '.join(sorted(sources))}",
     )
