@@ -15,7 +15,7 @@ from rapport.core.errors import nearest_names
 from rapport.policy.language.cursor import Cursor, SyntaxFault
 from rapport.policy.language.durations import Timing, read_duration
 from rapport.policy.language.faults import Faults
-from rapport.policy.language.tokens import tokenize_line
+from rapport.policy.language.tokens import Token, tokenize_line
 from rapport.policy.language.tree import Action, Delivery, Place
 
 Reach = Literal["anybody", "everybody"]
@@ -98,19 +98,19 @@ LINES = (
 
 def read_delivery(action: Action, faults: Faults) -> DeliveryBlock:
     """Parses the lines below an action; reports faults and continues with the next line."""
-    block, said = DeliveryBlock(), dict[str, Place]()
+    block, places = DeliveryBlock(), dict[str, Place]()
     for line in action.delivery:
         try:
-            _read_line(line, block, said, faults)
+            _read_line(line, block, places, faults)
         except SyntaxFault as fault:
             faults.add(fault.code, fault.message, fault.place, hint=fault.hint)
     return block
 
 
 def _read_line(
-    line: Delivery, block: DeliveryBlock, said: dict[str, Place], faults: Faults
+    line: Delivery, block: DeliveryBlock, places: dict[str, Place], faults: Faults
 ) -> None:
-    # Blanks in front keep the columns of the tokens those of the policy.
+    # Leading blanks keep the columns of the policy.
     shifted = " " * (line.place.column - 1) + line.text
     before = faults.count
     tokens = tokenize_line(shifted, line.place.line, faults)
@@ -124,20 +124,12 @@ def _read_line(
             key = read(cursor, block)
             block.reach_place = line.place if key == "reach" else block.reach_place
             _check_end(cursor, words)
-            _note_once(key, line.place, said)
+            if key in places and key != "then":
+                message = f"line {places[key].line} already sets this"
+                raise SyntaxFault("policy.delivery_twice", message, line.place, "leave one out")
+            places[key] = line.place
             return
     raise _unknown(line)
-
-
-def _note_once(key: str, place: Place, said: dict[str, Place]) -> None:
-    if key in said and key != "then":
-        raise SyntaxFault(
-            "policy.delivery_twice",
-            f"line {said[key].line} already sets this",
-            place,
-            "leave one out",
-        )
-    said[key] = place
 
 
 def _unknown(line: Delivery) -> SyntaxFault:
@@ -160,7 +152,18 @@ def _check_end(cursor: Cursor, words: tuple[str, ...]) -> None:
     raise cursor.fault("policy.delivery_too_long", f"{more.text!r} is too much here", hint=hint)
 
 
-# --- one function per line; each gives the key under which it may stand once ---
+# --- one function per line; each returns the key that may occur once ---
+
+
+def _setting(key: str, **values: object) -> Callable[[Cursor, DeliveryBlock], str]:
+    """A line without arguments, which sets fixed values."""
+
+    def read(_cursor: Cursor, block: DeliveryBlock) -> str:
+        for name, value in values.items():
+            setattr(block, name, value)
+        return key
+
+    return read
 
 
 def _to(cursor: Cursor, block: DeliveryBlock) -> str:
@@ -188,16 +191,11 @@ def _receiver(cursor: Cursor, example: str) -> Receiver:
     return Receiver(kind, token.text, token.place)
 
 
-def _first_answer(_cursor: Cursor, block: DeliveryBlock) -> str:
-    block.reach, block.awaits_answer = "anybody", True
-    return "reach"
-
-
 def _at_least(cursor: Cursor, block: DeliveryBlock) -> str:
     """`at least 3 answer`; `any 3` and `at least 3` are the same: numbers count answers."""
     place = cursor.place()
     number = cursor.take_if("number")
-    wanted = int(number.text) if number is not None and number.text.isdigit() else 0
+    wanted = _whole_number(number)
     if not 0 < wanted <= _MOST_ANSWERS:
         message = "the number is missing" if number is None else f"{number.text} is no number here"
         hint = "write a whole number from 1, such as: at least 3 answer"
@@ -208,29 +206,9 @@ def _at_least(cursor: Cursor, block: DeliveryBlock) -> str:
     return "reach"
 
 
-def _everybody(_cursor: Cursor, block: DeliveryBlock) -> str:
-    block.reach = "everybody"
-    return "reach"
-
-
-def _everybody_answers(_cursor: Cursor, block: DeliveryBlock) -> str:
-    block.reach, block.awaits_answer = "everybody", True
-    return "reach"
-
-
 def _answer_within(cursor: Cursor, block: DeliveryBlock) -> str:
     block.answer_within_ms, block.awaits_answer = read_duration(cursor, _ANSWER), True
     return "answer within"
-
-
-def _urgent(_cursor: Cursor, block: DeliveryBlock) -> str:
-    block.urgent = True
-    return "urgent"
-
-
-def _not_urgent(_cursor: Cursor, block: DeliveryBlock) -> str:
-    block.urgent = False
-    return "urgent"
 
 
 def _say(cursor: Cursor, block: DeliveryBlock) -> str:
@@ -266,7 +244,7 @@ def _repeat(cursor: Cursor, block: DeliveryBlock) -> str:
 
 def _times(cursor: Cursor) -> int:
     place, number = cursor.place(), cursor.take_if("number")
-    wanted = int(number.text) if number is not None and number.text.isdigit() else 0
+    wanted = _whole_number(number)
     if not 0 < wanted <= _MOST_REPEATS or not (cursor.reads("times") or cursor.reads("time")):
         message = "how often it is repeated cannot be read"
         hint = f"write: at most 5 times; up to {_MOST_REPEATS}"
@@ -275,40 +253,29 @@ def _times(cursor: Cursor) -> int:
     return wanted
 
 
+def _whole_number(token: Token | None) -> int:
+    return int(token.text) if token is not None and token.text.isdigit() else 0
+
+
 def _half_a_repeat(cursor: Cursor, _block: DeliveryBlock) -> str:
     message = "the interval is missing"
     hint = "write: repeat every 2 min"
     raise SyntaxFault("policy.bad_repeat", message, cursor.last_place(), hint)
 
 
-def _preferred(_cursor: Cursor, block: DeliveryBlock) -> str:
-    block.ways = "preferred"
-    return "ways"
-
-
-def _all_ways(_cursor: Cursor, block: DeliveryBlock) -> str:
-    block.ways = "all"
-    return "ways"
-
-
-def _any_way(_cursor: Cursor, block: DeliveryBlock) -> str:
-    block.ways = "any"
-    return "ways"
-
-
 _READERS: dict[tuple[str, ...], Callable[[Cursor, DeliveryBlock], str]] = {
-    ("first", "answer", "wins"): _first_answer,
-    ("everybody", "answers"): _everybody_answers,
-    ("everybody",): _everybody,
+    ("first", "answer", "wins"): _setting("reach", reach="anybody", awaits_answer=True),
+    ("everybody", "answers"): _setting("reach", reach="everybody", awaits_answer=True),
+    ("everybody",): _setting("reach", reach="everybody"),
     ("answer", "within"): _answer_within,
-    ("by", "their", "preferred", "way"): _preferred,
-    ("by", "preferred", "way"): _preferred,
-    ("on", "all", "channels"): _all_ways,
-    ("on", "any", "channel"): _any_way,
+    ("by", "their", "preferred", "way"): _setting("ways", ways="preferred"),
+    ("by", "preferred", "way"): _setting("ways", ways="preferred"),
+    ("on", "all", "channels"): _setting("ways", ways="all"),
+    ("on", "any", "channel"): _setting("ways", ways="any"),
     ("at", "least"): _at_least,
     ("any",): _at_least,
-    ("not", "urgent"): _not_urgent,
-    ("urgent",): _urgent,
+    ("not", "urgent"): _setting("urgent", urgent=False),
+    ("urgent",): _setting("urgent", urgent=True),
     ("repeat", "every"): _repeat,
     ("repeat",): _half_a_repeat,
     ("until",): _until,

@@ -161,7 +161,7 @@ def test_saved_anywhere_a_comparison_tells_the_same() -> None:
         shadow = [detection(time)] if time % 2_000 else []
         expected += whole.take(running, shadow, time)
         again = ShadowComparison(plan(), plan(1), began=0)
-        again.restore(cut.saved(b""))
+        again.restore(cut.state(b""))
         cut = again
         told += cut.take(running, shadow, time)
     assert told + cut.end() == expected + whole.end()
