@@ -20,6 +20,34 @@ from rapport.policy.language.tree import Action, Delivery, Place
 
 Reach = Literal["anybody", "everybody"]
 Ways = Literal["preferred", "all", "any"]
+_MOST_ANSWERS = 100_000
+_MOST_REPEATS = 1_000
+_LEAST_REPEAT_MS = 1_000
+_ANSWER = Timing("a time to answer", "policy.bad_duration", "answer within 60 s")
+_UNTIL = Timing("a duration", "policy.bad_duration", "until 30 min")
+_THEN = Timing("a time to answer", "policy.bad_duration", "then next-town within 10 min")
+_REPEAT = Timing("a duration", "policy.bad_duration", "repeat every 2 min")
+LINES = (
+    "to guards",
+    "then security-leads",
+    "then next-town within 10 min",
+    "first answer wins",
+    "any 3 answer",
+    "at least 3",
+    "everybody",
+    "everybody answers",
+    "answer within 60 s",
+    "repeat every 2 min",
+    "repeat every 2 min at most 5 times",
+    "by their preferred way",
+    "on all channels",
+    "on any channel",
+    "urgent",
+    "not urgent",
+    'say "guest {A} is alone in {R}"',
+    "until 30 min",
+)
+"""An example of each line."""
 
 
 class Receiver(msgspec.Struct, frozen=True):
@@ -64,36 +92,6 @@ class DeliveryBlock(msgspec.Struct, kw_only=True):
     def receivers(self) -> list[Receiver]:
         first = [self.to] if self.to is not None else []
         return [*first, *(each.receiver for each in self.then)]
-
-
-_MOST_ANSWERS = 100_000
-_MOST_REPEATS = 1_000
-_LEAST_REPEAT_MS = 1_000
-_ANSWER = Timing("a time to answer", "policy.bad_duration", "answer within 60 s")
-_UNTIL = Timing("a duration", "policy.bad_duration", "until 30 min")
-_THEN = Timing("a time to answer", "policy.bad_duration", "then next-town within 10 min")
-_REPEAT = Timing("a duration", "policy.bad_duration", "repeat every 2 min")
-LINES = (
-    "to guards",
-    "then security-leads",
-    "then next-town within 10 min",
-    "first answer wins",
-    "any 3 answer",
-    "at least 3",
-    "everybody",
-    "everybody answers",
-    "answer within 60 s",
-    "repeat every 2 min",
-    "repeat every 2 min at most 5 times",
-    "by their preferred way",
-    "on all channels",
-    "on any channel",
-    "urgent",
-    "not urgent",
-    'say "guest {A} is alone in {R}"',
-    "until 30 min",
-)
-"""An example of each line."""
 
 
 def read_delivery(action: Action, faults: Faults) -> DeliveryBlock:

@@ -53,6 +53,21 @@ _IN_NUMBERS = b"0123456789.-+eE"
 
 
 _REPEATED = 2**14
+PART_TYPES: dict[AttributeType, pa.DataType] = {
+    "text": pa.string(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "point": pa.float64(),
+    "rectangle": pa.float64(),
+}
+_FAULTS = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError)
+FARTHEST_MS = 2**60
+"""Limit of reading times, so that windows and lateness can be added within 64 bits."""
+_MANY = 1_000
+"""From this many readings on, columns are worth their preparation of 0.1 ms."""
+_SEVERAL = 64
+"""The same for a batch of each stream."""
+Some = TypeVar("Some", Event, BareEvent)
 
 
 @lru_cache(maxsize=64)
@@ -228,15 +243,6 @@ def _are_json(octets: Octets, begins: Places, ends: Places) -> bool:
     )
 
 
-PART_TYPES: dict[AttributeType, pa.DataType] = {
-    "text": pa.string(),
-    "number": pa.float64(),
-    "boolean": pa.bool_(),
-    "point": pa.float64(),
-    "rectangle": pa.float64(),
-}
-
-
 class _Text(msgspec.Struct, gc=False):
     key: str
     value: tuple[str]
@@ -273,7 +279,6 @@ _PAYLOADS: dict[AttributeType, Any] = {
 _READ_ONE: dict[AttributeType, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(payload) for kind, payload in _PAYLOADS.items()
 }
-_FAULTS = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError)
 
 
 def read_payload(data: bytes, kind: AttributeType) -> Payload | Problem:
@@ -304,18 +309,6 @@ def _parts(rows: Sequence[Payload], kind: AttributeType) -> list[pa.Array]:
     numbers = chain.from_iterable([row.value for row in rows])
     values = np.fromiter(numbers, np.float64, count * len(rows))
     return [pa.array(np.ascontiguousarray(values[place::count])) for place in range(count)]
-
-
-FARTHEST_MS = 2**60
-"""Limit of reading times, so that windows and lateness can be added within 64 bits."""
-
-_MANY = 1_000
-"""From this many readings on, columns are worth their preparation of 0.1 ms."""
-
-_SEVERAL = 64
-"""The same for a batch of each stream."""
-
-Some = TypeVar("Some", Event, BareEvent)
 
 
 def readings_schema(ontology: Ontology) -> pa.Schema:

@@ -40,6 +40,14 @@ LENGTHS_METRES = {
 """Exact, so that `3 ft` and `0.9144 m` are equal."""
 _LARGEST = Decimal("1e12")
 _PARAMETER = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([^\W\d]\w*)?\Z")
+T = TypeVar("T")
+__all__ = ["BUILT_IN", "ParameterKind", "Relation", "get", "names", "parse_parameter", "relation"]
+Shape = Literal["contains", "distance", "opaque"]
+Value = Sequence[Any]
+Mask = npt.NDArray[np.bool_]
+Holds = Callable[[Value, Value, float | None], bool]
+HoldsMany = Callable[[npt.NDArray[Any], npt.NDArray[Any], float | None], Mask]
+_loaded: dict[str, Relation] = {}
 
 
 def parse_parameter(text: str, kind: ParameterKind) -> float:
@@ -88,9 +96,6 @@ def _bad_parameter(text: str, hint: str) -> InvalidInput:
     )
 
 
-T = TypeVar("T")
-
-
 class NamedFunctions(msgspec.Struct, frozen=True):
     """One kind of function; `group` is that of its plug-ins and the prefix of its error codes."""
 
@@ -137,15 +142,6 @@ class NamedFunctions(msgspec.Struct, frozen=True):
             code=f"{self.group}.cannot_import",
             hint="the module must be installed, or lie on PYTHONPATH",
         )
-
-
-__all__ = ["BUILT_IN", "ParameterKind", "Relation", "get", "names", "parse_parameter", "relation"]
-
-Shape = Literal["contains", "distance", "opaque"]
-Value = Sequence[Any]
-Mask = npt.NDArray[np.bool_]
-Holds = Callable[[Value, Value, float | None], bool]
-HoldsMany = Callable[[npt.NDArray[Any], npt.NDArray[Any], float | None], Mask]
 
 
 class Relation(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,7 +255,6 @@ CONTAINED = Relation(
 """The second is one of the lines of the first; decides `[containers]`."""
 
 BUILT_IN = {relation.name: relation for relation in (INSIDE, WITHIN, SAME, CONTAINED)}
-_loaded: dict[str, Relation] = {}
 
 
 def relation(

@@ -28,6 +28,11 @@ AttributeEnd = tuple[str, str]
 
 IDENTITY = "id"
 """Names the identity where an attribute is expected."""
+_KEYS = ("attributes", "units", "is", "where")
+_OF_CONCEPTS = {"relationships", "containers", "groups", "functions"}
+_EXAMPLES = {"text": '"employee"', "number": "3", "boolean": "true"}
+Alternatives = tuple[tuple[Constraint, ...], ...]
+MOST_ALTERNATIVES = 1_000
 
 
 class OntologyDraft:
@@ -142,10 +147,6 @@ class OntologyDraft:
 def _ended(words: list[str]) -> list[str]:
     """Drops a last `of`, which policies add themselves (`part of`)."""
     return words[:-1] if len(words) > 1 and words[-1].casefold() == "of" else words
-
-
-_KEYS = ("attributes", "units", "is", "where")
-_OF_CONCEPTS = {"relationships", "containers", "groups", "functions"}
 
 
 class _ConceptDeclaration(msgspec.Struct, frozen=True):
@@ -377,9 +378,6 @@ def _constraint(
     return Constraint(attribute, "=", value)
 
 
-_EXAMPLES = {"text": '"employee"', "number": "3", "boolean": "true"}
-
-
 def _typed(value: Any, kind: str) -> str | float | None:
     """The value of a constraint as the compiler types it; None when it does not fit."""
     if kind == "text" and isinstance(value, str):
@@ -392,11 +390,6 @@ def _typed(value: Any, kind: str) -> str | float | None:
         except OverflowError:
             return None
     return None
-
-
-Alternatives = tuple[tuple[Constraint, ...], ...]
-
-MOST_ALTERNATIVES = 1_000
 
 
 def read_groups(reading: OntologyDraft) -> dict[str, dict[str, Derivation]]:

@@ -34,6 +34,11 @@ Ends = tuple[AttributeEnd, AttributeEnd]
 
 MOST_PAIRS = 1_000
 """Pairs of concepts per relationship."""
+_LEVELS_EXAMPLE = 'of = ["room in floor", "floor in building"]'
+MOST_LEVELS = 100
+_ITSELF = "the thing itself"
+_FUNCTION_KEYS = ("of", "measure", "table", "keys", "value", "unit", "symmetric")
+_OF = '["substance.position", "substance.position"]'
 
 
 def read_relationships(
@@ -155,11 +160,6 @@ def _relation_fits(
     return fit
 
 
-_LEVELS_EXAMPLE = 'of = ["room in floor", "floor in building"]'
-MOST_LEVELS = 100
-_ITSELF = "the thing itself"
-
-
 def read_containers(
     reading: OntologyDraft,
     declared: dict[str, Relationship],
@@ -276,10 +276,6 @@ def _relationships(name: str, links: tuple[Link, ...]) -> list[Relationship]:
         for inner in outer_of
         for outer in _reachable(inner, outer_of)
     ]
-
-
-_FUNCTION_KEYS = ("of", "measure", "table", "keys", "value", "unit", "symmetric")
-_OF = '["substance.position", "substance.position"]'
 
 
 def read_functions(reading: OntologyDraft) -> dict[str, SiteFunction]:

@@ -31,6 +31,8 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.local import LocalRunner
 
+_log = get_logger(__name__)
+
 
 class EngineState(msgspec.Struct):
     """The state committed with the position in `events`.
@@ -68,9 +70,6 @@ def decode_state(raw: bytes) -> EngineState:
         raise Corrupt(
             f"the state of the policy engine cannot be read: {error}", code="policy.bad_snapshot"
         ) from None
-
-
-_log = get_logger(__name__)
 
 
 class ActivePlans:

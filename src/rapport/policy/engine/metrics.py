@@ -19,6 +19,24 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LateCount, LocalRunner
 from rapport.policy.runners.operators.shared_steps import StepCounts
 
+SPAN_MS = 60_000
+"""The span that figures are averages of."""
+TREND_MS = 600_000
+"""The span that the trend is computed from."""
+FULL = 0.7
+"""A node that is busy for more than this share has too little room for bursts."""
+SOON = 0.4
+"""From this share on a rising trend matters."""
+_AHEAD_MS = 3_600_000
+_LEAST_TREND_MS = 120_000
+_COSTS_EVERY_MS = 5_000
+LoadState = Literal["measuring", "fine", "soon", "move"]
+WINDOW_MINUTES = 10
+MOST_LATE = 0.01
+"""A larger share is a fault of the source or of its connection."""
+UNDECLARED = "(sources without a declaration)"
+_MINUTE_NS = 60_000_000_000
+
 
 class PolicyCounts(msgspec.Struct, frozen=True):
     """Counts of one policy since the node started.
@@ -120,21 +138,6 @@ class EngineCounts(msgspec.Struct):
     moved_by_clock: int = 0
     commits: int = 0
     resets: int = 0
-
-
-SPAN_MS = 60_000
-"""The span that figures are averages of."""
-TREND_MS = 600_000
-"""The span that the trend is computed from."""
-FULL = 0.7
-"""A node that is busy for more than this share has too little room for bursts."""
-SOON = 0.4
-"""From this share on a rising trend matters."""
-_AHEAD_MS = 3_600_000
-_LEAST_TREND_MS = 120_000
-_COSTS_EVERY_MS = 5_000
-
-LoadState = Literal["measuring", "fine", "soon", "move"]
 
 
 class LoadSample(msgspec.Struct, frozen=True):
@@ -325,13 +328,6 @@ def _by_steps(samples: list[LoadSample]) -> list[tuple[float, float]]:
             found.append((sample.at_ms, _busy(since, sample)))
             since = sample
     return found
-
-
-WINDOW_MINUTES = 10
-MOST_LATE = 0.01
-"""A larger share is a fault of the source or of its connection."""
-UNDECLARED = "(sources without a declaration)"
-_MINUTE_NS = 60_000_000_000
 
 
 class LateShare(msgspec.Struct, frozen=True):

@@ -28,6 +28,10 @@ from rapport.policy.engine.stream_steps import (
     time_event,
 )
 
+_MOST_WARNINGS = 1_000
+_TIMES: dict[str, type[TimeMoved | TimeReset]] = {TIME_TYPE: TimeMoved, RESET_TYPE: TimeReset}
+_log = get_logger(__name__)
+
 
 class EmittedResults:
     """Detections and undecided matches to emit, and the policy commands among the detections.
@@ -58,11 +62,6 @@ class EmittedResults:
             for unsure in undecided
             if unsure.policy not in stopped or unsure.time <= stopped[unsure.policy]
         ]
-
-
-_MOST_WARNINGS = 1_000
-_TIMES: dict[str, type[TimeMoved | TimeReset]] = {TIME_TYPE: TimeMoved, RESET_TYPE: TimeReset}
-_log = get_logger(__name__)
 
 
 class EngineOutput:

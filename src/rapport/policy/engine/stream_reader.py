@@ -45,6 +45,23 @@ from rapport.policy.runners.base import END_OF_TIME
 
 Times = npt.NDArray[np.int64]
 _NEVER = -(2**62)
+Batch = Sequence[StoredEvent | BareStored]
+BEAT_MS = 900
+"""Distance of one beat from the newest reading or the last beat: about a second, which is how often
+an idle engine runs.
+"""
+_position = attrgetter("position")
+_log = get_logger(__name__)
+_WHOLE_BATCHES = 100
+"""Batches that are read with headers after one that needed them."""
+_LONGEST_WAIT_MS = 1_000
+_GATHER_MS = 2_000
+"""Imported readings that arrive within this time of each other are evaluated together."""
+_BELIEVED_AFTER_MS = 600_000
+"""A clock that stays this long behind stream time is accepted without a reading, as in
+`kernel/believed_time.py`. So a clock that is corrected soon after a start costs no policy its
+state.
+"""
 
 
 def first_clock_jump(
@@ -90,17 +107,6 @@ def _is_of(
     if isinstance(batch, BlockEvents):
         return np.full(len(batch), batch.columns.type in streams)
     return np.array([item.event.type in streams for item in batch], np.bool_)
-
-
-Batch = Sequence[StoredEvent | BareStored]
-BEAT_MS = 900
-"""Distance of one beat from the newest reading or the last beat: about a second, which is how often
-an idle engine runs.
-"""
-_position = attrgetter("position")
-_log = get_logger(__name__)
-_WHOLE_BATCHES = 100
-"""Batches that are read with headers after one that needed them."""
 
 
 class StreamReader:
@@ -468,20 +474,6 @@ def _state_of(detection: Detection) -> tuple[str, ...]:
     """The state that a detection is about: policy and bindings."""
     pairs = sorted(detection.bindings.items())
     return (detection.policy, *(part for pair in pairs for part in pair))
-
-
-_LONGEST_WAIT_MS = 1_000
-
-
-_GATHER_MS = 2_000
-"""Imported readings that arrive within this time of each other are evaluated together."""
-
-
-_BELIEVED_AFTER_MS = 600_000
-"""A clock that stays this long behind stream time is accepted without a reading, as in
-`kernel/believed_time.py`. So a clock that is corrected soon after a start costs no policy its
-state.
-"""
 
 
 class EngineSchedule:

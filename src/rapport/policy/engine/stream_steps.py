@@ -28,6 +28,7 @@ LATE_TYPE = "rapport.policy.late"
 TIME_TYPE = "rapport.policy.time"
 RESET_TYPE = "rapport.policy.reset"
 QUARANTINED_TYPE = "rapport.policy.quarantined"
+PlanChangeKind = Literal["deploy", "withdraw", "shadow", "promote", "drop", "note"]
 
 
 class TimeMoved(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -131,9 +132,6 @@ def _as_members(event: Event) -> dict[str, Any]:
         del members["data"], members["datacontenttype"]
         members["data_base64"] = base64.b64encode(event.data).decode()
     return members
-
-
-PlanChangeKind = Literal["deploy", "withdraw", "shadow", "promote", "drop", "note"]
 
 
 class StreamPosition(msgspec.Struct, frozen=True, omit_defaults=True):

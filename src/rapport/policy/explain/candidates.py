@@ -62,6 +62,8 @@ from rapport.policy.runners.operators.shapes import (
 )
 
 _TRUTHS: dict[bool | None, Truth] = {True: "true", False: "false", None: "unknown"}
+_MOST_NAMED = 5
+_MOST_NEAREST = 5
 
 
 class NodeBuilder:
@@ -379,9 +381,6 @@ def _counted(end: int, span: TimeSpan, again: str) -> str:
     return ", but not together with the other conditions"
 
 
-_MOST_NAMED = 5
-
-
 def observed_readings(
     world: Evidence, terms: Iterable[int], bindings: Mapping[str, str], start: int, end: int
 ) -> str:
@@ -422,9 +421,6 @@ def _sides(world: Evidence, terms: Iterable[int]) -> Iterable[Side]:
 def _allowed(world: Evidence, side: Side) -> list[str]:
     assert side.stream is not None
     return [key for key in world.keys(side.stream) if world.allows(side, key)]
-
-
-_MOST_NEAREST = 5
 
 
 class CandidateBuilder:

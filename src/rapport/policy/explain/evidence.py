@@ -26,6 +26,9 @@ from rapport.policy.runners.operators.reaches import longest_window_ms, uncertai
 Value = tuple[Any, ...]
 _MOST_NAMES = 3
 _IN_ORDER = attrgetter("time", "id", "stream", "key")
+_UNKNOWN = PushSource(name="", concept="", attribute="", key="", value=())
+_WINDOWS = 8
+"""Consumed pairs, chains and absence each reach one or two windows."""
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -189,13 +192,6 @@ class Evidence:
 
 def complete(value: Value) -> Value | None:
     return None if any(part is None or part != part for part in value) else value
-
-
-_UNKNOWN = PushSource(name="", concept="", attribute="", key="", value=())
-
-
-_WINDOWS = 8
-"""Consumed pairs, chains and absence each reach one or two windows."""
 
 
 class NeededRange(NamedTuple):

@@ -30,6 +30,9 @@ from rapport.policy.runners.operators.shapes import (
 Assignment = Mapping[int, Occurrence]
 Counts = Callable[[Occurrence], bool]
 """Whether an occurrence with an end lies in the refuting range."""
+MatchOutcome = Literal["detected", "undecided", "left out", "refuted"]
+_KEPT = 60
+_MOST_WAYS = 1_500
 
 
 class Match(NamedTuple):
@@ -284,9 +287,6 @@ def _proper_parts(
         yield from itertools.combinations(items, size)
 
 
-MatchOutcome = Literal["detected", "undecided", "left out", "refuted"]
-
-
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """A match and its outcome."""
 
@@ -480,10 +480,6 @@ def _each_once(decisions: list[Decision]) -> list[Decision]:
 
 def _key(detection: Detection) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(detection.bindings.items()))
-
-
-_KEPT = 60
-_MOST_WAYS = 1_500
 
 
 class PartialMatch(NamedTuple):

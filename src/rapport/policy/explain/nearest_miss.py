@@ -60,6 +60,7 @@ _CONTRARY = {"=": "!=", "!=": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
 _TURNED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _SLIGHT_METRES = 0.001
 _MORE = {">": "more than ", "<": "less than ", ">=": "at least ", "<=": "at most "}
+_MOST_TRIED = 80
 
 
 class ReadingChange(msgspec.Struct, frozen=True):
@@ -230,9 +231,6 @@ def _beyond(operator: str, bound: float) -> float:
     if operator in (">", "!="):
         return math.nextafter(bound, math.inf)
     return math.nextafter(bound, -math.inf) if operator == "<" else bound
-
-
-_MOST_TRIED = 80
 
 
 class MissSearch:

@@ -39,6 +39,13 @@ S = TypeVar("S", bound=Span)
 _PAGE = 1_000
 _MOST_RELEASED = 500
 """Per release; more readings within a few windows are rare."""
+_EVENTS_PER_PAGE = 5_000
+_SLACK_MS = 600_000
+"""How long after its time a reading is still searched for."""
+_MOST_HELD = 8
+_MOST_LATE = 200
+_LONGEST = 200
+_MOST_RAW = 60
 
 
 async def released_readings(
@@ -108,13 +115,6 @@ async def _released_ids(channels: Channels, done: BatchDone) -> list[str]:
         if raw and raw[0].position == position:
             ids.append(raw[0].event.id)
     return ids
-
-
-_EVENTS_PER_PAGE = 5_000
-_SLACK_MS = 600_000
-"""How long after its time a reading is still searched for."""
-_MOST_HELD = 8
-_MOST_LATE = 200
 
 
 class PastReadings(msgspec.Struct, kw_only=True):
@@ -392,10 +392,6 @@ def _held_note(event: Event, others: Collection[str]) -> list[AnswerNote]:
     return [
         AnswerNote(kind="quarantined", text=f"quarantined, {said}", time=event.time, event=event.id)
     ]
-
-
-_LONGEST = 200
-_MOST_RAW = 60
 
 
 class RawValues:

@@ -26,6 +26,10 @@ from rapport.tables.instances import Instances
 from rapport.tables.recorded_rows import RowsVersion, TableRows
 from rapport.tables.tables import Tables
 
+_NOBODY: Mapping[str, str] = {}
+_MOST_EVENTS = 5_000
+"""Events read after the base, to find later changes."""
+
 
 @runtime_checkable
 class TableVersions(Protocol):
@@ -134,9 +138,6 @@ def _value(instances: Instances, attribute: str, identity: str) -> Any:
     return None if row < 0 or column is None else column[row]
 
 
-_NOBODY: Mapping[str, str] = {}
-
-
 class TablesAtTime(Protocol):
     """What was known at one time."""
 
@@ -203,10 +204,6 @@ def candidate_with_facts(
         for one in then.known(concepts[alias], identity)
     ]
     return msgspec.structs.replace(candidate, known=tuple(dict.fromkeys(known)))
-
-
-_MOST_EVENTS = 5_000
-"""Events read after the base, to find later changes."""
 
 
 class RecordedTables(EarlierTables):

@@ -31,6 +31,10 @@ from rapport.policy.lifecycle.registry import (
 from rapport.policy.runners.base import END_OF_TIME
 
 BEGIN_OF_TIME = -END_OF_TIME
+_PAGE = 1_000
+_LOOKED_BACK = 5_000
+"""Events before a position that are read to find the time reached there."""
+_SAME_TIME_MS = 60_000
 
 
 class PolicyPeriod(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,12 +156,6 @@ def _ended(periods: list[PolicyPeriod]) -> list[PolicyPeriod]:
         if one.since < after.since
     ]
     return [*ended, *periods[-1:]]
-
-
-_PAGE = 1_000
-_LOOKED_BACK = 5_000
-"""Events before a position that are read to find the time reached there."""
-_SAME_TIME_MS = 60_000
 
 
 async def changes_on_record(channels: Channels) -> list[RecordedChange]:

@@ -32,6 +32,12 @@ from rapport.policy.plan import (
 )
 from rapport.policy.runners.operators.reaches import pair_window_ms
 
+End = tuple[str, str]
+"""Alias and stream."""
+LastReadings = Mapping[End, Reading]
+_MOST_TESTS = 3_000_000
+"""Pairs of readings that one explanation may test."""
+
 
 class Occurrence(msgspec.Struct, frozen=True):
     """A term that holds; `until` is its end, None for a fact of the tables."""
@@ -95,11 +101,6 @@ def occurrence(
     shown = tuple(events)
     pairs = tuple(sorted(bindings.items()))
     return Occurrence(pairs, shown, until, world.uncertainty(shown), since)
-
-
-End = tuple[str, str]
-"""Alias and stream."""
-LastReadings = Mapping[End, Reading]
 
 
 class StateMoment(NamedTuple):
@@ -291,10 +292,6 @@ def _silence(
     bindings = {term.first.alias: identity}
     found = occurrence(world, bindings, events, since + term.duration_ms, since=since)
     return StateSpan(found, None if following is None else following.time, following)
-
-
-_MOST_TESTS = 3_000_000
-"""Pairs of readings that one explanation may test."""
 
 
 class TermOccurrences:

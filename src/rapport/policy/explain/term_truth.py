@@ -33,6 +33,12 @@ from rapport.policy.runners.operators.compare import OPERATIONS
 Events = Mapping[int, Reading]
 """The reading at each side (0 first, 1 second) that comes as events."""
 Bindings = Mapping[str, str]
+Point = tuple[float, float]
+_INWARD = 1e-12
+"""Relative margin, so that rounding cannot put a moved point on the wrong side of a border."""
+_LEAST = 1e-9
+_MOST_READINGS = 40
+_MOST_OTHERS = 12
 
 
 class Operands(NamedTuple):
@@ -137,12 +143,6 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:
     return left, right
 
 
-Point = tuple[float, float]
-_INWARD = 1e-12
-"""Relative margin, so that rounding cannot put a moved point on the wrong side of a border."""
-_LEAST = 1e-9
-
-
 def distance(first: Sequence[float], second: Sequence[float]) -> float:
     return math.hypot(first[0] - second[0], first[1] - second[1])
 
@@ -192,10 +192,6 @@ def distances_outside(point: Sequence[float], areas: npt.NDArray[Any]) -> npt.ND
     dy = np.maximum(np.maximum(areas[:, 1] - y, y - areas[:, 3]), 0.0)
     found = np.hypot(dx, dy)
     return np.asarray(np.where(np.isnan(found), np.inf, found), np.float64)
-
-
-_MOST_READINGS = 40
-_MOST_OTHERS = 12
 
 
 class Attempt(NamedTuple):

@@ -58,6 +58,11 @@ from rapport.policy.lifecycle.registry import (
 )
 
 _NAME = re.compile(r"\w[\w-]{0,99}")
+_LOOK_EVERY_MS, _MOST_LOOKS = 20, 1_500
+RenewTables = Callable[[], Awaitable[None]]
+"""Switches to other tables and another ontology."""
+READER = "policies"
+_NOTHING = StreamPosition(0, 0)
 
 
 class ChangeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,105 +174,8 @@ def _is_so(entry: PolicyEntry, what: ChangeKind, version: str) -> bool:
             return False
 
 
-_LOOK_EVERY_MS, _MOST_LOOKS = 20, 1_500
-RenewTables = Callable[[], Awaitable[None]]
-"""Switches to other tables and another ontology."""
-
-
-class ChangeExecutor:
-    """Records and applies changes. All calls except `caught_up` are made while holding the engine's
-    turn.
-    """
-
-    def __init__(self, record: PolicyRecord, engine: PolicyEngine, clock: Clock) -> None:
-        self._record, self._engine, self._clock = record, engine, clock
-
-    @asynccontextmanager
-    async def caught_up(self) -> AsyncIterator[None]:
-        """The engine's turn, after it has repeated everything it may have read before a crash,
-        which is evaluated by the old plans. Raises Conflict when that takes long.
-        """
-        for _ in range(_MOST_LOOKS):
-            async with self._engine.turn:
-                await self._record.read_on()
-                await self._engine.place()
-                if not self._engine.reads_again:
-                    yield
-                    return
-            await self._clock.sleep(_LOOK_EVERY_MS)
-        raise Conflict(
-            "policies still read again what they had read before the last stop",
-            code="policy.catching_up",
-            hint="ask again in a moment",
-        )
-
-    async def carry_out(self, drafts: Sequence[DraftChange]) -> list[ChangeResult]:
-        if not drafts:
-            return []
-        return await self._carry_out(drafts, self._record.texts, None)
-
-    async def turn_to(
-        self, texts: CompiledTexts, drafts: Sequence[DraftChange], renew: RenewTables | None
-    ) -> list[ChangeResult]:
-        """Records and applies changes with newly compiled texts. Calls `renew` when all is recorded
-        and no plan runs that ends here.
-        """
-        await self._engine.commit()
-        return await self._carry_out(drafts, texts, renew)
-
-    async def _carry_out(
-        self, drafts: Sequence[DraftChange], texts: CompiledTexts, renew: RenewTables | None
-    ) -> list[ChangeResult]:
-        place = await self._engine.place()
-        first = len(self._record.registry.changes) + 1
-        changes = [change_of(draft, place, first + n) for n, draft in enumerate(drafts)]
-        try:
-            recorded = await self._recorded(changes)
-            self._record.texts = texts
-            plans = [self._plan_change(kept) for kept in recorded]
-            if renew is not None:
-                for change in plans:
-                    self._engine.make_way(change)
-                await renew()
-            for change in plans:
-                await self._engine.take_change(change)
-        except BaseException:
-            self._engine.start_over()
-            raise
-        return [self._done(change) for change in changes]
-
-    async def _recorded(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
-        try:
-            return await self._record.append(changes)
-        except Exception:
-            await self._record.read_on()  # it may have been written all the same
-            known = [self._record.registry.known.get(change_id(change)) for change in changes]
-            if None in known:
-                raise
-            return [kept for kept in known if kept is not None]
-
-    def _done(self, changed: PolicyChange) -> ChangeResult:
-        entry = self._record.registry.entries.get(changed.name)
-        return ChangeResult(
-            changed=True,
-            name=changed.name,
-            what=changed.what,
-            version=changed.version or (entry.version if entry is not None else ""),
-            after=changed.place.after,
-            problems=changed.problems,
-        )
-
-    def _plan_change(self, kept: RecordedChange) -> PlanChange:
-        entry = self._record.registry.entries.get(kept.changed.name)
-        return plan_change(kept, entry, self._record.texts)
-
-
 def change_of(draft: DraftChange, place: StreamPosition, number: int) -> PolicyChange:
     return PolicyChange(place=place, number=number, **msgspec.structs.asdict(draft))
-
-
-READER = "policies"
-_NOTHING = StreamPosition(0, 0)
 
 
 class PolicyLifecycle:
@@ -292,7 +200,6 @@ class PolicyLifecycle:
         self._record = PolicyRecord(
             channels, clock, engine.name, CompiledTexts(compile), act_within_ms=act_within_ms
         )
-        self._carrying = ChangeExecutor(self._record, engine, clock)
         engine.follow(self._record)
 
     @property
@@ -324,7 +231,7 @@ class PolicyLifecycle:
             drafts = await self._drafts(self.texts, files, unread)
             if record:
                 await self._engine.place()  # goes to where the last process stood
-                return await self._carrying.carry_out(drafts)
+                return await self._apply(drafts)
             for number, draft in enumerate(drafts):
                 changed = change_of(draft, _NOTHING, number)
                 self._record.add(RecordedChange("", self._clock.now_ms(), 0, changed))
@@ -346,11 +253,11 @@ class PolicyLifecycle:
         """
         texts = CompiledTexts(compile)
         await self._prepare(texts, files)  # most of the work, while events flow
-        async with self._carrying.caught_up():
+        async with self._caught_up():
             if faults := self._faults(texts, files, unread):
                 raise PolicyError(faults)
             drafts = await self._drafts(texts, files, unread)
-            return await self._carrying.turn_to(texts, drafts, renew)
+            return await self._apply_compiled(texts, drafts, renew)
 
     async def faults_of_files(
         self, files: Mapping[str, str], unread: Collection[str], compile: Compile
@@ -373,9 +280,9 @@ class PolicyLifecycle:
         """
         texts = CompiledTexts(compile)
         await self._prepare(texts, {})
-        async with self._carrying.caught_up():
+        async with self._caught_up():
             await self._prepare(texts, {})
-            return await self._carrying.turn_to(
+            return await self._apply_compiled(
                 texts, drafts_of_ontology(self._registry, (), texts), None
             )
 
@@ -407,7 +314,7 @@ class PolicyLifecycle:
             compiled = self.texts.get(name, text)
         except PolicyError as error:
             return CheckResult("", error.problems)
-        return CheckResult(compiled.plan.version(), self._told(text, compiled))
+        return CheckResult(compiled.plan.version(), self._warnings(text, compiled))
 
     async def register(self, name: str, text: str, *, by: str = "") -> ChangeResult:
         """Starts a new policy; raises PolicyError with every fault, or DuplicateName."""
@@ -482,7 +389,7 @@ class PolicyLifecycle:
         await self.texts.prepare([(name, text)])
         compiled = self.texts.get(name, text)
         done = await self._make_here(DraftChange.of(what, name, text, compiled, by=by), expects)
-        return msgspec.structs.replace(done, problems=self._told(text, compiled))
+        return msgspec.structs.replace(done, problems=self._warnings(text, compiled))
 
     async def _make(self, draft: DraftChange) -> ChangeResult:
         async with self._engine.turn:
@@ -494,12 +401,93 @@ class PolicyLifecycle:
         if is_needed(
             self._registry, draft.what, draft.name, draft.version, expects, is_failed=is_failed
         ):
-            [done] = await self._carrying.carry_out([draft])
+            [done] = await self._apply([draft])
             return done
         entry = known_entry(self._registry, draft.name)
         return ChangeResult(changed=False, name=draft.name, what=draft.what, version=entry.version)
 
-    def _told(self, text: str, compiled: Compiled) -> tuple[Problem, ...]:
+    # --- recording and applying, while holding the engine's turn ---
+
+    @asynccontextmanager
+    async def _caught_up(self) -> AsyncIterator[None]:
+        """The engine's turn, after it has repeated everything it may have read before a crash,
+        which is evaluated by the old plans. Raises Conflict when that takes long.
+        """
+        for _ in range(_MOST_LOOKS):
+            async with self._engine.turn:
+                await self._record.read_on()
+                await self._engine.place()
+                if not self._engine.reads_again:
+                    yield
+                    return
+            await self._clock.sleep(_LOOK_EVERY_MS)
+        raise Conflict(
+            "policies still read again what they had read before the last stop",
+            code="policy.catching_up",
+            hint="ask again in a moment",
+        )
+
+    async def _apply(self, drafts: Sequence[DraftChange]) -> list[ChangeResult]:
+        if not drafts:
+            return []
+        return await self._record_and_apply(drafts, self._record.texts, None)
+
+    async def _apply_compiled(
+        self, texts: CompiledTexts, drafts: Sequence[DraftChange], renew: RenewTables | None
+    ) -> list[ChangeResult]:
+        """Records and applies changes with newly compiled texts. Calls `renew` when all is recorded
+        and no plan runs that ends here.
+        """
+        await self._engine.commit()
+        return await self._record_and_apply(drafts, texts, renew)
+
+    async def _record_and_apply(
+        self, drafts: Sequence[DraftChange], texts: CompiledTexts, renew: RenewTables | None
+    ) -> list[ChangeResult]:
+        place = await self._engine.place()
+        first = len(self._registry.changes) + 1
+        changes = [change_of(draft, place, first + n) for n, draft in enumerate(drafts)]
+        try:
+            recorded = await self._recorded(changes)
+            self._record.texts = texts
+            plans = [self._plan_change(kept) for kept in recorded]
+            if renew is not None:
+                for change in plans:
+                    self._engine.make_way(change)
+                await renew()
+            for change in plans:
+                await self._engine.take_change(change)
+        except BaseException:
+            self._engine.start_over()
+            raise
+        return [self._done(change) for change in changes]
+
+    async def _recorded(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
+        try:
+            return await self._record.append(changes)
+        except Exception:
+            await self._record.read_on()  # it may have been written all the same
+            known = [self._registry.known.get(change_id(change)) for change in changes]
+            if None in known:
+                raise
+            return [kept for kept in known if kept is not None]
+
+    def _done(self, changed: PolicyChange) -> ChangeResult:
+        entry = self._registry.entries.get(changed.name)
+        return ChangeResult(
+            changed=True,
+            name=changed.name,
+            what=changed.what,
+            version=changed.version or (entry.version if entry is not None else ""),
+            after=changed.place.after,
+            problems=changed.problems,
+        )
+
+    def _plan_change(self, kept: RecordedChange) -> PlanChange:
+        entry = self._registry.entries.get(kept.changed.name)
+        return plan_change(kept, entry, self._record.texts)
+
+    def _warnings(self, text: str, compiled: Compiled) -> tuple[Problem, ...]:
         """Warnings and hints, including those about other policies."""
         faults = Faults(compiled.tree.name, text)
         lint_commands(compiled.tree, [entry.name for entry in self._registry.alive()], faults)

@@ -40,6 +40,12 @@ Compile = Callable[[str, str], Compiled]
 """Compiles a name and text; raises PolicyError with every fault."""
 _MOST = 20_000
 """Cached texts; beyond that the cache is cleared."""
+_COMMAND = re.compile(r"(delete|pause)\s+policy\s+(\S.*)", re.IGNORECASE)
+_QUOTES = "'\""
+BY_MEANING = "ontology of the site"
+_PAGE = 1_000
+_DONE: dict[str, ChangeKind] = {"delete": "deleted", "pause": "paused"}
+_log = get_logger(__name__)
 
 
 class CompiledTexts:
@@ -95,10 +101,6 @@ class CompiledTexts:
                 self._known[name, text] = error
 
 
-_COMMAND = re.compile(r"(delete|pause)\s+policy\s+(\S.*)", re.IGNORECASE)
-_QUOTES = "'\""
-
-
 class StopCommand(NamedTuple):
     """A command in an action: `delete policy NAME`, `pause policy NAME`."""
 
@@ -136,9 +138,6 @@ def lint_commands(tree: PolicyTree, known: Collection[str], faults: Faults) -> N
             hint=hint,
             severity="warning",
         )
-
-
-BY_MEANING = "ontology of the site"
 
 
 class DraftChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,11 +235,6 @@ def plan_change(
         return change
     act = "promote" if changed.what == "promoted" else "deploy"
     return msgspec.structs.replace(change, act=act, plan=plan)
-
-
-_PAGE = 1_000
-_DONE: dict[str, ChangeKind] = {"delete": "deleted", "pause": "paused"}
-_log = get_logger(__name__)
 
 
 class PolicyRecord:

@@ -41,6 +41,7 @@ more.
 """
 WITH_TEXT: tuple[ChangeKind, ...] = ("registered", "replaced", "shadowed", "promoted")
 """Changes that bring a version."""
+PolicyState = Literal["running", "paused", "broken", "deleted"]
 
 
 class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,9 +108,6 @@ def recorded_change(stored: StoredEvent) -> RecordedChange | None:
         return None
     changed: PolicyChange = event.payload_as(PolicyChange)
     return RecordedChange(event.id, event.time, stored.position, changed)
-
-
-PolicyState = Literal["running", "paused", "broken", "deleted"]
 
 
 class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ _MOST_PAIRS = 250_000
 """Pairs of instances tried per fact; with more it counts as possible."""
 _MOST_VALUES = 6
 _SOME_VALUES = 10_000
+_SHOWN = 5
 
 
 def lint_instances(
@@ -234,9 +235,6 @@ def _texts(column: np.ndarray[tuple[int, ...], np.dtype[np.object_]]) -> Iterato
             text = str(value).lower() if isinstance(value, bool) else str(value)
             counts[text] = counts.get(text, 0) + 1
     yield from sorted(counts, key=lambda text: (-counts[text], text))
-
-
-_SHOWN = 5
 
 
 def lint_lookups(tree: PolicyTree, plan: Plan, pull: PullData, faults: Faults) -> None:

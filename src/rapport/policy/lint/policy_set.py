@@ -35,6 +35,35 @@ NEARLY_EQUAL = 0.9
 """Policies at least this similar get a hint."""
 _CONCEPT, _ATTRIBUTE, _RELATION, _PROPERTY, _CONSTANT, _CLAUSE = 1, 2, 3, 2, 1, 2
 """Weights: the attribute says more than the concept, the relation still more."""
+Pair = tuple[str, str]
+CONTRARY: tuple[Pair, ...] = (
+    ("open", "close"),
+    ("open", "shut"),
+    ("lock", "unlock"),
+    ("on", "off"),
+    ("start", "stop"),
+    ("raise", "lower"),
+    ("up", "down"),
+    ("increase", "decrease"),
+    ("enable", "disable"),
+    ("activate", "deactivate"),
+    ("arm", "disarm"),
+    ("allow", "forbid"),
+    ("allow", "deny"),
+    ("admit", "refuse"),
+    ("block", "unblock"),
+    ("heat", "cool"),
+    ("fill", "empty"),
+    ("connect", "disconnect"),
+    ("show", "hide"),
+    ("mute", "unmute"),
+    ("pause", "resume"),
+)
+"""Words that are contrary on the same target, in either order."""
+_LEFT_OUT = frozenset(("the", "a", "an", "please", "switch", "turn", "set", "put", "of", "in"))
+RAW = "raw."
+Leads = Mapping[str, Iterable[str]]
+"""By policy, the policies that read its effects."""
 
 
 class SimilarPolicy(NamedTuple):
@@ -210,35 +239,6 @@ def _anonymous(term: TermStep) -> str:
     return text
 
 
-Pair = tuple[str, str]
-
-CONTRARY: tuple[Pair, ...] = (
-    ("open", "close"),
-    ("open", "shut"),
-    ("lock", "unlock"),
-    ("on", "off"),
-    ("start", "stop"),
-    ("raise", "lower"),
-    ("up", "down"),
-    ("increase", "decrease"),
-    ("enable", "disable"),
-    ("activate", "deactivate"),
-    ("arm", "disarm"),
-    ("allow", "forbid"),
-    ("allow", "deny"),
-    ("admit", "refuse"),
-    ("block", "unblock"),
-    ("heat", "cool"),
-    ("fill", "empty"),
-    ("connect", "disconnect"),
-    ("show", "hide"),
-    ("mute", "unmute"),
-    ("pause", "resume"),
-)
-"""Words that are contrary on the same target, in either order."""
-_LEFT_OUT = frozenset(("the", "a", "an", "please", "switch", "turn", "set", "put", "of", "in"))
-
-
 class ActionStatement(NamedTuple):
     """One word (0 or 1) of a pair, and its target."""
 
@@ -305,11 +305,6 @@ def _without(words: tuple[str, ...], part: tuple[str, ...]) -> tuple[str, ...] |
         if tuple(words[place : place + len(part)]) == tuple(part):
             return (*words[:place], *words[place + len(part) :])
     return None
-
-
-RAW = "raw."
-Leads = Mapping[str, Iterable[str]]
-"""By policy, the policies that read its effects."""
 
 
 class Effect(NamedTuple):

@@ -51,6 +51,21 @@ _CONTRARY: dict[Operator, Operator] = {
     ">": "<=",
     "<=": ">",
 }
+Value = tuple[str, str]
+"""An attribute of an alias."""
+_TURNED: dict[Operator, Operator] = {
+    "=": "=",
+    "!=": "!=",
+    "<": ">",
+    ">": "<",
+    "<=": ">=",
+    ">=": "<=",
+}
+Dead = Mapping[int, str]
+"""Terms that never occur, by number, with the reason as a sentence."""
+_MOST_WAYS = 256
+"""Combinations of atoms examined per state; with more it counts as possible."""
+Constraints = Mapping[str, tuple[Constraint, ...]]
 
 
 class Requirement(NamedTuple):
@@ -121,18 +136,6 @@ def _plain(value: str | float) -> str:
     return text.lower() if text.lower() in _BOOLEANS else text
 
 
-Value = tuple[str, str]
-"""An attribute of an alias."""
-_TURNED: dict[Operator, Operator] = {
-    "=": "=",
-    "!=": "!=",
-    "<": ">",
-    ">": "<",
-    "<=": ">=",
-    ">=": "<=",
-}
-
-
 def comparisons_of(plan: Plan) -> dict[tuple[str, str], list[Requirement]]:
     """The requirements of every match on an attribute of a concept; only for concepts with
     one alias.
@@ -192,12 +195,6 @@ def operands_of(compared: Compared) -> Iterator[tuple[Operand, Requirement]]:
         yield compared.left, Requirement(compared.operator, compared.right.value)
     if isinstance(compared.left, Constant):
         yield compared.right, Requirement(_TURNED[compared.operator], compared.left.value)
-
-
-Dead = Mapping[int, str]
-"""Terms that never occur, by number, with the reason as a sentence."""
-_MOST_WAYS = 256
-"""Combinations of atoms examined per state; with more it counts as possible."""
 
 
 class LintReason(NamedTuple):
@@ -399,9 +396,6 @@ def _is_told(plan: Plan, why: LintReason) -> bool:
     return any(
         side.alias in why.aliases and not can_coincide(side.constraints, ()) for side in sides
     )
-
-
-Constraints = Mapping[str, tuple[Constraint, ...]]
 
 
 def lint_aliases(

@@ -46,6 +46,14 @@ _MARK = f'"{CORRECTS}"'.encode()
 _READ = msgspec.json.Decoder(dict[str, Any])
 Pair = tuple[Any, Any]
 """Id of a row and the id it corrects."""
+Reader = Callable[[Path, FieldMapping, Report], Iterator[pa.RecordBatch]]
+READERS: dict[str, Reader] = {
+    ".csv": csv_batches,
+    ".jsonl": json_batches,
+    ".ndjson": json_batches,
+    ".parquet": parquet_batches,
+}
+Clocks = npt.NDArray[np.int64]
 
 
 def without_corrected(
@@ -121,16 +129,6 @@ _PAIRS: dict[str, Callable[[Path, str], Iterator[Pair]]] = {
     ".jsonl": _in_json,
     ".ndjson": _in_json,
     ".parquet": _in_parquet,
-}
-
-
-Reader = Callable[[Path, FieldMapping, Report], Iterator[pa.RecordBatch]]
-
-READERS: dict[str, Reader] = {
-    ".csv": csv_batches,
-    ".jsonl": json_batches,
-    ".ndjson": json_batches,
-    ".parquet": parquet_batches,
 }
 
 
@@ -215,9 +213,6 @@ def as_readings(
         name = own.get(field.name)
         arrays.append(pa.nulls(len(rows), field.type) if name is None else rows.column(name))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-Clocks = npt.NDArray[np.int64]
 
 
 class _OpenRecording:

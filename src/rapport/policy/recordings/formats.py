@@ -33,6 +33,12 @@ Report = Callable[[Problem], None]
 _YES, _NO = ("true", "1", "yes"), ("false", "0", "no")
 _SHOWN = 40
 _DIGITS = re.compile(r"-?\d{1,19}")
+_BLOCK_BYTES = 1 << 20
+_ROWS_AT_ONCE = 10_000
+_LONGEST_CELL = 1 << 20
+_LONGEST_LINE = 1 << 22
+_READ = msgspec.json.Decoder(dict[str, Any])
+_ABSENT = object()
 
 
 class FieldMapping(msgspec.Struct, frozen=True):
@@ -67,6 +73,17 @@ class CellError(InvalidInput):
         super().__init__(message, code=code, hint=hint)
         self.field = field
 
+    def problem(self, path: Path, line: int, column: int) -> Problem:
+        """`column` counts cells of CSV and Parquet, bytes of JSON lines, from 1."""
+        return Problem(
+            file=path.name,
+            line=line,
+            column=column,
+            code=self.code,
+            message=self.message,
+            hint=self.hint,
+        )
+
 
 def row_values(wanted: FieldMapping, cells: Sequence[Any]) -> tuple[Any, ...]:
     """Time, id, key and parts from the cells of one row; raises CellError."""
@@ -88,20 +105,24 @@ def as_batch(wanted: FieldMapping, rows: Sequence[tuple[Any, ...]]) -> pa.Record
 
 def check_fields(path: Path, wanted: FieldMapping, known: Sequence[str], *, line: int) -> None:
     """Raises SiteError naming every missing field, with the nearest existing one."""
-    problems = []
-    for field in dict.fromkeys(wanted.fields()):
-        if field in known:
-            continue
-        nearest = nearest_names(field, known, 1)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are: {', '.join(known[:12])}"
-        message = f"there is no column {field!r}"
-        problems.append(
-            Problem(
-                file=path.name, line=line, code="events.missing_column", message=message, hint=hint
-            )
+    problems = [
+        Problem(
+            file=path.name,
+            line=line,
+            code="events.missing_column",
+            message=f"there is no column {field!r}",
+            hint=_nearest_hint(field, known),
         )
+        for field in dict.fromkeys(wanted.fields())
+        if field not in known
+    ]
     if problems:
         raise SiteError(problems)
+
+
+def _nearest_hint(field: str, known: Sequence[str]) -> str:
+    nearest = nearest_names(field, known, 1)
+    return f"did you mean {nearest[0]!r}?" if nearest else f"there are: {', '.join(known[:12])}"
 
 
 def unreadable(path: Path, error: OSError) -> Problem:
@@ -252,11 +273,6 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-_BLOCK_BYTES = 1 << 20
-_ROWS_AT_ONCE = 10_000
-_LONGEST_CELL = 1 << 20
-
-
 def csv_batches(path: Path, wanted: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
     """Reads in bulk while everything is in order, then row by row."""
     heading = _heading(path)
@@ -318,7 +334,7 @@ def _slow(
                     yield as_batch(wanted, good)
                     good = []
         except csv.Error as error:
-            report(_csv_problem(path, reader.line_num, 0, "events.bad_row", str(error)))
+            report(_bad_row(path, reader.line_num, str(error)))
         if good:
             yield as_batch(wanted, good)
 
@@ -334,7 +350,7 @@ def _csv_row(
 ) -> tuple[Any, ...] | None:
     if len(row) != len(heading):
         message = f"the row has {len(row)} cells, the heading has {len(heading)}"
-        report(_csv_problem(path, line, 0, "events.bad_row", message))
+        report(_bad_row(path, line, message))
         return None
     try:
         cells = [row[place] for place in places]
@@ -343,8 +359,7 @@ def _csv_row(
                 _check_text(field, cell)
         return row_values(wanted, cells)
     except CellError as error:
-        column = heading.index(error.field) + 1
-        report(_csv_problem(path, line, column, error.code, error.message, error.hint))
+        report(error.problem(path, line, heading.index(error.field) + 1))
         return None
 
 
@@ -358,16 +373,8 @@ def _check_text(field: str, cell: str) -> None:
         ) from None
 
 
-def _csv_problem(
-    path: Path, line: int, column: int, code: str, message: str, hint: str = ""
-) -> Problem:
-    """`column` counts cells from 1."""
-    return Problem(file=path.name, line=line, column=column, code=code, message=message, hint=hint)
-
-
-_LONGEST_LINE = 1 << 22
-_READ = msgspec.json.Decoder(dict[str, Any])
-_ABSENT = object()
+def _bad_row(path: Path, line: int, message: str) -> Problem:
+    return Problem(file=path.name, line=line, code="events.bad_row", message=message)
 
 
 def json_batches(path: Path, wanted: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
@@ -389,10 +396,9 @@ def _json_row(
         found = _READ.decode(line)
         return row_values(wanted, [_pick(found, field) for field in wanted.fields()])
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        message = f"the line is not a JSON object: {error}"
-        report(Problem(file=path.name, line=number, code="events.bad_row", message=message))
+        report(_bad_row(path, number, f"the line is not a JSON object: {error}"))
     except CellError as error:
-        report(_json_problem(path, number, line, error))
+        report(error.problem(path, number, line.find(b'"' + error.field.encode() + b'"') + 1))
     return None
 
 
@@ -406,12 +412,7 @@ def _pick(found: dict[str, Any], field: str) -> Any:
     for name in field.split("."):
         value = _below(value, name)
     if value is _ABSENT:
-        nearest = nearest_names(field, list(found), 1)
-        hint = (
-            f"did you mean {nearest[0]!r}?"
-            if nearest
-            else f"there are: {', '.join(list(found)[:12])}"
-        )
+        hint = _nearest_hint(field, list(found))
         raise CellError(field, f"there is no field {field!r}", "events.missing_column", hint)
     return value
 
@@ -422,18 +423,6 @@ def _below(value: Any, name: str) -> Any:
     if isinstance(value, list) and name.isdecimal() and len(name) < 10 and int(name) < len(value):
         return value[int(name)]
     return _ABSENT
-
-
-def _json_problem(path: Path, number: int, line: bytes, error: CellError) -> Problem:
-    column = line.find(b'"' + error.field.encode() + b'"') + 1
-    return Problem(
-        file=path.name,
-        line=number,
-        column=column,
-        code=error.code,
-        message=error.message,
-        hint=error.hint,
-    )
 
 
 def parquet_batches(
@@ -476,17 +465,7 @@ def usable_rows(
         try:
             good.append(row_values(wanted, [_plain(cell) for cell in cells]))
         except CellError as error:
-            column = names.index(error.field) + 1
-            report(
-                Problem(
-                    file=path.name,
-                    line=done + place + 1,
-                    column=column,
-                    code=error.code,
-                    message=error.message,
-                    hint=error.hint,
-                )
-            )
+            report(error.problem(path, done + place + 1, names.index(error.field) + 1))
     return as_batch(wanted, good)
 
 

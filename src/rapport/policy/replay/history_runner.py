@@ -34,6 +34,9 @@ _RUN_ROWS = 100_000
 """Readings sorted at once; a run takes some 15 MB."""
 _PART_ROWS = 5_000
 """Readings of each run in memory during the merge."""
+_ENDLESS_MS = 2**61
+"""A lateness with which nothing is late and time advances only by `advance`."""
+_LONG_AGO = -(2**61)
 
 
 class OrderedReadings:
@@ -161,11 +164,6 @@ def _read(path: Path) -> Iterator[pa.RecordBatch]:
 def _count_before(head: pa.RecordBatch | None, limit: int) -> int:
     assert head is not None
     return int(np.searchsorted(head.column("time").to_numpy(), limit))
-
-
-_ENDLESS_MS = 2**61
-"""A lateness with which nothing is late and time advances only by `advance`."""
-_LONG_AGO = -(2**61)
 
 
 class PlanSpan(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,6 +56,7 @@ _PAGE = 5_000
 _SLACK_MS = 600_000
 """How long after its time a reading is still searched for where the range has an end."""
 _LONG_AGO = -(2**61)
+DETECTIONS = "detections"
 
 
 class LogReplay:
@@ -136,14 +137,16 @@ class LogReplay:
             await asyncio.to_thread(history.survey, page)
         first = await oldest(self._events)
         history.begin(is_whole=self._range[0] == 0 and (first is None or first.position == 1))
-        counted = _ReadingCount(self._ontology.streams(), self._since, self._until, self._skew_ms)
+        extent, events = TimeExtent(), 0
         async for page in self._pages():
             await asyncio.to_thread(history.feed, page)
-            counted.take(page)
+            times = _used_times(page, self._ontology, self._skew_ms)
+            since = _LONG_AGO if self._since is None else self._since
+            events += extent.note([time for time in times if since <= time < self._until])
             if progress is not None:
-                progress(counted.events)
+                progress(events)
         await asyncio.to_thread(history.advance, reach.end + 1)
-        return self._result(history, counted)
+        return self._result(history, extent, events)
 
     async def _pull_by_time(
         self, plans: Sequence[Plan], reach: NeededRange
@@ -160,18 +163,13 @@ class LogReplay:
 
     async def behind(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
         """The readings named as causes; reads the range once more."""
-        behind = CauseCollector(causes, self._ontology)
-        async for page in self._pages():
-            wanted = [one.event for one in page if one.event.id in behind.ids]
-            if wanted:
-                behind.take(split_events(wanted, self._ontology)[0])
-        return behind.found
+        return await _collect_causes(self._pages(), causes, self._ontology)
 
-    def _result(self, history: HistoryRunner, counted: _ReadingCount) -> ReplayResult:
+    def _result(self, history: HistoryRunner, extent: TimeExtent, events: int) -> ReplayResult:
         found = [one for run in history.runs for one in run.found if one.time < self._until]
         undecided = [one for run in history.runs for one in run.undecided if one.time < self._until]
         suppressed: dict[str, int] = {}
-        if self._since is None:  # else it would count what was left out before, too
+        if self._since is None:  # else the count would include earlier suppressions
             suppressed = {
                 name: count
                 for run in history.runs
@@ -181,11 +179,11 @@ class LogReplay:
             detections=sorted(found, key=detection_order),
             late=[],
             problems=[each for run in history.runs for each in run.runner.failed().values()],
-            events=counted.events,
+            events=events,
             undecided=each_once(undecided),
             suppressed=suppressed,
-            first=counted.first,
-            last=counted.last,
+            first=extent.first,
+            last=extent.last,
         )
 
     def _reach(self, plan: Plan) -> NeededRange:
@@ -200,10 +198,10 @@ class LogReplay:
             first = await position_before(self._events, reach.start - self._skew_ms)
         if self._is_open:
             return first, last
-        # The place is found for a minute before a time, lest a clock set back hides something.
+        # `position_before` looks a minute back, for clocks that were set back.
         end = await position_before(self._events, reach.end + _SLACK_MS + BACKWARDS_MS)
         end = max(end, await self._released_until(reach))
-        # Nothing came as it happened: the log was filled later, so all of it is looked at.
+        # No reading arrived in time: the log was filled later, so all of it is read.
         return (first, end) if end > first else (first, last)
 
     async def _released_until(self, reach: NeededRange) -> int:
@@ -225,31 +223,25 @@ class LogReplay:
             yield [stored for stored in page if stored.position <= end]
 
 
-class _ReadingCount:
-    """Number and times of the readings in the range, without those ahead of the clock, as live."""
+def _used_times(page: Sequence[StoredEvent], ontology: Ontology, skew_ms: int) -> list[int]:
+    """Times of the readings, without those too far ahead of their arrival, as live."""
+    streams = ontology.streams()
+    return [
+        one.event.time
+        for one in page
+        if one.event.type in streams and one.event.time <= one.received + skew_ms
+    ]
 
-    def __init__(
-        self, streams: Collection[str], since: int | None, until: int, skew_ms: int
-    ) -> None:
-        self._streams, self._since, self._until = streams, since, until
-        self._skew_ms = skew_ms
-        self.events = 0
-        self.first: int | None = None
-        self.last: int | None = None
 
-    def take(self, page: Sequence[StoredEvent]) -> None:
-        since = _LONG_AGO if self._since is None else self._since
-        times = [
-            one.event.time
-            for one in page
-            if one.event.type in self._streams
-            and since <= one.event.time < self._until
-            and one.event.time <= one.received + self._skew_ms
-        ]
-        if times:
-            self.events += len(times)
-            self.first = min(times) if self.first is None else min(self.first, *times)
-            self.last = max(times) if self.last is None else max(self.last, *times)
+async def _collect_causes(
+    pages: AsyncIterator[list[StoredEvent]], causes: Collection[Cause], ontology: Ontology
+) -> dict[Cause, list[Reading]]:
+    collector = CauseCollector(causes, ontology)
+    async for page in pages:
+        wanted = [one.event for one in page if one.event.id in collector.ids]
+        if wanted:
+            collector.take(split_events(wanted, ontology)[0])
+    return collector.found
 
 
 def _released_through(stored: StoredEvent, reach: NeededRange) -> int:
@@ -257,9 +249,6 @@ def _released_through(stored: StoredEvent, reach: NeededRange) -> int:
     if done.first_ms is None or done.last_ms is None:
         return 0
     return done.through if done.first_ms <= reach.end and done.last_ms >= reach.start else 0
-
-
-DETECTIONS = "detections"
 
 
 class LiveReplay:
@@ -319,7 +308,7 @@ class LiveReplay:
         span, events = TimeExtent(), 0
         async for page in self._pages():
             await reading.take(page, self._ontology, self._skew_ms)
-            events += span.note(self._times(page))
+            events += span.note(_used_times(page, self._ontology, self._skew_ms))
             if progress is not None:
                 progress(events)
         await self._note_differences(output)
@@ -336,12 +325,7 @@ class LiveReplay:
 
     async def behind(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
         """The readings named as causes; reads the log once more."""
-        behind = CauseCollector(causes, self._ontology)
-        async for page in self._pages():
-            wanted = [one.event for one in page if one.event.id in behind.ids]
-            if wanted:
-                behind.take(split_events(wanted, self._ontology)[0])
-        return behind.found
+        return await _collect_causes(self._pages(), causes, self._ontology)
 
     async def _pages(self) -> AsyncIterator[list[StoredEvent]]:
         if EVENTS_CHANNEL not in self._channels.names():
@@ -350,15 +334,6 @@ class LiveReplay:
         while page := await channel.read_after(position, limit=_PAGE):
             position = page[-1].position
             yield page
-
-    def _times(self, page: Sequence[StoredEvent]) -> list[int]:
-        """Times of the used readings, without those too far ahead of their arrival."""
-        streams = self._ontology.streams()
-        return [
-            one.event.time
-            for one in page
-            if one.event.type in streams and one.event.time <= one.received + self._skew_ms
-        ]
 
     def _tables_changes(self, resets: Sequence[TimeReset]) -> list[TablesChange]:
         if self.then is None:

@@ -63,6 +63,14 @@ DetectionKey = tuple[str, str, int, tuple[tuple[str, str], ...], tuple[str, ...]
 """Identity of a detection: policy, version, time, bindings, and causes by their ids before
 corrections.
 """
+READER = "policy"
+_PAGE = 5_000
+_NEAR = 500
+"""With at most this many events left, the live engine is stopped for the rest."""
+_MOST_ROUNDS = 20
+"""If the live engine is faster, it is stopped for more events after this many rounds."""
+_LOOK_EVERY_MS = 20
+_log = get_logger(__name__)
 
 
 def streams_concerned(streams: Iterable[str], sources: Mapping[str, PushSource]) -> frozenset[str]:
@@ -352,17 +360,6 @@ def _with_headers(event: Event, headers: Mapping[str, str]) -> Event:
 def policies_of(streams: Collection[str], plans: Iterable[Plan]) -> list[Plan]:
     """The plans that read one of the streams."""
     return [plan for plan in plans if not set(plan.streams()).isdisjoint(streams)]
-
-
-READER = "policy"
-_PAGE = 5_000
-_NEAR = 500
-"""With at most this many events left, the live engine is stopped for the rest."""
-_MOST_ROUNDS = 20
-"""If the live engine is faster, it is stopped for more events after this many rounds."""
-_LOOK_EVERY_MS = 20
-
-_log = get_logger(__name__)
 
 
 class ReevaluationService:

@@ -37,6 +37,12 @@ from rapport.policy.runners.local import LocalRunner
 
 _MOST_KEPT = 1_000
 _MOST_LINES = 4
+_VERSION = 2
+_FILE = "state.msgpack"
+DEFAULT_BATCH = 10_000
+ReadFile = Callable[[int, Report], Iterator[pa.RecordBatch]]
+"""Takes the batch size and the handler of unusable rows."""
+FoundBy = Literal["site", "changed"]
 
 
 class FaultyRows(msgspec.Struct, kw_only=True):
@@ -72,10 +78,6 @@ class RowFaults:
     def by_reason(self) -> list[FaultyRows]:
         """By file and code, in order of occurrence."""
         return list(self._by_reason.values())
-
-
-_VERSION = 2
-_FILE = "state.msgpack"
 
 
 class ReplayState(msgspec.Struct, kw_only=True):
@@ -164,13 +166,6 @@ def _digest_file(path: Path) -> str:
             return hashlib.file_digest(file, "blake2b").hexdigest()
     except OSError:
         return "unreadable"  # reading it will say so with its name
-
-
-DEFAULT_BATCH = 10_000
-
-
-ReadFile = Callable[[int, Report], Iterator[pa.RecordBatch]]
-"""Takes the batch size and the handler of unusable rows."""
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -492,9 +487,6 @@ def cause_streams(plan: Plan) -> frozenset[str]:
 
 
 def _said_before(problem: Problem) -> None: ...
-
-
-FoundBy = Literal["site", "changed"]
 
 
 class ReplayDifference(msgspec.Struct, frozen=True):
