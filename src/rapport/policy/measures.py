@@ -48,7 +48,7 @@ def _distance(first: Value, second: Value) -> float:
 def _distance_many(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> Numbers:
     with np.errstate(all="ignore"):
         dx, dy = first[:, 0] - second[:, 0], first[:, 1] - second[:, 1]
-        # Not hypot: it rounds otherwise than `_distance`, and both must always agree.
+        # Not hypot, which rounds differently from `_distance`; both must agree.
         return np.asarray(np.sqrt(dx * dx + dy * dy), np.float64)
 
 

@@ -249,7 +249,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def version(self) -> str:
         """Content hash of the plan: changes when anything in it does."""
-        # Defaults are left out by identity; a text that came from another process is a copy.
+        # msgspec omits defaults by identity; a text from another process is a copy.
         known = msgspec.structs.replace(
             self, consumption=intern(self.consumption), when_unsure=intern(self.when_unsure)
         )

@@ -196,7 +196,7 @@ def _is_framed(spread: _Spread, middle: Places, last: Places, between: bytes, af
     )
 
 
-# --- values ---------------------------------------------------------------------------------------
+# --- values ---
 
 
 def _truths(tokens: pa.Array) -> pa.Array | None:
@@ -234,7 +234,7 @@ def _are_json(octets: Octets, begins: Places, ends: Places) -> bool:
     last = ends - 1
     if not is_digit[last].all():
         return False
-    # What ends with a digit has something behind a minus and behind a point.
+    # A token that ends with a digit has one after a minus and after a point.
     first = begins + (octets[begins] == _MINUS)
     zeros = first[(octets[first] == _ZERO) & (first < last)]
     points = np.flatnonzero(octets == _DOT)

@@ -120,7 +120,7 @@ class NamedFunctions(msgspec.Struct, frozen=True):
             raise UnknownName(self.what, name, known, code=f"{self.group}.unknown")
         try:
             return Plugins().get(self.group, name)
-        except Exception as error:  # whatever a foreign module raises while it is imported
+        except Exception as error:  # a foreign module may raise anything
             raise self._cannot_import(name, error) from error
 
     def _import(self, name: str, kind: type[Any]) -> Any:

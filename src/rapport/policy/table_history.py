@@ -59,7 +59,7 @@ async def versions_on_record(
     after = 0 if since is None else await _base_before(channel, since)
     found = await _folded(channel, after, most_events)
     if after and (not found or (since is not None and found[0].place.since > since)):
-        found = await _folded(channel, 0, most_events)  # what began there was never finished
+        found = await _folded(channel, 0, most_events)  # the record there is incomplete
     if since is None:
         return found
     begun = [number for number, one in enumerate(found) if one.place.since <= since]
@@ -139,7 +139,7 @@ class RecordedTableRows:
         read += [today[name] for name in before.keys() - digests.keys()]
         try:
             self._last = digests, tables.seen(read) if read else tables
-        except SiteError:  # together they do not fit what the site says now
+        except SiteError:  # together they do not fit the declaration
             self.unusable |= dict.fromkeys(digests)
             self._last = {}, self._today
         return self._last[1]
@@ -301,7 +301,7 @@ class SwitchingRunner:
         while self._left and len(readings):
             times = readings.column("time").to_numpy()
             latest = np.maximum(np.maximum.accumulate(times), self.runner.latest)
-            # Up to the reading with which time gets there: what it releases meets the new rows.
+            # Up to the reading that reaches the switch: readings it releases use the new rows.
             cut = int(np.searchsorted(latest, self._left[0].since + self._lateness))
             if cut == len(readings):
                 break
@@ -326,7 +326,7 @@ class SwitchingRunner:
         is_untouched = self.runner.latest <= -END_OF_TIME
         while self._left and self._left[0].since + self._lateness <= time_ms:
             switch = self._left.popleft()
-            if not is_untouched:  # else time would have moved before the first reading
+            if not is_untouched:  # else time would advance before the first reading
                 found += self.runner.advance(switch.since + self._lateness)
             elif self._left and self._left[0].since + self._lateness <= time_ms:
                 continue

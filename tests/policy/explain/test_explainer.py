@@ -447,7 +447,7 @@ def test_a_long_log_is_not_read_from_the_beginning(at: int) -> None:
             "alone",
             ["person.position"],
             NeededRange(at - 10_000, at + 10_000),
-            told_since=at,
+            emitted_since=at,
         )
         assert len(past.readings) == 21
         assert past.looked_at < 6_000

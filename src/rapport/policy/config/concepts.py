@@ -158,83 +158,81 @@ class _ConceptDeclaration(msgspec.Struct, frozen=True):
     units: dict[str, str]
 
 
-def read_concepts(reading: OntologyDraft) -> None:
+def read_concepts(draft: OntologyDraft) -> None:
     """Adds concepts, units, kinds and parents to the draft."""
-    if "concepts" not in reading.file.values and _needs_concepts(reading):
+    if "concepts" not in draft.file.values and _needs_concepts(draft):
         message = "the site declares no concepts"
         hint = 'add [concepts.room.attributes] with lines such as area = "rectangle"'
-        reading.problems.append(
-            reading.file.problem(("concepts",), "ontology.no_concepts", message, hint=hint)
+        draft.problems.append(
+            draft.file.problem(("concepts",), "ontology.no_concepts", message, hint=hint)
         )
     special: dict[str, _ConceptDeclaration] = {}
-    for name, section in reading.tables("concepts"):
-        fields = Fields(section, reading.problems, known=_KEYS)
-        attributes = _attributes(reading, name, section, fields)
+    for name, section in draft.tables("concepts"):
+        fields = Fields(section, draft.problems, known=_KEYS)
+        attributes = _attributes(draft, name, section, fields)
         declared = _ConceptDeclaration(section, fields, attributes, {})
-        if not reading.named(name, section, "attributes", "concept"):
-            reading.refused.add(name)
+        if not draft.named(name, section, "attributes", "concept"):
+            draft.refused.add(name)
         elif fields.has("is"):
             special[name] = declared
         else:
-            reading.concepts[name] = attributes
-            reading.units[name] = _units(reading, name, section, fields, attributes)
+            draft.concepts[name] = attributes
+            draft.units[name] = _units(draft, name, section, fields, attributes)
             if fields.has("where"):
                 message, hint = "'where' needs a more general concept", ""
-                fields.fault("where", "ontology.where_alone", message, hint=_is_hint(reading, name))
-    _specialise(reading, special)
+                fields.fault("where", "ontology.where_alone", message, hint=_is_hint(draft, name))
+    _specialise(draft, special)
 
 
-def _needs_concepts(reading: OntologyDraft) -> bool:
+def _needs_concepts(draft: OntologyDraft) -> bool:
     """Whether some part of the site needs concepts, or the file is empty. People, channels, links,
     brokers and sources with typed interpretations need none.
     """
-    values = reading.file.values
+    values = draft.file.values
     if not values or values.keys() & _OF_CONCEPTS:
         return True
-    tables = (section for _name, section in reading.tables("tables"))
-    sources = (section for _name, section in reading.tables("sources"))
+    tables = (section for _name, section in draft.tables("tables"))
+    sources = (section for _name, section in draft.tables("sources"))
     return any("concept" in each.values for each in tables) or any(
         "into" not in each.values for each in sources
     )
 
 
-def _is_hint(reading: OntologyDraft, name: str) -> str:
-    other = next((each for each in reading.concepts if each != name), "person")
+def _is_hint(draft: OntologyDraft, name: str) -> str:
+    other = next((each for each in draft.concepts if each != name), "person")
     return f'add is = "{other}", or leave it out'
 
 
 # --- attributes and units ---
 
 
-def _attributes(
-    reading: OntologyDraft, concept: str, section: Section, fields: Fields
-) -> Attributes:
+def _attributes(draft: OntologyDraft, concept: str, section: Section, fields: Fields) -> Attributes:
     found: Attributes = {}
     attributes = section.section("attributes")
     if not isinstance(section.values.get("attributes", {}), dict):
         fields.wrong("attributes", "a table", f"[concepts.{concept}.attributes]")
     for name, kind in attributes.values.items():
-        if not reading.named(name, attributes, name, "attribute"):
+        if not draft.named(name, attributes, name, "attribute"):
             continue
         if name == IDENTITY:
             message = f"{concept}.id is the identity itself and is not declared"
             hint = "leave it out; `id` may be used in relationships and functions as it is"
             code = "ontology.identity_declared"
-            reading.problems.append(attributes.problem(name, code, message, hint=hint))
+            draft.problems.append(attributes.problem(name, code, message, hint=hint))
         elif kind in TYPE_NAMES:
             found[name] = kind
         else:
-            reading.faulted.add((concept, name))
+            draft.faulted.add((concept, name))
             hint = did_you_mean(kind, TYPE_NAMES) if isinstance(kind, str) else ""
             message = f"{concept}.{name} has the unknown type {kind!r}"
             hint = hint or f"types are {', '.join(TYPE_NAMES)}"
             code = "ontology.unknown_type"
-            reading.problems.append(attributes.problem(name, code, message, hint=hint))
+            draft.problems.append(attributes.problem(name, code, message, hint=hint))
     return found
 
 
 def _units(
-    reading: OntologyDraft, concept: str, section: Section, fields: Fields, attributes: Attributes
+    draft: OntologyDraft, concept: str, section: Section, fields: Fields, attributes: Attributes
 ) -> dict[str, str]:
     """`[concepts.station.units]`: the canonical unit of a number."""
     if not isinstance(section.values.get("units", {}), dict):
@@ -246,13 +244,13 @@ def _units(
             message = f"{concept}.{name} is no number, so it has no unit of its own"
             hint = "points and rectangles are in metres" if name in attributes else ""
             hint = hint or did_you_mean(name, attributes)
-            reading.problems.append(written.problem(name, "ontology.bad_unit", message, hint=hint))
+            draft.problems.append(written.problem(name, "ontology.bad_unit", message, hint=hint))
             continue
         try:
             found[name] = unit_named(str(unit)).symbol
         except RapportError as error:
             message = f"{concept}.{name}: {error.message}"
-            reading.problems.append(
+            draft.problems.append(
                 written.problem(name, "ontology.bad_unit", message, hint=error.hint)
             )
     return found
@@ -261,21 +259,21 @@ def _units(
 # --- specialised concepts ---
 
 
-def _specialise(reading: OntologyDraft, special: dict[str, _ConceptDeclaration]) -> None:
+def _specialise(draft: OntologyDraft, special: dict[str, _ConceptDeclaration]) -> None:
     """Resolves each specialised concept after its general one, in any order of the file."""
     waiting = dict(special)
     while waiting:
         ready = {name: one for name, one in waiting.items() if one.fields.text("is") not in waiting}
         for name, declared in (ready or waiting).items():
             if ready:
-                _kind(reading, name, declared)
+                _kind(draft, name, declared)
             else:
-                _report_kind_cycle(reading, special, name, declared)
+                _report_kind_cycle(draft, special, name, declared)
         waiting = {name: one for name, one in waiting.items() if ready and name not in ready}
 
 
 def _report_kind_cycle(
-    reading: OntologyDraft,
+    draft: OntologyDraft,
     special: dict[str, _ConceptDeclaration],
     name: str,
     declared: _ConceptDeclaration,
@@ -283,52 +281,50 @@ def _report_kind_cycle(
     chain = [name]
     while (above := special[chain[-1]].fields.text("is")) not in chain:
         chain.append(above)
-    reading.refused.add(name)
+    draft.refused.add(name)
     message = f"{name!r} is in the end {above!r} again: {' is '.join([*chain, above])}"
     hint = "one of them must stand without 'is'"
     declared.fields.fault("is", "ontology.cycle", message, hint=hint)
 
 
-def _kind(reading: OntologyDraft, name: str, declared: _ConceptDeclaration) -> None:
+def _kind(draft: OntologyDraft, name: str, declared: _ConceptDeclaration) -> None:
     fields = declared.fields
     above = fields.text("is")
-    general = Kind(above, above) if above in reading.concepts else reading.kinds.get(above)
+    general = Kind(above, above) if above in draft.concepts else draft.kinds.get(above)
     if general is None:
-        reading.refused.add(name)
-        if above and above not in reading.refused:
+        draft.refused.add(name)
+        if above and above not in draft.refused:
             message = f"there is no concept {above!r}"
-            hint = did_you_mean(above, [*reading.concepts, *reading.kinds])
+            hint = did_you_mean(above, [*draft.concepts, *draft.kinds])
             fields.fault("is", "ontology.unknown_concept", message, hint=hint)
         return
-    _inherit(reading, name, general.concept, declared)
-    own = _where(reading, general, declared)
+    _inherit(draft, name, general.concept, declared)
+    own = _where(draft, general, declared)
     if own is None:
-        reading.refused.add(name)
+        draft.refused.add(name)
         return
-    reading.kinds[name] = Kind(name, general.concept, (*general.constraints, *own))
-    reading.parents[name] = above
+    draft.kinds[name] = Kind(name, general.concept, (*general.constraints, *own))
+    draft.parents[name] = above
 
 
-def _inherit(
-    reading: OntologyDraft, name: str, concept: str, declared: _ConceptDeclaration
-) -> None:
+def _inherit(draft: OntologyDraft, name: str, concept: str, declared: _ConceptDeclaration) -> None:
     """Adds its own attributes to the general concept; other instances lack them."""
-    attributes = reading.concepts[concept]
+    attributes = draft.concepts[concept]
     written = declared.section.section("attributes")
     for attribute, kind in declared.attributes.items():
         known = attributes.setdefault(attribute, kind)
         if known != kind:
             message = f"{name}.{attribute} is a {kind} here, but a {known} in {concept!r}"
             hint = f"give it another name, or make it a {known}"
-            reading.problems.append(
+            draft.problems.append(
                 written.problem(attribute, "ontology.type_clash", message, hint=hint)
             )
-    units = _units(reading, name, declared.section, declared.fields, attributes)
+    units = _units(draft, name, declared.section, declared.fields, attributes)
     for attribute, unit in units.items():
-        known_unit = reading.units[concept].setdefault(attribute, unit)
+        known_unit = draft.units[concept].setdefault(attribute, unit)
         if known_unit != unit:
             message = f"{name}.{attribute} is in {unit} here, but in {known_unit} in {concept!r}"
-            reading.problems.append(
+            draft.problems.append(
                 declared.section.section("units").problem(
                     attribute, "ontology.unit_clash", message, hint="root has one unit per number"
                 )
@@ -336,7 +332,7 @@ def _inherit(
 
 
 def _where(
-    reading: OntologyDraft, general: Kind, declared: _ConceptDeclaration
+    draft: OntologyDraft, general: Kind, declared: _ConceptDeclaration
 ) -> list[Constraint] | None:
     """The constraints of a specialised concept; None with a fault."""
     fields = declared.fields
@@ -346,19 +342,19 @@ def _where(
         return None
     if not table.section.values:
         fields.wrong("where", "a table with at least one attribute", f"where = {example}")
-    found = [_constraint(reading, general, table, attribute) for attribute in table.section.values]
+    found = [_constraint(draft, general, table, attribute) for attribute in table.section.values]
     sound = [constraint for constraint in found if constraint is not None]
     return sound if found and len(sound) == len(found) else None
 
 
 def _constraint(
-    reading: OntologyDraft, general: Kind, table: Fields, attribute: str
+    draft: OntologyDraft, general: Kind, table: Fields, attribute: str
 ) -> Constraint | None:
-    kind = reading.concepts[general.concept].get(attribute)
+    kind = draft.concepts[general.concept].get(attribute)
     if kind is None:
-        if (general.concept, attribute) not in reading.faulted:
+        if (general.concept, attribute) not in draft.faulted:
             message = f"the concept {general.concept!r} has no attribute {attribute!r}"
-            hint = did_you_mean(attribute, reading.concepts[general.concept])
+            hint = did_you_mean(attribute, draft.concepts[general.concept])
             table.fault(attribute, "ontology.unknown_attribute", message, hint=hint)
         return None
     value = _typed(table.section.values[attribute], kind)
@@ -392,16 +388,16 @@ def _typed(value: Any, kind: str) -> str | float | None:
     return None
 
 
-def read_groups(reading: OntologyDraft) -> dict[str, dict[str, Derivation]]:
+def read_groups(draft: OntologyDraft) -> dict[str, dict[str, Derivation]]:
     """Adds groups and their kinds; returns the derived columns that identify members."""
     waiting: dict[str, tuple[Fields, tuple[str, ...]]] = {}
-    for name, section in reading.tables("groups"):
-        fields = Fields(section, reading.problems, known=("of",))
+    for name, section in draft.tables("groups"):
+        fields = Fields(section, draft.problems, known=("of",))
         members = fields.texts("of", example='["employee", "contractor"]')
-        if _is_new(reading, name, fields) and reading.named(name, section, "of", "group"):
+        if _is_new(draft, name, fields) and draft.named(name, section, "of", "group"):
             waiting[name] = (fields, tuple(dict.fromkeys(members)))
         else:
-            reading.refused.add(name)
+            draft.refused.add(name)
     derived: dict[str, dict[str, Derivation]] = {}
     members_of: dict[str, Alternatives] = {}
     while waiting:
@@ -409,52 +405,52 @@ def read_groups(reading: OntologyDraft) -> dict[str, dict[str, Derivation]]:
         for name in ready or list(waiting):
             fields, members = waiting.pop(name)
             if not ready:
-                _report_group_cycle(reading, name, fields)
-            elif _members_known(reading, name, fields, members):
-                reading.add_group(name, members)
-                members_of[name] = _alternatives(reading, members, members_of)
-                _add_kind(reading, name, fields, members_of[name], derived)
+                _report_group_cycle(draft, name, fields)
+            elif _members_known(draft, name, fields, members):
+                draft.add_group(name, members)
+                members_of[name] = _alternatives(draft, members, members_of)
+                _add_kind(draft, name, fields, members_of[name], derived)
     return derived
 
 
-def _is_new(reading: OntologyDraft, name: str, fields: Fields) -> bool:
-    if name not in reading.concepts and name not in reading.kinds:
+def _is_new(draft: OntologyDraft, name: str, fields: Fields) -> bool:
+    if name not in draft.concepts and name not in draft.kinds:
         return True
     message = f"{name!r} is a concept already"
     fields.fault("", "ontology.duplicate_name", message, hint="give the group another name")
     return False
 
 
-def _report_group_cycle(reading: OntologyDraft, name: str, fields: Fields) -> None:
-    reading.refused.add(name)
+def _report_group_cycle(draft: OntologyDraft, name: str, fields: Fields) -> None:
+    draft.refused.add(name)
     message = f"the group {name!r} is in the end a member of itself"
     fields.fault("of", "ontology.cycle", message, hint="leave one of the groups out")
 
 
 def _members_known(
-    reading: OntologyDraft, name: str, fields: Fields, members: tuple[str, ...]
+    draft: OntologyDraft, name: str, fields: Fields, members: tuple[str, ...]
 ) -> bool:
     if not members and fields.is_empty("of") and fields.has("of"):
         fields.wrong("of", "a list of concepts", 'of = ["employee", "contractor"]')
-    unknown = [member for member in members if not reading.concepts_of(member)]
+    unknown = [member for member in members if not draft.concepts_of(member)]
     for member in unknown:
-        if member not in reading.refused:
-            message, hint = f"there is no concept {member!r}", did_you_mean(member, reading.names())
+        if member not in draft.refused:
+            message, hint = f"there is no concept {member!r}", did_you_mean(member, draft.names())
             fields.fault("of", "ontology.unknown_concept", message, hint=hint)
     if not members or unknown:
-        reading.refused.add(name)
+        draft.refused.add(name)
         return False
     return True
 
 
 def _add_kind(
-    reading: OntologyDraft,
+    draft: OntologyDraft,
     name: str,
     fields: Fields,
     alternatives: Alternatives,
     derived: dict[str, dict[str, Derivation]],
 ) -> None:
-    concepts = reading.concepts_of(name)
+    concepts = draft.concepts_of(name)
     if len(concepts) > 1:
         return
     if len(alternatives) > MOST_ALTERNATIVES:
@@ -462,17 +458,17 @@ def _add_kind(
         hint = f"at most {MOST_ALTERNATIVES:,}; tell them by an attribute of their own"
         fields.fault("of", "ontology.too_many_members", message, hint=hint)
     elif () in alternatives:
-        reading.kinds[name] = Kind(name, concepts[0])
+        draft.kinds[name] = Kind(name, concepts[0])
     elif len(alternatives) == 1:
-        reading.kinds[name] = Kind(name, concepts[0], alternatives[0])
+        draft.kinds[name] = Kind(name, concepts[0], alternatives[0])
     else:
         attribute = f"is {name}"
         derived.setdefault(concepts[0], {})[attribute] = AnyOf(alternatives)
-        reading.kinds[name] = Kind(name, concepts[0], (Constraint(attribute, "=", "yes"),))
+        draft.kinds[name] = Kind(name, concepts[0], (Constraint(attribute, "=", "yes"),))
 
 
 def _alternatives(
-    reading: OntologyDraft, members: tuple[str, ...], members_of: dict[str, Alternatives]
+    draft: OntologyDraft, members: tuple[str, ...], members_of: dict[str, Alternatives]
 ) -> Alternatives:
     """The distinct constraints of the members, including those of nested groups."""
     found: dict[tuple[Constraint, ...], None] = {}
@@ -480,6 +476,6 @@ def _alternatives(
         if member in members_of:
             found.update(dict.fromkeys(members_of[member]))
         else:
-            kind = reading.kinds.get(member)
+            kind = draft.kinds.get(member)
             found[kind.constraints if kind else ()] = None
     return tuple(found)

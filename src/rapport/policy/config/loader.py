@@ -38,49 +38,48 @@ _KEYS = (
 )
 
 
-def read_sources(reading: OntologyDraft) -> dict[str, PushSource]:
+def read_sources(draft: OntologyDraft) -> dict[str, PushSource]:
     """The valid sources; a source of a specialised concept gives events of its general one."""
     found: dict[str, PushSource] = {}
-    for name, section in reading.tables("sources"):
+    for name, section in draft.tables("sources"):
         if "into" in section.values:
-            continue  # speaks of no concept; mediation reads it
-        fields = Fields(section, reading.problems, known=_KEYS)
-        before = len(reading.problems)
-        source = _source(reading, name, fields)
-        known = _is_known(reading, fields, source)
+            continue  # has no concept; mediation reads it
+        fields = Fields(section, draft.problems, known=_KEYS)
+        before = len(draft.problems)
+        source = _source(draft, name, fields)
+        known = _is_known(draft, fields, source)
         if known and not source.further:
-            _value_fits(fields, source, reading.type_of((source.concept, source.attribute)))
-        faults = reading.problems[before:]
+            _value_fits(fields, source, draft.type_of((source.concept, source.attribute)))
+        faults = draft.problems[before:]
         if known and all(problem.severity != "error" for problem in faults):
             found[name] = source
     return found
 
 
-def _is_known(reading: OntologyDraft, fields: Fields, source: PushSource) -> bool:
+def _is_known(draft: OntologyDraft, fields: Fields, source: PushSource) -> bool:
     key = "attributes" if source.further else "attribute"
     for attribute in source.attributes:
-        if not reading.is_known(fields, "concept", source.concept, attribute, key):
+        if not draft.is_known(fields, "concept", source.concept, attribute, key):
             return False
         if attribute == "id":
             message = "an identity does not come as events; 'key' names its field"
             hint = "name an attribute of the concept"
             fields.fault(key, "ontology.key_as_event", message, hint=hint)
             return False
-    if source.concept not in reading.concepts:
+    if source.concept not in draft.concepts:
         message = f"{source.concept!r} is a group of several concepts; a source is of one"
         fields.fault("concept", "ontology.bad_concept", message, hint="declare a source for each")
         return False
     return True
 
 
-def _source(reading: OntologyDraft, name: str, fields: Fields) -> PushSource:
-    # With an interpretation it is there that the fields are named; here they serve recorded
-    # files only.
+def _source(draft: OntologyDraft, name: str, fields: Fields) -> PushSource:
+    # With an interpretation the fields are named there; here they serve recorded files only.
     interpretation = fields.text("interpretation", "")
     speaks_root = not interpretation
     attribute, *further = _given_attributes(fields, interpretation)
     concept = fields.text("concept")
-    general = reading.concepts_of(concept)
+    general = draft.concepts_of(concept)
     return PushSource(
         name=name,
         concept=general[0] if len(general) == 1 else concept,
@@ -96,7 +95,7 @@ def _source(reading: OntologyDraft, name: str, fields: Fields) -> PushSource:
         period_ms=fields.duration_ms("period", 0, least=1),
         stale_after_ms=fields.duration_ms("stale_after", 0, least=1),
         uncertainty_ms=fields.duration_ms("clock_uncertainty", 0),
-        zone=read_zone(fields) or reading.site_zone,
+        zone=read_zone(fields) or draft.site_zone,
     )
 
 
@@ -125,19 +124,19 @@ def _value_fits(fields: Fields, source: PushSource, kind: AttributeType) -> None
         fields.fault("value", "ontology.wrong_parts", message, hint=hint)
 
 
-def check_streams(reading: OntologyDraft, ontology: Ontology) -> None:
+def check_streams(draft: OntologyDraft, ontology: Ontology) -> None:
     """Reports attributes that come as events where tables must give them: table keys, kinds and
     containers.
     """
-    _table_keys(reading, ontology)
-    _kinds(reading, ontology)
-    _containers(reading, ontology)
+    _table_keys(draft, ontology)
+    _kinds(draft, ontology)
+    _containers(draft, ontology)
 
 
-def _table_keys(reading: OntologyDraft, ontology: Ontology) -> None:
+def _table_keys(draft: OntologyDraft, ontology: Ontology) -> None:
     """An attribute that comes as events can be no key of a table; as a column it is unused."""
     streams = ontology.streams()
-    for name, section in reading.tables("tables", quiet=True):
+    for name, section in draft.tables("tables", quiet=True):
         concept, columns = section.values.get("concept"), section.section("columns")
         for attribute, column in columns.values.items():
             if f"{concept}.{attribute}" not in streams:
@@ -146,7 +145,7 @@ def _table_keys(reading: OntologyDraft, ontology: Ontology) -> None:
             if column in (section.values.get("key"), [section.values.get("key")]):
                 message = f"{given} and cannot be the key of {name!r}"
                 hint = "an identity does not change; choose another attribute"
-                reading.problems.append(
+                draft.problems.append(
                     section.problem("columns", "ontology.key_as_event", message, hint=hint)
                 )
             else:
@@ -155,25 +154,25 @@ def _table_keys(reading: OntologyDraft, ontology: Ontology) -> None:
                 problem = section.problem(
                     "columns", "ontology.given_twice", message, hint=hint, severity="warning"
                 )
-                reading.problems.append(problem)
+                draft.problems.append(problem)
 
 
-def _kinds(reading: OntologyDraft, ontology: Ontology) -> None:
+def _kinds(draft: OntologyDraft, ontology: Ontology) -> None:
     streams = ontology.streams()
     for name in ontology.parents:
         kind = ontology.kinds[name]
-        where = reading.file.section("concepts", name).section("where")
+        where = draft.file.section("concepts", name).section("where")
         for constraint in kind.constraints:
             attribute = constraint.attribute
             if f"{kind.concept}.{attribute}" in streams and attribute in where.values:
                 message = f"{kind.concept}.{attribute} comes as events and tells no kind apart"
                 hint = "a kind is known from the tables; compare the attribute in a condition"
-                reading.problems.append(
+                draft.problems.append(
                     where.problem(attribute, "ontology.kind_by_events", message, hint=hint)
                 )
 
 
-def _containers(reading: OntologyDraft, ontology: Ontology) -> None:
+def _containers(draft: OntologyDraft, ontology: Ontology) -> None:
     streams = ontology.streams()
     for name, links in ontology.containers.items():
         for link in links:
@@ -182,8 +181,8 @@ def _containers(reading: OntologyDraft, ontology: Ontology) -> None:
                 message = f"{given} comes as events; a container is decided from the tables"
                 between = f'between = ["{given}", "{link.outer}.id"]'
                 hint = f'declare a relationship with {between} and function = "same" instead'
-                section = reading.file.section("containers", name)
-                reading.problems.append(
+                section = draft.file.section("containers", name)
+                draft.problems.append(
                     section.problem("of", "ontology.container_by_events", message, hint=hint)
                 )
 
@@ -194,23 +193,23 @@ def ontology_from_site(file: TomlFile, *, trusted: bool = True) -> tuple[Ontolog
 
     `trusted`: whether functions of the form `package.module:function` may be imported.
     """
-    reading = OntologyDraft(file, trusted)
-    read_concepts(reading)
-    derived = read_groups(reading)
-    relationships = read_relationships(reading, derived)
-    for variants in read_containers(reading, relationships, derived).values():
+    draft = OntologyDraft(file, trusted)
+    read_concepts(draft)
+    derived = read_groups(draft)
+    relationships = read_relationships(draft, derived)
+    for variants in read_containers(draft, relationships, derived).values():
         add_variants(relationships, variants)
     ontology = Ontology(
-        concepts=reading.concepts,
+        concepts=draft.concepts,
         relationships=relationships,
-        sources=read_sources(reading),
-        units=reading.units,
-        functions=read_functions(reading),
-        kinds=reading.kinds,
-        groups=reading.groups,
-        parents=reading.parents,
-        containers=reading.containers,
+        sources=read_sources(draft),
+        units=draft.units,
+        functions=read_functions(draft),
+        kinds=draft.kinds,
+        groups=draft.groups,
+        parents=draft.parents,
+        containers=draft.containers,
         derived=derived,
     )
-    check_streams(reading, ontology)
-    return ontology, reading.problems
+    check_streams(draft, ontology)
+    return ontology, draft.problems

@@ -42,18 +42,18 @@ _OF = '["substance.position", "substance.position"]'
 
 
 def read_relationships(
-    reading: OntologyDraft, derived: dict[str, dict[str, Derivation]]
+    draft: OntologyDraft, derived: dict[str, dict[str, Derivation]]
 ) -> dict[str, Relationship]:
     """The valid relationships; adds the identities they compare to `derived`."""
     found: dict[str, Relationship] = {}
-    for name, section in reading.tables("relationships"):
-        fields = Fields(section, reading.problems, known=_RELATIONSHIP_KEYS)
-        pairs = _pairs(reading, fields)
+    for name, section in draft.tables("relationships"):
+        fields = Fields(section, draft.problems, known=_RELATIONSHIP_KEYS)
+        pairs = _pairs(draft, fields)
         function = fields.text("function")
-        relation = _relation(reading, fields, function) if function else None
-        if not reading.is_phrase(name, fields, "relationship") or relation is None:
+        relation = _relation(draft, fields, function) if function else None
+        if not draft.is_phrase(name, fields, "relationship") or relation is None:
             continue
-        sound = [ends for ends in pairs if _relation_fits(reading, fields, ends, relation)]
+        sound = [ends for ends in pairs if _relation_fits(draft, fields, ends, relation)]
         if sound and len(sound) == len(pairs) and _is_clear(fields, name, pairs):
             add_variants(found, [Relationship(name, *ends, function) for ends in pairs])
             _note_identities(pairs, derived)
@@ -75,13 +75,13 @@ def _note_identities(pairs: list[Ends], derived: dict[str, dict[str, Derivation]
             derived.setdefault(concept, {})[IDENTITY] = Identity()
 
 
-def _pairs(reading: OntologyDraft, fields: Fields) -> list[Ends]:
+def _pairs(draft: OntologyDraft, fields: Fields) -> list[Ends]:
     """The pairs of ends in 'between'; none with a fault."""
     given: Any = fields.section.values.get("between")
     if isinstance(given, str):
         given = [given]
     if not _is_between(given):
-        fields.texts("between")  # absent or of another type: told as everywhere
+        fields.texts("between")  # reports a missing or wrong type
         return []
     sides = [[side] if isinstance(side, str) else side for side in given]
     if len(sides) != 2:
@@ -90,7 +90,7 @@ def _pairs(reading: OntologyDraft, fields: Fields) -> list[Ends]:
         return []
     ends: list[list[AttributeEnd]] = []
     for side in sides:
-        each = [reading.ends(fields, "between", text, example="room.area") for text in side]
+        each = [draft.ends(fields, "between", text, example="room.area") for text in side]
         ends.append([end for found in each for end in found] if all(each) else [])
     if len(ends[0]) * len(ends[1]) > MOST_PAIRS:
         message = f"'between' joins {len(ends[0]) * len(ends[1]):,} pairs of concepts"
@@ -124,8 +124,8 @@ def _is_clear(fields: Fields, name: str, pairs: list[Ends]) -> bool:
     return True
 
 
-def _relation(reading: OntologyDraft, fields: Fields, function: str) -> relations.Relation | None:
-    if not may_import(reading, fields, "function", function, "relations.untrusted"):
+def _relation(draft: OntologyDraft, fields: Fields, function: str) -> relations.Relation | None:
+    if not may_import(draft, fields, "function", function, "relations.untrusted"):
         return None
     try:
         return relations.get(function)
@@ -134,9 +134,9 @@ def _relation(reading: OntologyDraft, fields: Fields, function: str) -> relation
         return None
 
 
-def may_import(reading: OntologyDraft, fields: Fields, key: str, function: str, code: str) -> bool:
+def may_import(draft: OntologyDraft, fields: Fields, key: str, function: str, code: str) -> bool:
     """False, with a fault, for a site's own function in an untrusted site."""
-    if ":" not in function or reading.trusted:
+    if ":" not in function or draft.trusted:
         return True
     message = f"the function {function!r} is not imported from a site that is not trusted"
     hint = "load the site as trusted, or use a built-in function"
@@ -145,11 +145,11 @@ def may_import(reading: OntologyDraft, fields: Fields, key: str, function: str, 
 
 
 def _relation_fits(
-    reading: OntologyDraft, fields: Fields, ends: Ends, relation: relations.Relation
+    draft: OntologyDraft, fields: Fields, ends: Ends, relation: relations.Relation
 ) -> bool:
     fit = True
     for end, wanted in zip(ends, (relation.first_type, relation.second_type), strict=True):
-        given = reading.type_of(end)
+        given = draft.type_of(end)
         if given != wanted:
             fit = False
             shown = f"{'.'.join(end)} is a {given}"
@@ -161,7 +161,7 @@ def _relation_fits(
 
 
 def read_containers(
-    reading: OntologyDraft,
+    draft: OntologyDraft,
     declared: dict[str, Relationship],
     derived: dict[str, dict[str, Derivation]],
 ) -> dict[str, list[Relationship]]:
@@ -169,17 +169,17 @@ def read_containers(
     columns that decide them to `derived`.
     """
     found: dict[str, list[Relationship]] = {}
-    for name, section in reading.tables("containers"):
-        fields = Fields(section, reading.problems, known=("of",))
-        links = _links(reading, fields)
-        if not reading.is_phrase(name, fields, "container"):
+    for name, section in draft.tables("containers"):
+        fields = Fields(section, draft.problems, known=("of",))
+        links = _links(draft, fields)
+        if not draft.is_phrase(name, fields, "container"):
             continue
         if name in declared:
             message = f"{name!r} is a relationship already"
             hint = "give the container another name"
             fields.fault("", "ontology.duplicate_name", message, hint=hint)
         elif links and not _has_cycle(fields, links):
-            reading.containers[name] = links
+            draft.containers[name] = links
             found[name] = _relationships(name, links)
             for relationship in found[name]:
                 (inner, within), (outer, itself) = relationship.first, relationship.second
@@ -188,7 +188,7 @@ def read_containers(
     return found
 
 
-def _links(reading: OntologyDraft, fields: Fields) -> tuple[Link, ...]:
+def _links(draft: OntologyDraft, fields: Fields) -> tuple[Link, ...]:
     written = fields.texts("of", example='["room in floor", "floor in building"]')
     if len(written) > MOST_LEVELS:
         message = f"a container has at most {MOST_LEVELS} levels, not {len(written):,}"
@@ -196,12 +196,12 @@ def _links(reading: OntologyDraft, fields: Fields) -> tuple[Link, ...]:
         return ()
     if not written and fields.has("of") and fields.is_empty("of"):
         fields.wrong("of", "a list of levels", _LEVELS_EXAMPLE)
-    found = [_link(reading, fields, text) for text in written]
+    found = [_link(draft, fields, text) for text in written]
     sound = tuple(dict.fromkeys(link for link in found if link is not None))
     return sound if all(found) else ()
 
 
-def _link(reading: OntologyDraft, fields: Fields, text: str) -> Link | None:
+def _link(draft: OntologyDraft, fields: Fields, text: str) -> Link | None:
     words = text.split()
     if len(words) != 3 or words[1].casefold() != "in":
         message = f"{text[:40]!r} must be written as one concept in another"
@@ -211,12 +211,12 @@ def _link(reading: OntologyDraft, fields: Fields, text: str) -> Link | None:
     outer = words[2]
     attribute = attribute if dot else outer
     for concept in (inner, outer):
-        if concept not in reading.concepts:
-            _faulted_concept(reading, fields, concept)
+        if concept not in draft.concepts:
+            _faulted_concept(draft, fields, concept)
             return None
-    if not reading.is_known(fields, "of", inner, attribute):
+    if not draft.is_known(fields, "of", inner, attribute):
         return None
-    if reading.type_of((inner, attribute)) != "text":
+    if draft.type_of((inner, attribute)) != "text":
         message = f"{inner}.{attribute} must be a text that names the {outer}, to say in which"
         hint = f"declare it as text, or name another: {inner}.NAME in {outer}"
         fields.fault("of", "ontology.wrong_type", message, hint=hint)
@@ -224,11 +224,11 @@ def _link(reading: OntologyDraft, fields: Fields, text: str) -> Link | None:
     return Link(inner, attribute, outer)
 
 
-def _faulted_concept(reading: OntologyDraft, fields: Fields, concept: str) -> None:
-    if concept in reading.refused:
+def _faulted_concept(draft: OntologyDraft, fields: Fields, concept: str) -> None:
+    if concept in draft.refused:
         return
-    general = reading.concepts_of(concept)
-    hint = did_you_mean(concept, reading.concepts)
+    general = draft.concepts_of(concept)
+    hint = did_you_mean(concept, draft.concepts)
     message = f"there is no concept {concept!r}"
     if general:
         message = f"{concept!r} is no concept of its own, so nothing lies in it"
@@ -278,22 +278,22 @@ def _relationships(name: str, links: tuple[Link, ...]) -> list[Relationship]:
     ]
 
 
-def read_functions(reading: OntologyDraft) -> dict[str, SiteFunction]:
+def read_functions(draft: OntologyDraft) -> dict[str, SiteFunction]:
     found: dict[str, SiteFunction] = {}
-    for name, section in reading.tables("functions"):
-        fields = Fields(section, reading.problems, known=_FUNCTION_KEYS)
-        before = len(reading.problems)
-        function = _function(reading, name, fields)
-        faults = reading.problems[before:]
-        if not reading.named(name, section, "of", "function"):
+    for name, section in draft.tables("functions"):
+        fields = Fields(section, draft.problems, known=_FUNCTION_KEYS)
+        before = len(draft.problems)
+        function = _function(draft, name, fields)
+        faults = draft.problems[before:]
+        if not draft.named(name, section, "of", "function"):
             continue
         if function is not None and all(fault.severity != "error" for fault in faults):
             found[name] = function
     return found
 
 
-def _function(reading: OntologyDraft, name: str, fields: Fields) -> SiteFunction | None:
-    ends = _of(reading, fields)
+def _function(draft: OntologyDraft, name: str, fields: Fields) -> SiteFunction | None:
+    ends = _of(draft, fields)
     unit = _unit(fields)
     if fields.has("measure") == fields.has("table"):
         message = f"{name!r} is measured or looked up: it names 'measure' or 'table'"
@@ -301,11 +301,11 @@ def _function(reading: OntologyDraft, name: str, fields: Fields) -> SiteFunction
         fields.fault("measure", "ontology.bad_function", message, hint=hint)
         return None
     if fields.has("table"):
-        lookup = _lookup(reading, fields, ends)
+        lookup = _lookup(draft, fields, ends)
         return SiteFunction(name=name, of=tuple(ends), lookup=lookup, unit=unit) if lookup else None
     _needless(fields, ("keys", "value", "symmetric"))
-    measuring = _measuring(reading, fields)
-    if measuring is None or not ends or not _measure_fits(reading, fields, ends, measuring):
+    measuring = _measuring(draft, fields)
+    if measuring is None or not ends or not _measure_fits(draft, fields, ends, measuring):
         return None
     if unit and measuring.unit and unit != measuring.unit:
         message = f"the measure {measuring.name!r} gives {measuring.unit}, not {unit}"
@@ -315,7 +315,7 @@ def _function(reading: OntologyDraft, name: str, fields: Fields) -> SiteFunction
     )
 
 
-def _of(reading: OntologyDraft, fields: Fields) -> list[AttributeEnd]:
+def _of(draft: OntologyDraft, fields: Fields) -> list[AttributeEnd]:
     """One or two attributes; none with a fault."""
     given = fields.texts("of", example=_OF)
     if not given:
@@ -326,7 +326,7 @@ def _of(reading: OntologyDraft, fields: Fields) -> list[AttributeEnd]:
         message = f"'of' names one or two attributes, not {len(given)}"
         fields.fault("of", "ontology.bad_of", message, hint=f"write of = {_OF}")
         return []
-    found = [reading.ends(fields, "of", text, example="room.area") for text in given]
+    found = [draft.ends(fields, "of", text, example="room.area") for text in given]
     for text, ends in zip(given, found, strict=True):
         if len(ends) > 1:
             message = f"{text!r} is of several concepts"
@@ -354,9 +354,9 @@ def _needless(fields: Fields, keys: tuple[str, ...]) -> None:
             fields.fault(key, "ontology.bad_function", message, hint="leave it out")
 
 
-def _measuring(reading: OntologyDraft, fields: Fields) -> measures.Measuring | None:
+def _measuring(draft: OntologyDraft, fields: Fields) -> measures.Measuring | None:
     name = fields.filled_text("measure", example='"distance"')
-    if not name or not may_import(reading, fields, "measure", name, "measures.untrusted"):
+    if not name or not may_import(draft, fields, "measure", name, "measures.untrusted"):
         return None
     try:
         return measures.get(name)
@@ -366,7 +366,7 @@ def _measuring(reading: OntologyDraft, fields: Fields) -> measures.Measuring | N
 
 
 def _measure_fits(
-    reading: OntologyDraft, fields: Fields, ends: list[AttributeEnd], measuring: measures.Measuring
+    draft: OntologyDraft, fields: Fields, ends: list[AttributeEnd], measuring: measures.Measuring
 ) -> bool:
     takes = f"{measuring.name} takes a {' and a '.join(measuring.types)}"
     if len(ends) != len(measuring.types):
@@ -375,7 +375,7 @@ def _measure_fits(
         return False
     fit = True
     for end, wanted in zip(ends, measuring.types, strict=True):
-        given = reading.type_of(end)
+        given = draft.type_of(end)
         if given != wanted:
             fit = False
             shown = f"{'.'.join(end)} is a {given}"
@@ -384,18 +384,18 @@ def _measure_fits(
     return fit
 
 
-def _lookup(reading: OntologyDraft, fields: Fields, ends: list[AttributeEnd]) -> PairTable | None:
+def _lookup(draft: OntologyDraft, fields: Fields, ends: list[AttributeEnd]) -> PairTable | None:
     table = fields.filled_text("table", example='"minimum_distances"')
     keys = fields.texts("keys", example='["a", "b"]')
     value = fields.filled_text("value", example='"metres"')
     symmetric = fields.flag("symmetric")
-    tables: Any = reading.file.values.get("tables")
+    tables: Any = draft.file.values.get("tables")
     known = list(tables) if isinstance(tables, dict) else []
     if table and table not in known:
         message = f"there is no table {table!r}"
         hint = did_you_mean(table, known) or f"add [tables.{table}]"
         fields.fault("table", "ontology.unknown_table", message, hint=hint)
-    if ends and keys and not _keys_fit(reading, fields, ends, keys, symmetric):
+    if ends and keys and not _keys_fit(draft, fields, ends, keys, symmetric):
         return None
     if not (table and keys and value and ends):
         return None
@@ -403,7 +403,7 @@ def _lookup(reading: OntologyDraft, fields: Fields, ends: list[AttributeEnd]) ->
 
 
 def _keys_fit(
-    reading: OntologyDraft,
+    draft: OntologyDraft,
     fields: Fields,
     ends: list[AttributeEnd],
     keys: tuple[str, ...],
@@ -414,8 +414,8 @@ def _keys_fit(
         fields.fault("keys", "ontology.bad_keys", message, hint='such as keys = ["a", "b"]')
         return False
     for end in ends:
-        if reading.type_of(end) != "text":
-            message = f"{'.'.join(end)} is a {reading.type_of(end)}; a table is looked up by texts"
+        if draft.type_of(end) != "text":
+            message = f"{'.'.join(end)} is a {draft.type_of(end)}; a table is looked up by texts"
             fields.fault("of", "ontology.wrong_type", message, hint=f"such as {end[0]}.id")
             return False
     if symmetric and len(keys) == 1:

@@ -97,7 +97,7 @@ class ActivePlans:
         self.left: list[ShadowDifference] = []
         """Differences of ended shadows that are not emitted yet."""
 
-    # --- what changes ---
+    # --- plans ---
 
     def apply(self, change: PlanChange) -> None:
         """Deploys, withdraws, shadows or promotes as the change says."""
@@ -178,7 +178,7 @@ class ActivePlans:
             self.runner.adopt(shadow, ())
             self.began[plan.policy] = began
 
-    # --- what happens ---
+    # --- readings and time ---
 
     def feed(
         self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None = None
@@ -251,7 +251,7 @@ class ActivePlans:
         for runner in runners:
             self.runner.adopt(runner, streams)
 
-    # --- other places ---
+    # --- state and tables ---
 
     def restore(self, at: PlansAt, state: EngineState | None) -> None:
         """Restores a commit, or the beginning."""

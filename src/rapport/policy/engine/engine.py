@@ -126,7 +126,7 @@ class PolicyEngine:
         tables.
         """
 
-    # --- which plans run ---
+    # --- plans ---
 
     def follow(self, source: PlanSource) -> None:
         """Runs the plans of `source` from the next step on; forgets the plans given before."""
@@ -253,14 +253,14 @@ class PolicyEngine:
         batch = await next_batch(limit=self._batch, timeout_ms=wait)
         async with self.turn:
             if self._subscription is not subscription:
-                # A change failed meanwhile and the engine went back to the last commit: the batch
-                # stands behind events that are to be read again first.
+                # A change failed meanwhile and the engine returned to the last commit: events
+                # before the batch are read again first.
                 return 0
             began_ns = self._clock.steady_ns()
             try:
                 await self._process(batch)
             except BaseException:
-                # What was taken may not have been appended: the last commit holds, for all.
+                # The results may not have been appended: return to the last commit.
                 self._subscription = None
                 raise
             finally:

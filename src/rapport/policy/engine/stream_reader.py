@@ -151,7 +151,7 @@ class StreamReader:
         """Whether to read whole events for a while, because some batches had to be read twice."""
         return self._whole_batches_left > 0
 
-    # --- places ---
+    # --- positions ---
 
     def place(self) -> StreamPosition:
         """The position from which a change made now applies: behind everything that may have been
@@ -210,7 +210,7 @@ class StreamReader:
             self.active.stop(policy)
         steps = await self.output.steps_after(state.detections if state is not None else 0)
         changes = await self.source.changes_after(self._changes_position)
-        if changes:  # when they were made by the clock is not on record: no earlier than they were
+        if changes:  # their clock time is not recorded, so silence counts from now
             self.count_silence_from(now_ms)
         self._steps = merge_steps(steps, changes)
         is_second = state is not None or bool(changes)
@@ -219,7 +219,7 @@ class StreamReader:
     def _here(self) -> StreamPosition:
         return StreamPosition(self.position, self.active.runner.latest, self._resets)
 
-    # --- what happens ---
+    # --- events and time ---
 
     async def take(self, batch: Batch, ontology: Ontology, skew_ms: int) -> None:
         """Feeds a batch, split where a recorded step applies and where the clock jumped back."""

@@ -72,9 +72,9 @@ def late_event(source: str, cause: Cause) -> Event:
 def time_event(source: str, moved: TimeMoved) -> Event:
     """Time was advanced without a reading."""
     parts = ["time", str(moved.time), str(moved.after)]
-    if moved.begins:  # another one than a beat at the same time
+    if moved.begins:  # differs from a beat at the same time
         parts.append("begins")
-    if moved.resets:  # time may reach once more what it had reached before it began anew
+    if moved.resets:  # time may reach the same value again after a reset
         parts.append(f"resets {moved.resets}")
     return make_event(
         source=source,

@@ -69,9 +69,9 @@ _MOST_NEAREST = 5
 class NodeBuilder:
     """Builds condition nodes for terms."""
 
-    def __init__(self, world: Evidence, wording: Wording) -> None:
-        self.world, self.wording = world, wording
-        self.measuring = Proximity(world, wording)
+    def __init__(self, evidence: Evidence, wording: Wording) -> None:
+        self.evidence, self.wording = evidence, wording
+        self.measuring = Proximity(evidence, wording)
 
     # Terms that hold.
 
@@ -117,7 +117,7 @@ class NodeBuilder:
         refused = self._refused(sides_of(term), bindings)
         if refused:
             return ConditionNode(text=text, truth="false", because=refused)
-        tried = attempts(self.world, term, bindings, span)
+        tried = attempts(self.evidence, term, bindings, span)
         if not tried:
             return ConditionNode(
                 text=text, truth="unknown", because=self._unheard(term, bindings, span)
@@ -140,7 +140,7 @@ class NodeBuilder:
         because = self.measuring.measured(term, best)
         if len(events) == 2:
             apart = abs(events[0].time - events[1].time)
-            window = pair_window_ms(self.world.plan, term)  # type: ignore[arg-type]
+            window = pair_window_ms(self.evidence.plan, term)  # type: ignore[arg-type]
             if apart >= window:
                 because += f", but {duration(apart)} apart in time; less than {duration(window)}"
             else:
@@ -155,8 +155,8 @@ class NodeBuilder:
         """The message that a given identity is unknown; empty when all are known."""
         for side in sides:
             name = bindings.get(side.alias)
-            if name is not None and self.world.is_unknown(side.concept, name):
-                nearest = ", ".join(self.world.nearest_known(side.concept, name))
+            if name is not None and self.evidence.is_unknown(side.concept, name):
+                nearest = ", ".join(self.evidence.nearest_known(side.concept, name))
                 hint = f"; the nearest known: {nearest}" if nearest else ""
                 return f"{name} is unknown: no {side.concept} has that name{hint}"
         return ""
@@ -168,12 +168,12 @@ class NodeBuilder:
         name = bindings.get(side.alias)
 
         def is_meant(key: str) -> bool:
-            return self.world.allows(side, key) if name is None else key == name
+            return self.evidence.allows(side, key) if name is None else key == name
 
         late = [
             one
             for stream in streams
-            for one in self.world.late(stream, is_meant)
+            for one in self.evidence.late(stream, is_meant)
             if span is None or span.start <= one.time <= span.end
         ]
         if not late:
@@ -191,12 +191,12 @@ class NodeBuilder:
         """The message that a given identity violates the constraints of its alias."""
         for side in sides:
             name = bindings.get(side.alias)
-            if name is None or self.world.allows(side, name):
+            if name is None or self.evidence.allows(side, name):
                 continue
             for one in side.constraints:
-                if self.world.allows(msgspec.structs.replace(side, constraints=(one,)), name):
+                if self.evidence.allows(msgspec.structs.replace(side, constraints=(one,)), name):
                     continue
-                value = self.world.in_tables(side.concept, one.attribute, name)
+                value = self.evidence.in_tables(side.concept, one.attribute, name)
                 wanted, actual = (
                     self.wording.of_property(side.concept, one.attribute, each)
                     for each in (one.value, None if value is None else value[0])
@@ -216,14 +216,14 @@ class NodeBuilder:
                 return late
             if name is None:
                 continue
-            if not self.world.between(side.stream, name, span.start, span.end):
+            if not self.evidence.between(side.stream, name, span.start, span.end):
                 return self._silent_since(side.stream, name, span)
         aliases = " or ".join(dict.fromkeys(side.alias for side in places))
         return f"no reading of anybody who could be {aliases} in that time"
 
     def _silent_since(self, stream: str, name: str, span: TimeSpan) -> str:
         attribute = stream.partition(".")[2]
-        own = self.world.of(stream, name)
+        own = self.evidence.of(stream, name)
         before = [one for one in own if one.time < span.start]
         after = [one for one in own if one.time > span.end]
         said = f"no {attribute} of {name} in that time"
@@ -246,7 +246,7 @@ class NodeBuilder:
             return ConditionNode(text=text, truth="false", because=refused)
         found = [
             one
-            for one in state_spans(self.world, term, bindings)
+            for one in state_spans(self.evidence, term, bindings)
             if one.occurrence.first_moment <= span.end
             and (one.ended is None or one.ended >= span.start)
         ]
@@ -282,9 +282,9 @@ class NodeBuilder:
     def _never_true(
         self, term: LastingTerm, bindings: Mapping[str, str], span: TimeSpan, text: str
     ) -> ConditionNode:
-        for own in bindings_of_state(self.world, term, bindings):
+        for own in bindings_of_state(self.evidence, term, bindings):
             last: StateMoment | None = None
-            for moment in state_moments(self.world, term, own):
+            for moment in state_moments(self.evidence, term, own):
                 if moment.time > span.end and last is not None:
                     break
                 last = moment
@@ -313,7 +313,7 @@ class NodeBuilder:
     ) -> Iterable[ConditionNode]:
         for atom in state_atoms(term.state):
             events = atom_events(atom, at.known)
-            found = state_truth(self.world, atom, own, at.known)
+            found = state_truth(self.evidence, atom, own, at.known)
             complete = all(place in events for place in event_places(atom.term))
             attempt = Attempt(dict(own), events, found)
             yield ConditionNode(
@@ -336,7 +336,7 @@ class NodeBuilder:
             return ConditionNode(text=text, truth="false", because=refused)
         found = [
             one
-            for one in silences(self.world, term, bindings)
+            for one in silences(self.evidence, term, bindings)
             if one.occurrence.first_moment <= span.end
             and (one.ended is None or one.ended >= span.start)
         ]
@@ -360,7 +360,7 @@ class NodeBuilder:
 
     def refuting(self, refuters: Iterable[tuple[int, Occurrence]]) -> tuple[ConditionNode, ...]:
         """The nodes of a counterexample; each of them is true."""
-        return tuple(self.held(self.world.plan.terms[term], found) for term, found in refuters)
+        return tuple(self.held(self.evidence.plan.terms[term], found) for term, found in refuters)
 
 
 def _length(stretch: StateSpan) -> float:
@@ -382,18 +382,18 @@ def _counted(end: int, span: TimeSpan, again: str) -> str:
 
 
 def observed_readings(
-    world: Evidence, terms: Iterable[int], bindings: Mapping[str, str], start: int, end: int
+    evidence: Evidence, terms: Iterable[int], bindings: Mapping[str, str], start: int, end: int
 ) -> str:
     """Lists the identities whose readings in [start, end) could have contradicted an absence."""
     counts: dict[str, int] = {}
     seen: set[tuple[str, str, str]] = set()
-    for side in _sides(world, terms):
+    for side in _sides(evidence, terms):
         assert side.stream is not None
-        keys = [bindings[side.alias]] if side.alias in bindings else _allowed(world, side)
+        keys = [bindings[side.alias]] if side.alias in bindings else _allowed(evidence, side)
         for key in keys:
             if (side.alias, side.stream, key) not in seen:
                 seen.add((side.alias, side.stream, key))
-                found = len(world.between(side.stream, key, start, end - 1))
+                found = len(evidence.between(side.stream, key, start, end - 1))
                 shown = f"{side.alias} = {key}"
                 counts[shown] = counts.get(shown, 0) + found
     named = sorted((name for name, count in counts.items() if count), key=lambda n: -counts[n])
@@ -404,9 +404,9 @@ def observed_readings(
     return f"looked at the readings of {said}{more}"
 
 
-def _sides(world: Evidence, terms: Iterable[int]) -> Iterable[Side]:
+def _sides(evidence: Evidence, terms: Iterable[int]) -> Iterable[Side]:
     for number in terms:
-        term = world.plan.terms[number]
+        term = evidence.plan.terms[number]
         if isinstance(term, LastingTerm):
             states: list[StateTerm] = [atom.term for atom in state_atoms(term.state)]
         elif isinstance(term, SilentTerm):
@@ -418,9 +418,9 @@ def _sides(world: Evidence, terms: Iterable[int]) -> Iterable[Side]:
             yield from (sides_of(state)[place] for place in event_places(state))
 
 
-def _allowed(world: Evidence, side: Side) -> list[str]:
+def _allowed(evidence: Evidence, side: Side) -> list[str]:
     assert side.stream is not None
-    return [key for key in world.keys(side.stream) if world.allows(side, key)]
+    return [key for key in evidence.keys(side.stream) if evidence.allows(side, key)]
 
 
 class CandidateBuilder:
@@ -527,7 +527,7 @@ class CandidateBuilder:
         because = "nothing of it " + ("followed" if after else "came before")
         because += f" within {duration(part.window_ms)}; "
         because += observed_readings(
-            self._decisions.world, part.absent, bindings, start, start + part.window_ms
+            self._decisions.evidence, part.absent, bindings, start, start + part.window_ms
         )
         return ConditionNode(text="", truth="true", because=because, children=tuple(held))
 
@@ -541,7 +541,7 @@ class CandidateBuilder:
         because = (
             f"not seen from {time_mark(decision.t0)} to {time_mark(end)}, {duration(window)} long; "
         )
-        because += observed_readings(self._decisions.world, terms, bindings, decision.t0, end)
+        because += observed_readings(self._decisions.evidence, terms, bindings, decision.t0, end)
         if decision.silent:
             because = f"unknown: {', '.join(decision.silent)} has a declared period and "
             because += "was silent"
@@ -619,7 +619,7 @@ class CandidateBuilder:
         known = {**bindings, **bindings_of(found.values())}
         every = [
             one
-            for one in self._decisions.matching.occurring.of(term, known)
+            for one in self._decisions.matching.occurrences.of(term, known)
             if self._decisions.matching.agree(one, known)
             and not one.is_fact
             and one.first_moment <= span.end

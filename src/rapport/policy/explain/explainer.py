@@ -92,13 +92,13 @@ class Explainer:
         check_aliases(plan, question.given)
         span = question.span(plan)
         past = await self._past(plan, span, question.given)
-        # A reading is judged when no earlier one can come any more.
+        # A reading is decided when no earlier one can arrive any more.
         tables = await self._tables_at(question.at + self._lateness_ms)
         answer = await self._decided(plan, question, past, then, tables.pull)
         was_untold = bool(answer.fired) and not _was_told(answer, past, span)
         if not past.is_whole and (was_untold or _is_missing(past, plan, question.given, span)):
-            # It may have been told long after: by a node that caught up, or on Spark. And a
-            # reading may have come hours after its time.
+            # The detection may have been emitted much later, by a node that caught up or on
+            # Spark, and a reading may have arrived hours after its time.
             past = await self._past(plan, span, question.given, to_the_end=True)
             answer = await self._decided(plan, question, past, then, tables.pull)
         answer = _without_waiting(answer, past, self._lateness_ms)
@@ -132,9 +132,9 @@ class Explainer:
         first = min((time for time, _ in detection.causes), default=detection.time)
         span = TimeSpan(first, detection.time + (plan.once_per_ms or 0))
         is_history = await self._is_history(detection)
-        for as_corrected in (True, False):  # it may have been found before a correction came
+        for as_corrected in (True, False):  # it may precede a correction
             past = await self._past(plan, span, detection.bindings, as_corrected=as_corrected)
-            # In imported history a policy looks at the time before it was deployed as well.
+            # Imported history is evaluated for the time before the deployment too.
             ran_then = None if is_history else ran
             readings = past.readings if ran_then is None else _met(past.readings, ran_then)
             began = None if ran_then is None else _began(ran_then)
@@ -227,7 +227,7 @@ class Explainer:
             self._ontology,
             plan.policy,
             self._ontology.streams(),
-            told_since=span.start - (plan.once_per_ms or 0),
+            emitted_since=span.start - (plan.once_per_ms or 0),
             lateness_ms=self._lateness_ms,
             to_the_end=to_the_end,
             as_corrected=as_corrected,
@@ -274,7 +274,7 @@ def _without_untold(
     period, told = then.period, {one.id() for one in reported}
 
     def is_told(one: Candidate) -> bool:
-        assert one.detection is not None  # of what fired it is known
+        assert one.detection is not None
         runs = then.ran and period.since <= one.detection.time < period.until
         return runs or one.detection.id() in told
 

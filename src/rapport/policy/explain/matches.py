@@ -56,9 +56,9 @@ class ClauseOutcome(msgspec.Struct, frozen=True, kw_only=True):
 class PlanMatches:
     """The matches of one plan, optionally for given identities."""
 
-    def __init__(self, occurring: TermOccurrences, shape: Shape) -> None:
-        self.occurring, self.shape = occurring, shape
-        self.plan: Plan = occurring.world.plan
+    def __init__(self, occurrences: TermOccurrences, shape: Shape) -> None:
+        self.occurrences, self.shape = occurrences, shape
+        self.plan: Plan = occurrences.evidence.plan
         self._far = 2 * longest_window_ms(self.plan)
         self._concepts = {
             side.alias: side.concept
@@ -142,7 +142,7 @@ class PlanMatches:
         """One occurrence per term with equal identities; None when there is no such set."""
         if not terms:
             return ()
-        for found in self.occurring.of(terms[0], bindings, negated=True):
+        for found in self.occurrences.of(terms[0], bindings, negated=True):
             if (found.is_fact or counts(found)) and self.agree(found, bindings):
                 rest = self.refuters(terms[1:], {**bindings, **found.bindings}, counts)
                 if rest is not None:
@@ -173,7 +173,7 @@ class PlanMatches:
             yield taken
             return
         bindings = {**given, **bindings_of(taken.values())}
-        for found in self.occurring.of(terms[0], bindings):
+        for found in self.occurrences.of(terms[0], bindings):
             if self._may_join(found, taken) and self.agree(found, bindings):
                 yield from self.fill(terms[1:], {**taken, terms[0]: found}, given)
 
@@ -255,7 +255,7 @@ class PlanMatches:
             options = [
                 {**one, term: found}
                 for one in options
-                for found in self.occurring.of(term, bindings_of(one.values()))
+                for found in self.occurrences.of(term, bindings_of(one.values()))
                 if self.agree(found, bindings_of(one.values()))
             ]
         yield from options
@@ -319,14 +319,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 class Decisions:
     """The decisions about one plan's matches."""
 
-    def __init__(self, world: Evidence) -> None:
-        self.world, self.plan = world, world.plan
-        self.shape = shape_of(world.plan)
-        self.matching = PlanMatches(TermOccurrences(world), self.shape)
-        self._doubt_ms = longest_window_ms(world.plan)
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence, self.plan = evidence, evidence.plan
+        self.shape = shape_of(evidence.plan)
+        self.matching = PlanMatches(TermOccurrences(evidence), self.shape)
+        self._doubt_ms = longest_window_ms(evidence.plan)
         self._bindable = self._positive_aliases()
         self._heard: dict[str, list[int]] = {}
-        for reading in world.readings:
+        for reading in evidence.readings:
             self._heard.setdefault(reading.source, []).append(reading.time)
 
     def all(
@@ -443,7 +443,7 @@ class Decisions:
         return tuple(
             sorted(
                 name
-                for name, one in self.world.sources.items()
+                for name, one in self.evidence.sources.items()
                 if one.period_ms > 0
                 and not one.streams.isdisjoint(streams)
                 and self._was_silent(name, one.period_ms, time - self._doubt_ms, time)
@@ -460,7 +460,7 @@ class Decisions:
         return terms
 
     def _was_silent(self, source: str, period: int, start: int, end: int) -> bool:
-        began = self.world.readings[0].time if self.world.readings else end
+        began = self.evidence.readings[0].time if self.evidence.readings else end
         heard = [time for time in self._heard.get(source, ()) if time < end]
         return any(
             until - since > period and until > start and since < end

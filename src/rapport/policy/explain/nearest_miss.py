@@ -89,8 +89,8 @@ def moved_reading(reading: Reading, time: int, scale_ms: int) -> ReadingChange:
 class ValueChanges:
     """Changes of values."""
 
-    def __init__(self, world: Evidence, wording: Wording) -> None:
-        self._world, self._wording = world, wording
+    def __init__(self, evidence: Evidence, wording: Wording) -> None:
+        self._evidence, self._wording = evidence, wording
 
     def of(self, term: StateTerm, attempt: Attempt, *, wanted: bool) -> Iterator[ReadingChange]:
         """The smallest change of each reading that makes the term hold, or not hold; none for
@@ -100,7 +100,7 @@ class ValueChanges:
             yield from self._compared(term, attempt, wanted)
             return
         shape = relations.get(term.function).shape
-        first, second = values(self._world, term, attempt.bindings, attempt.events)
+        first, second = values(self._evidence, term, attempt.bindings, attempt.events)
         if first is None or second is None:
             return
         if shape == "contains" and 0 in attempt.events:
@@ -148,7 +148,7 @@ class ValueChanges:
 
     def _compared(self, term: StateTerm, attempt: Attempt, wanted: bool) -> Iterator[ReadingChange]:
         assert term.compared is not None
-        found = operands(self._world, term, attempt.bindings, attempt.events)
+        found = operands(self._evidence, term, attempt.bindings, attempt.events)
         if found.left is None or found.right is None:
             return
         operator = term.compared.operator if wanted else _CONTRARY[term.compared.operator]
@@ -239,10 +239,10 @@ class MissSearch:
     def __init__(
         self, decisions: Decisions, wording: Wording, bindings: Mapping[str, str], span: TimeSpan
     ) -> None:
-        self._decisions, self._world = decisions, decisions.world
+        self._decisions, self._evidence = decisions, decisions.evidence
         self._plan, self._shape = decisions.plan, decisions.shape
         self._bindings, self._span = bindings, span
-        self._values = ValueChanges(self._world, wording)
+        self._values = ValueChanges(self._evidence, wording)
 
     def of_partial(self, partial: PartialMatch) -> ReadingChange | None:
         """The change that completes a match."""
@@ -262,7 +262,7 @@ class MissSearch:
                 unique[change.reading, change.changed] = change
         ordered = sorted(unique.values(), key=lambda one: one.relative)
         for change in ordered[:_MOST_TRIED]:
-            if fires(self._world, change, self._bindings, self._span):
+            if fires(self._evidence, change, self._bindings, self._span):
                 return change
         return None
 
@@ -339,7 +339,7 @@ class MissSearch:
             case LastingTerm():
                 yield from self._for_lasting(term, bindings)
             case SilentTerm():
-                for one in silences(self._world, term, bindings):
+                for one in silences(self._evidence, term, bindings):
                     yield from _longer(one, term.duration_ms, self._span)
             case _:
                 yield from self._for_state_term(term, bindings)
@@ -349,7 +349,7 @@ class MissSearch:
     ) -> Iterator[ReadingChange]:
         if not event_places(term):
             return
-        for attempt in attempts(self._world, term, bindings, self._span):
+        for attempt in attempts(self._evidence, term, bindings, self._span):
             if attempt.truth is False:
                 yield from self._values.of(term, attempt, wanted=True)
             elif attempt.truth and isinstance(term, CorrelationTerm):
@@ -358,16 +358,16 @@ class MissSearch:
     def _for_lasting(
         self, term: LastingTerm, bindings: Mapping[str, str]
     ) -> Iterator[ReadingChange]:
-        for one in state_spans(self._world, term, bindings):
+        for one in state_spans(self._evidence, term, bindings):
             yield from _longer(one, term.duration_ms, self._span)
-        for own in bindings_of_state(self._world, term, bindings):
-            for moment in state_moments(self._world, term, own):
+        for own in bindings_of_state(self._evidence, term, bindings):
+            for moment in state_moments(self._evidence, term, own):
                 if moment.time > self._span.end + term.duration_ms or moment.truth:
                     continue
                 if moment.time < self._span.start - term.duration_ms:
                     continue
                 for atom in state_atoms(term.state):
-                    if state_truth(self._world, atom, own, moment.known) is False:
+                    if state_truth(self._evidence, atom, own, moment.known) is False:
                         attempt = Attempt(dict(own), atom_events(atom, moment.known), atom.negated)
                         yield from self._values.of(atom.term, attempt, wanted=not atom.negated)
 
@@ -404,11 +404,11 @@ class MissSearch:
 
 
 def fires(
-    world: Evidence, change: ReadingChange, bindings: Mapping[str, str], span: TimeSpan
+    evidence: Evidence, change: ReadingChange, bindings: Mapping[str, str], span: TimeSpan
 ) -> bool:
     """Whether the policy fires for these identities around the time with the changed reading."""
-    readings = [change.changed if one == change.reading else one for one in world.readings]
-    decisions = Decisions(world.with_readings(readings)).all(bindings, near=span)
+    readings = [change.changed if one == change.reading else one for one in evidence.readings]
+    decisions = Decisions(evidence.with_readings(readings)).all(bindings, near=span)
     return any(one.became == "detected" and one.is_near(*span) for one in decisions)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from itertools import islice
-from typing import TypeVar
 
 import msgspec
 
@@ -35,86 +34,15 @@ from rapport.policy.explain.evidence import LateReading, NeededRange, Reading, r
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import split_events
 
-S = TypeVar("S", bound=Span)
-_PAGE = 1_000
 _MOST_RELEASED = 500
 """Per release; more readings within a few windows are rare."""
 _EVENTS_PER_PAGE = 5_000
 _SLACK_MS = 600_000
 """How long after its time a reading is still searched for."""
-_MOST_HELD = 8
+_MOST_QUARANTINED = 8
 _MOST_LATE = 200
 _LONGEST = 200
 _MOST_RAW = 60
-
-
-async def released_readings(
-    channels: Channels, kept: Collection[str], streams: Collection[str], reach: NeededRange
-) -> list[StoredEvent]:
-    """The readings that releases and imports of the range appended, at any later time; a correction
-    may have another time. Costs a scan of `releases`, a lookup per released reading, and the
-    imported positions.
-    """
-    found: dict[int, StoredEvent] = {}
-    for imported in await _touching(channels, kept, reach, DONE, ReleaseDone):
-        if imported.history:
-            for one in await _imported(channels, imported, reach):
-                if one.event.type in streams:
-                    found[one.position] = one
-    for done in await _touching(channels, kept, reach, BATCH_DONE, BatchDone):
-        for id in islice(await _released_ids(channels, done), _MOST_RELEASED):
-            for name, one in await channels.find_event(id):
-                if name == "events" and one.event.type in streams:
-                    found[one.position] = one
-    return list(found.values())
-
-
-async def _imported(channels: Channels, done: ReleaseDone, reach: NeededRange) -> list[StoredEvent]:
-    events, found = channels.channel("events"), []
-    async for page in pages_of(
-        events, done.since - 1, limit=done.through - done.since + 1, last=done.through
-    ):
-        found += [
-            one
-            for one in page
-            if HISTORY in one.event.headers and reach.start <= one.event.time <= reach.end
-        ]
-    return found
-
-
-async def _touching(
-    channels: Channels, kept: Collection[str], reach: NeededRange, type: str, kind: type[S]
-) -> list[S]:
-    """The records of one type that concern the range."""
-    found: list[S] = []
-    if RELEASES not in kept:
-        return found
-    channel, position = channels.channel(RELEASES), 0
-    while batch := await channel.read_after(position, limit=_PAGE):
-        position = batch[-1].position
-        for one in batch:
-            if one.event.type == type:
-                done: S = one.event.payload_as(kind)
-                if _touches(done, reach):
-                    found.append(done)
-    return found
-
-
-def _touches(done: Span, reach: NeededRange) -> bool:
-    if done.first_ms is None or done.last_ms is None:
-        return False
-    return done.first_ms <= reach.end and done.last_ms >= reach.start
-
-
-async def _released_ids(channels: Channels, done: BatchDone) -> list[str]:
-    """Ids of corrections, and of released readings, which have the ids of their raw events."""
-    ids = list(done.corrected.values())
-    channel = channels.channel(done.channel)
-    for position in islice([*done.released, *done.mended_readings], _MOST_RELEASED):
-        raw = await channel.read_after(position - 1, limit=1)
-        if raw and raw[0].position == position:
-            ids.append(raw[0].event.id)
-    return ids
 
 
 class PastReadings(msgspec.Struct, kw_only=True):
@@ -144,7 +72,7 @@ async def read_past(
     streams: Collection[str],
     reach: NeededRange,
     *,
-    told_since: int,
+    emitted_since: int,
     lateness_ms: int = 0,
     to_the_end: bool = False,
     as_corrected: bool = True,
@@ -156,84 +84,197 @@ async def read_past(
     minutes; `detections` and `quarantine` over the same time of arrival. With no readings, or with
     `to_the_end`, these two are read to their ends.
     """
-    kept = frozenset(channels.names())
-    gaps: list[AnswerNote] = []
-    stored, looked_at, reached = await _stored(channels, kept, streams, reach, lateness_ms, gaps)
+    log = _LogRange(channels, ontology, streams, reach)
+    stored, looked_at, reached = await log.readings(lateness_ms)
     came = max([reach.end, *(one.received for one in stored)])
     until = None if to_the_end or not stored else came + _SLACK_MS
-    late, reported, moved_to = await _from_detections(
-        channels, kept, policy, reach, told_since, until, gaps
-    )
+    late, reported, moved_to = await log.detections(policy, emitted_since, until)
     unseen = late.keys() - {one.event.id for one in stored}
-    stored += await _late_ones(channels, [id for id in late if id in unseen], streams)
+    for id in islice((id for id in late if id in unseen), _MOST_LATE):
+        stored += await log.find(id)
     if as_corrected:
-        again = await released_readings(channels, kept, streams, reach)
-        standing = _uncorrected(_in_order([*stored, *again]))
+        standing = _uncorrected(_in_order([*stored, *await log.released()]))
         counted = [one for one in standing if reach.start <= one.event.time <= reach.end]
     else:
         counted = [one for one in stored if CORRECTS not in one.event.headers]
     too_late = [one for one in counted if _is_late(one, late)]
-    notes = [_late_note(one) for one in too_late]
     usable = [one.event for one in counted if not _is_late(one, late)]
     batch, _rejected = split_events(usable, ontology)
-    notes += await _held(channels, kept, ontology, streams, reach, until, gaps)
     return PastReadings(
         readings=readings_of(batch, ontology),
         events={one.event.id: one for one in counted},
         reported=reported,
-        notes=notes,
+        notes=[*map(_late_note, too_late), *await log.quarantined(until)],
         looked_at=looked_at,
         reached=max(reached, moved_to),
         is_whole=until is None,
         late=_late_readings(too_late, ontology),
-        gaps=gaps,
+        gaps=log.gaps,
     )
 
 
-async def _stored(
-    channels: Channels,
-    kept: Collection[str],
-    streams: Collection[str],
-    reach: NeededRange,
-    lateness_ms: int,
-    gaps: list[AnswerNote],
-) -> tuple[list[StoredEvent], int, int]:
-    """The readings in the range, the number of events read, and the largest reading time among
-    them. Stops where further readings of the range would be late.
-    """
-    found: list[StoredEvent] = []
-    looked_at, reached = 0, reach.start
-    if "events" not in kept:
+class _LogRange:
+    """The events of a node's channels that concern some streams in a range of time."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        ontology: Ontology,
+        streams: Collection[str],
+        reach: NeededRange,
+    ) -> None:
+        self._channels, self._ontology = channels, ontology
+        self._streams, self._reach = streams, reach
+        self._names = frozenset(channels.names())
+        self.gaps: list[AnswerNote] = []
+
+    async def readings(self, lateness_ms: int) -> tuple[list[StoredEvent], int, int]:
+        """The readings in the range, the number of events read, and the largest reading time among
+        them. Stops where further readings of the range would be late.
+        """
+        found: list[StoredEvent] = []
+        start, end = self._reach
+        looked_at, reached = 0, start
+        newest = await self._newest("events")
+        async for one in self._received("events", start):
+            looked_at += 1
+            time = one.event.time
+            if one.event.type in self._streams:
+                if time <= one.received + ALLOWED_SKEW_MS and one.received <= newest:
+                    reached = max(reached, min(time, one.received))
+                if start <= time <= end:
+                    found.append(one)
+            if reached - lateness_ms > end and end + _SLACK_MS < one.received <= newest:
+                break
         return found, looked_at, reached
-    newest = await _newest(channels.channel("events"))
-    async for one in _received(channels.channel("events"), reach.start, gaps):
-        looked_at += 1
-        time = one.event.time
-        if one.event.type in streams:
-            if time <= one.received + ALLOWED_SKEW_MS and one.received <= newest:
-                reached = max(reached, min(time, one.received))
-            if reach.start <= time <= reach.end:
-                found.append(one)
-        if reached - lateness_ms > reach.end and reach.end + _SLACK_MS < one.received <= newest:
-            break
-    return found, looked_at, reached
 
+    async def detections(
+        self, policy: str, emitted_since: int, until: int | None
+    ) -> tuple[dict[str, None], list[Detection], int]:
+        """Ids of late readings of the range, the policy's detections, and the time that the clock
+        reached.
+        """
+        late: dict[str, None] = {}
+        reported: list[Detection] = []
+        moved_to = self._reach.start
+        start, subject = min(self._reach.start, emitted_since), f"policy/{policy}"
+        newest = await self._newest("detections")
+        async for one in self._received("detections", start):
+            event = one.event
+            if until is not None and until < one.received <= newest:
+                break
+            if event.type == LATE_TYPE and self._covers(event.time):
+                late[str(event.payload()["id"])] = None
+            elif event.type == TIME_TYPE and one.received <= newest:
+                moved_to = max(moved_to, event.time)
+            elif (
+                event.type == DETECTED
+                and event.subject == subject
+                and start <= event.time <= self._reach.end
+            ):
+                reported.append(Detection.from_event(event))
+        return late, reported, moved_to
 
-async def _received(
-    channel: Channel, start: int, gaps: list[AnswerNote]
-) -> AsyncIterator[StoredEvent]:
-    """Yields the events received from a time on; adds each gap of the log before the next event to
-    `gaps`.
-    """
-    position = await position_before(channel, start)
-    before: StoredEvent | None = None
-    while batch := await channel.read_after(position, limit=_EVENTS_PER_PAGE):
-        for stored in batch:
-            if stored.position > position + 1:
-                gaps += _gap_notes(channel, position, before, stored)
-            position, before = stored.position, stored
-            yield stored
-    gaps += _gap_notes(channel, position, before, None)
+    async def quarantined(self, until: int | None) -> list[AnswerNote]:
+        """Notes about quarantined events of the streams' sources or of unknown ones."""
+        sources = self._ontology.sources
+        others = {name for name, one in sources.items() if one.streams.isdisjoint(self._streams)}
+        notes: list[AnswerNote] = []
+        async for one in self._received("quarantine", self._reach.start):
+            if len(notes) >= _MOST_QUARANTINED or (until is not None and one.received > until):
+                break
+            if self._covers(one.event.time):
+                notes += _quarantine_note(one.event, others)
+        return notes
+
+    async def released(self) -> list[StoredEvent]:
+        """The readings that releases and imports of the range appended, at any later time; a
+        correction may have another time. Costs a scan of `releases`, a lookup per released reading,
+        and the imported positions.
+        """
+        found: list[StoredEvent] = []
+        if RELEASES not in self._names:
+            return found
+        channel, position = self._channels.channel(RELEASES), 0
+        while page := await channel.read_after(position, limit=_EVENTS_PER_PAGE):
+            position = page[-1].position
+            for event in (one.event for one in page):
+                if event.type == DONE:
+                    done: ReleaseDone = event.payload_as(ReleaseDone)
+                    if done.history and self._is_touched_by(done):
+                        found += await self._imported(done)
+                elif event.type == BATCH_DONE:
+                    batch: BatchDone = event.payload_as(BatchDone)
+                    if self._is_touched_by(batch):
+                        for id in islice(await self._released_ids(batch), _MOST_RELEASED):
+                            found += await self.find(id)
+        return found
+
+    async def find(self, id: str) -> list[StoredEvent]:
+        """The readings of the streams with an id."""
+        return [
+            one
+            for name, one in await self._channels.find_event(id)
+            if name == "events" and one.event.type in self._streams
+        ]
+
+    async def _imported(self, done: ReleaseDone) -> list[StoredEvent]:
+        events, found = self._channels.channel("events"), []
+        count = done.through - done.since + 1
+        async for page in pages_of(events, done.since - 1, limit=count, last=done.through):
+            found += [
+                one
+                for one in page
+                if HISTORY in one.event.headers
+                and self._covers(one.event.time)
+                and one.event.type in self._streams
+            ]
+        return found
+
+    async def _released_ids(self, done: BatchDone) -> list[str]:
+        """Ids of corrections, and of released readings, which have the ids of their raw events."""
+        ids = list(done.corrected.values())
+        channel = self._channels.channel(done.channel)
+        for position in islice([*done.released, *done.mended_readings], _MOST_RELEASED):
+            raw = await channel.read_after(position - 1, limit=1)
+            if raw and raw[0].position == position:
+                ids.append(raw[0].event.id)
+        return ids
+
+    def _covers(self, time: int) -> bool:
+        return self._reach.start <= time <= self._reach.end
+
+    def _is_touched_by(self, done: Span) -> bool:
+        if done.first_ms is None or done.last_ms is None:
+            return False
+        return done.first_ms <= self._reach.end and done.last_ms >= self._reach.start
+
+    async def _received(self, name: str, start: int) -> AsyncIterator[StoredEvent]:
+        """Yields the events received from a time on; adds each gap of the log before the next event
+        to `gaps`.
+        """
+        if name not in self._names:
+            return
+        channel = self._channels.channel(name)
+        position = await position_before(channel, start)
+        before: StoredEvent | None = None
+        while page := await channel.read_after(position, limit=_EVENTS_PER_PAGE):
+            for stored in page:
+                if stored.position > position + 1:
+                    self.gaps += _gap_notes(channel, position, before, stored)
+                position, before = stored.position, stored
+                yield stored
+        self.gaps += _gap_notes(channel, position, before, None)
+
+    async def _newest(self, name: str) -> int:
+        """When the last event was received. Events received later than that come from a clock that
+        was ahead and was set back; they end no search and prove nothing about stream time.
+        """
+        if name not in self._names:
+            return 0
+        channel = self._channels.channel(name)
+        last = await channel.read_after(max(channel.last_position() - 1, 0), limit=1)
+        return last[0].received if last else 0
 
 
 def _gap_notes(
@@ -255,28 +296,6 @@ def _gap_notes(
         )
         for gap in gaps_between(channel, position, through)
     ]
-
-
-async def _newest(channel: Channel) -> int:
-    """When the last event was received. Events received later than that come from a clock that was
-    ahead and was set back; they end no search and prove nothing about stream time.
-    """
-    last = await channel.read_after(max(channel.last_position() - 1, 0), limit=1)
-    return last[0].received if last else 0
-
-
-async def _late_ones(
-    channels: Channels, late: Collection[str], streams: Collection[str]
-) -> list[StoredEvent]:
-    """Late readings, found by id; at most `_MOST_LATE`."""
-    found: list[StoredEvent] = []
-    for id in islice(late, _MOST_LATE):
-        found += [
-            one
-            for name, one in await channels.find_event(id)
-            if name == "events" and one.event.type in streams
-        ]
-    return found
 
 
 def _in_order(stored: list[StoredEvent]) -> list[StoredEvent]:
@@ -325,65 +344,7 @@ def _late_readings(stored: list[StoredEvent], ontology: Ontology) -> list[LateRe
     ]
 
 
-async def _from_detections(
-    channels: Channels,
-    kept: Collection[str],
-    policy: str,
-    reach: NeededRange,
-    told_since: int,
-    until: int | None,
-    gaps: list[AnswerNote],
-) -> tuple[dict[str, None], list[Detection], int]:
-    """Ids of late readings of the range, the policy's detections, and the time that the clock
-    reached.
-    """
-    late: dict[str, None] = {}
-    reported: list[Detection] = []
-    moved_to = reach.start
-    if "detections" not in kept:
-        return late, reported, moved_to
-    start, subject = min(reach.start, told_since), f"policy/{policy}"
-    newest = await _newest(channels.channel("detections"))
-    async for one in _received(channels.channel("detections"), start, gaps):
-        event = one.event
-        if until is not None and until < one.received <= newest:
-            break
-        if event.type == LATE_TYPE and reach.start <= event.time <= reach.end:
-            late[str(event.payload()["id"])] = None
-        elif event.type == TIME_TYPE and one.received <= newest:
-            moved_to = max(moved_to, event.time)
-        elif (
-            event.type == DETECTED
-            and event.subject == subject
-            and (start <= event.time <= reach.end)
-        ):
-            reported.append(Detection.from_event(event))
-    return late, reported, moved_to
-
-
-async def _held(
-    channels: Channels,
-    kept: Collection[str],
-    ontology: Ontology,
-    streams: Collection[str],
-    reach: NeededRange,
-    until: int | None,
-    gaps: list[AnswerNote],
-) -> list[AnswerNote]:
-    """Notes about quarantined events of the policy's sources or of unknown ones."""
-    if "quarantine" not in kept:
-        return []
-    others = {name for name, one in ontology.sources.items() if one.streams.isdisjoint(streams)}
-    notes: list[AnswerNote] = []
-    async for one in _received(channels.channel("quarantine"), reach.start, gaps):
-        if len(notes) >= _MOST_HELD or (until is not None and one.received > until):
-            break
-        if reach.start <= one.event.time <= reach.end:
-            notes += _held_note(one.event, others)
-    return notes
-
-
-def _held_note(event: Event, others: Collection[str]) -> list[AnswerNote]:
+def _quarantine_note(event: Event, others: Collection[str]) -> list[AnswerNote]:
     data = event.payload()
     source = str(data.get("source", "")) if isinstance(data, Mapping) else ""
     if not isinstance(data, Mapping) or source in others:

@@ -224,7 +224,7 @@ class RecordedTables(EarlierTables):
         super().__init__(then, now, time)
         self.tables = then
         self._version, self._later, self._unusable = version, later, unusable
-        # Of tables of context their own record tells more: who said it, and until when.
+        # Context tables have a record of their own with provider and validity.
         declared = now.declarations().items()
         self._concepts = {name: one.concept for name, one in declared if not one.context}
 

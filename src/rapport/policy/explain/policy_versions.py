@@ -80,7 +80,7 @@ def periods_of(
     resets = 0
     for kept in changes:
         place = kept.changed.place
-        if place.resets > resets:  # what a clock that was ahead had reached counts no more
+        if place.resets > resets:  # times reached by a clock that was ahead do not count
             turn, resets = BEGIN_OF_TIME, place.resets
         turn = max(
             turn, _turn_after_reset(kept, lateness_ms) or turn_of(place, lateness_ms, reached)
@@ -92,7 +92,7 @@ def periods_of(
             shadowed = turn
         if entry is None or not _turns(before, entry, kept):
             continue
-        # What a detection stops has told nothing after it, though more was read by then.
+        # A policy stopped by a detection emitted nothing after it, though more was read.
         since = min(turn, stopped.get(kept.id, turn))
         while found and found[-1].change.changed.place.resets < resets and found[-1].since > since:
             found.pop()

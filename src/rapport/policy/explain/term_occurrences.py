@@ -90,7 +90,7 @@ class StateSpan(msgspec.Struct, frozen=True):
 
 
 def occurrence(
-    world: Evidence,
+    evidence: Evidence,
     bindings: Mapping[str, str],
     events: Iterable[Reading],
     until: int | None,
@@ -100,7 +100,7 @@ def occurrence(
     """An occurrence with the uncertainty of its readings."""
     shown = tuple(events)
     pairs = tuple(sorted(bindings.items()))
-    return Occurrence(pairs, shown, until, world.uncertainty(shown), since)
+    return Occurrence(pairs, shown, until, evidence.uncertainty(shown), since)
 
 
 class StateMoment(NamedTuple):
@@ -114,14 +114,14 @@ class StateMoment(NamedTuple):
 
 
 def state_spans(
-    world: Evidence, term: LastingTerm, bound: Mapping[str, str]
+    evidence: Evidence, term: LastingTerm, bound: Mapping[str, str]
 ) -> Iterator[StateSpan]:
     """Every span in which the state was true, however short, of every binding."""
-    for bindings in bindings_of_state(world, term, bound):
+    for bindings in bindings_of_state(evidence, term, bound):
         began: Occurrence | None = None
-        for moment in state_moments(world, term, bindings):
+        for moment in state_moments(evidence, term, bindings):
             if moment.truth is True and began is None:
-                began = _begun(world, term, bindings, moment)
+                began = _begun(evidence, term, bindings, moment)
             elif moment.truth is not True and began is not None:
                 yield StateSpan(began, moment.time, moment.came)
                 began = None
@@ -130,7 +130,7 @@ def state_spans(
 
 
 def bindings_of_state(
-    world: Evidence, term: LastingTerm, bound: Mapping[str, str]
+    evidence: Evidence, term: LastingTerm, bound: Mapping[str, str]
 ) -> Iterator[dict[str, str]]:
     """All bindings: identities with readings for aliases with events, instances of the tables for
     the others.
@@ -139,19 +139,21 @@ def bindings_of_state(
     streams: dict[str, set[str]] = {alias: set() for alias in sides}
     for alias, stream in ends_of_state(term):
         streams[alias].add(stream)
-    candidates = [_candidates(world, side, streams[alias], bound) for alias, side in sides.items()]
+    candidates = [
+        _candidates(evidence, side, streams[alias], bound) for alias, side in sides.items()
+    ]
     for identities in itertools.product(*candidates):
         yield dict(zip(sides, identities, strict=True))
 
 
 def _candidates(
-    world: Evidence, side: Side, streams: set[str], bound: Mapping[str, str]
+    evidence: Evidence, side: Side, streams: set[str], bound: Mapping[str, str]
 ) -> list[str]:
     if streams:
-        every = sorted({key for stream in streams for key in world.keys(stream)})
-        found = [key for key in every if world.allows(side, key)]
+        every = sorted({key for stream in streams for key in evidence.keys(stream)})
+        found = [key for key in every if evidence.allows(side, key)]
     else:
-        found = world.instances(side)
+        found = evidence.instances(side)
     return [one for one in found if bound.get(side.alias, one) == one]
 
 
@@ -167,14 +169,14 @@ def ends_of_state(term: LastingTerm) -> list[End]:
 
 
 def state_moments(
-    world: Evidence, term: LastingTerm, bindings: Mapping[str, str]
+    evidence: Evidence, term: LastingTerm, bindings: Mapping[str, str]
 ) -> Iterator[StateMoment]:
     """The state after every reading of the binding and every value that became stale."""
     ends = ends_of_state(term)
     aliases = {alias for alias, _ in ends}
     last: dict[tuple[str, str], Reading] = {}
     heard: set[str] = set()
-    for time, came, stale in _steps(world, ends, bindings):
+    for time, came, stale in _steps(evidence, ends, bindings):
         if came is not None:
             last[came.stream, came.key] = came
             heard |= {a for a, stream in ends if (stream, bindings[a]) == (came.stream, came.key)}
@@ -186,31 +188,31 @@ def state_moments(
                 for alias, stream in ends
                 if (stream, bindings[alias]) in last
             }
-            yield StateMoment(time, state_truth(world, term.state, bindings, known), known, came)
+            yield StateMoment(time, state_truth(evidence, term.state, bindings, known), known, came)
 
 
 def _steps(
-    world: Evidence, ends: list[End], bindings: Mapping[str, str]
+    evidence: Evidence, ends: list[End], bindings: Mapping[str, str]
 ) -> list[tuple[int, Reading | None, Reading | None]]:
     """Time, new reading, stale reading; a value becomes stale before readings of the same time."""
     places = dict.fromkeys((stream, bindings[alias]) for alias, stream in ends)
-    own = [reading for stream, key in places for reading in world.of(stream, key)]
+    own = [reading for stream, key in places for reading in evidence.of(stream, key)]
     own.sort(key=lambda one: (one.time, one.id, one.stream, one.key))
     steps: list[tuple[int, Reading | None, Reading | None]] = [(one.time, one, None) for one in own]
     for reading in own:
-        if after := world.stale_after(reading):
+        if after := evidence.stale_after(reading):
             steps.append((reading.time + after, None, reading))
     return sorted(steps, key=lambda step: (step[0], step[1] is not None))
 
 
 def state_truth(
-    world: Evidence, state: StateExpression, bindings: Mapping[str, str], known: LastReadings
+    evidence: Evidence, state: StateExpression, bindings: Mapping[str, str], known: LastReadings
 ) -> bool | None:
     """Three-valued logic (Kleene)."""
     if isinstance(state, StateAtom):
-        found = atom_truth(world, state, bindings, known)
+        found = atom_truth(evidence, state, bindings, known)
         return found if found is None or not state.negated else not found
-    parts = [state_truth(world, part, bindings, known) for part in state.parts]
+    parts = [state_truth(evidence, part, bindings, known) for part in state.parts]
     decisive = not isinstance(state, StateAll)
     if decisive in parts:
         return decisive
@@ -218,13 +220,13 @@ def state_truth(
 
 
 def atom_truth(
-    world: Evidence, atom: StateAtom, bindings: Mapping[str, str], known: LastReadings
+    evidence: Evidence, atom: StateAtom, bindings: Mapping[str, str], known: LastReadings
 ) -> bool | None:
     """The truth of the term without its NOT; a reading forms no pair with itself."""
     events = atom_events(atom, known)
     if len(events) == 2 and events[0] == events[1]:
         return None
-    return truth(world, atom.term, bindings, events)
+    return truth(evidence, atom.term, bindings, events)
 
 
 def atom_events(atom: StateAtom, known: LastReadings) -> dict[int, Reading]:
@@ -238,67 +240,67 @@ def atom_events(atom: StateAtom, known: LastReadings) -> dict[int, Reading]:
 
 
 def _begun(
-    world: Evidence, term: LastingTerm, bindings: Mapping[str, str], moment: StateMoment
+    evidence: Evidence, term: LastingTerm, bindings: Mapping[str, str], moment: StateMoment
 ) -> Occurrence:
     shown: set[Reading] = set()
     for atom in state_atoms(term.state):
-        if state_truth(world, atom, bindings, moment.known) is True:
+        if state_truth(evidence, atom, bindings, moment.known) is True:
             shown.update(atom_events(atom, moment.known).values())
     events = sorted(shown, key=lambda one: (one.time, one.id, one.stream, one.key))
     end = moment.time + term.duration_ms
-    return occurrence(world, bindings, events, end, since=moment.time)
+    return occurrence(evidence, bindings, events, end, since=moment.time)
 
 
-def silences(world: Evidence, term: SilentTerm, bound: Mapping[str, str]) -> Iterator[StateSpan]:
+def silences(evidence: Evidence, term: SilentTerm, bound: Mapping[str, str]) -> Iterator[StateSpan]:
     """Every silence of the alias's identities, however short; in order of time per identity."""
-    if world.began is None:
+    if evidence.began is None:
         return
-    known = set(world.instances(term.first))
-    for identity in _identities(world, term, bound, known):
+    known = set(evidence.instances(term.first))
+    for identity in _identities(evidence, term, bound, known):
         heard = sorted(
-            (reading for stream in term.streams for reading in world.of(stream, identity)),
+            (reading for stream in term.streams for reading in evidence.of(stream, identity)),
             key=lambda one: (one.time, one.id, one.stream, one.key),
         )
         moments: list[Reading | None] = [*heard, None]
         if identity in known:
-            yield _silence(world, term, identity, None, moments[0])
+            yield _silence(evidence, term, identity, None, moments[0])
         for last, following in pairwise(moments):
-            yield _silence(world, term, identity, last, following)
+            yield _silence(evidence, term, identity, last, following)
 
 
 def _identities(
-    world: Evidence, term: SilentTerm, bound: Mapping[str, str], known: set[str]
+    evidence: Evidence, term: SilentTerm, bound: Mapping[str, str], known: set[str]
 ) -> list[str]:
     alias = term.first.alias
-    heard = [key for stream in term.streams for key in world.keys(stream)]
+    heard = [key for stream in term.streams for key in evidence.keys(stream)]
     candidates = [bound[alias]] if alias in bound else dict.fromkeys([*sorted(known), *heard])
     return [
         one
         for one in candidates
-        if world.allows(term.first, one) and (one in known or one in heard)
+        if evidence.allows(term.first, one) and (one in known or one in heard)
     ]
 
 
 def _silence(
-    world: Evidence,
+    evidence: Evidence,
     term: SilentTerm,
     identity: str,
     last: Reading | None,
     following: Reading | None,
 ) -> StateSpan:
-    assert world.began is not None
-    since = world.began if last is None else last.time
+    assert evidence.began is not None
+    since = evidence.began if last is None else last.time
     events = () if last is None else (last,)
     bindings = {term.first.alias: identity}
-    found = occurrence(world, bindings, events, since + term.duration_ms, since=since)
+    found = occurrence(evidence, bindings, events, since + term.duration_ms, since=since)
     return StateSpan(found, None if following is None else following.time, following)
 
 
 class TermOccurrences:
     """Finds occurrences on demand; costs the readings of the bound identities."""
 
-    def __init__(self, world: Evidence) -> None:
-        self.world = world
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
         self._found: dict[tuple[object, ...], list[Occurrence]] = {}
         self._tests = 0
 
@@ -306,7 +308,7 @@ class TermOccurrences:
         """The occurrences of a term that agree with the bindings; under a NOT every pair of events
         counts, elsewhere events are consumed.
         """
-        term = self.world.plan.terms[number]
+        term = self.evidence.plan.terms[number]
         aliases = {term.first.alias, term.second.alias}
         bound = {alias: bindings[alias] for alias in sorted(aliases) if alias in bindings}
         every = negated or not isinstance(term, CorrelationTerm)
@@ -316,13 +318,17 @@ class TermOccurrences:
         return self._found[key]
 
     def _every(self, number: int, bound: Bindings, every: bool) -> Iterator[Occurrence]:
-        term = self.world.plan.terms[number]
+        term = self.evidence.plan.terms[number]
         match term:
             case LastingTerm():
-                found = [s.occurrence for s in state_spans(self.world, term, bound) if s.has_lasted]
+                found = [
+                    s.occurrence for s in state_spans(self.evidence, term, bound) if s.has_lasted
+                ]
                 yield from found
             case SilentTerm():
-                yield from (s.occurrence for s in silences(self.world, term, bound) if s.has_lasted)
+                yield from (
+                    s.occurrence for s in silences(self.evidence, term, bound) if s.has_lasted
+                )
             case CorrelationTerm():
                 yield from self._pairs(term, bound, every)
             case ConstraintTerm():
@@ -336,7 +342,7 @@ class TermOccurrences:
         (place,) = event_places(term)
         for reading in self._readings(sides_of(term)[place], bound):
             for bindings in self._beside(term, place, reading, bound):
-                yield occurrence(self.world, bindings, (reading,), reading.time)
+                yield occurrence(self.evidence, bindings, (reading,), reading.time)
 
     def _beside(
         self, term: QueryTerm | ReadingTerm, place: int, reading: Reading, bound: Bindings
@@ -349,7 +355,7 @@ class TermOccurrences:
             others = self._partners(term, place, reading, other, bound)
             candidates = [{own.alias: reading.key, other.alias: one} for one in others]
         for bindings in candidates:
-            if truth(self.world, term, bindings, {place: reading}):
+            if truth(self.evidence, term, bindings, {place: reading}):
                 yield bindings
 
     def _partners(
@@ -359,18 +365,18 @@ class TermOccurrences:
         once.
         """
         if other.alias in bound:
-            return [bound[other.alias]] if self.world.knows(other, bound[other.alias]) else []
-        instances = self.world.pull.instances(other.concept)
+            return [bound[other.alias]] if self.evidence.knows(other, bound[other.alias]) else []
+        instances = self.evidence.pull.instances(other.concept)
         column = instances.columns.get(other.attribute)
         if term.compared is not None or column is None or not len(instances):
-            return self.world.instances(other)
+            return self.evidence.instances(other)
         wide = column if column.ndim == 2 else column.reshape(-1, 1)
         own: npt.NDArray[Any] = np.empty((len(instances), len(reading.value)), _kind(reading.value))
         own[:] = reading.value
         first, second = (own, wide) if place == 0 else (wide, own)
         mask = relations.get(term.function).holds_many(first, second, term.parameter)
         chosen = (instances.ids[row] for row in np.flatnonzero(mask).tolist())
-        return [one for one in chosen if self.world.allows(other, one)]
+        return [one for one in chosen if self.evidence.allows(other, one)]
 
     # Two events.
 
@@ -378,23 +384,23 @@ class TermOccurrences:
         first, second = term.first, term.second
         for one in self._identities(first, bound):
             if first.alias == second.alias:
-                others = [one] if self.world.allows(second, one) else []
+                others = [one] if self.evidence.allows(second, one) else []
             else:
                 others = self._identities(second, bound)
             for other in others:
                 yield from (self._all if every else self._consumed)(term, one, other)
 
     def _all(self, term: CorrelationTerm, one: str, other: str) -> Iterator[Occurrence]:
-        window = pair_window_ms(self.world.plan, term)
+        window = pair_window_ms(self.evidence.plan, term)
         assert term.first.stream is not None
         assert term.second.stream is not None
         relation = None if term.compared is not None else relations.get(term.function)
-        if self.world.has_missing_parts:
+        if self.evidence.has_missing_parts:
             relation = None
-        for reading in self.world.of(term.first.stream, one):
+        for reading in self.evidence.of(term.first.stream, one):
             start, end = reading.time - window + 1, reading.time + window - 1
-            for partner in self.world.between(term.second.stream, other, start, end):
-                # Asked first without ado: most pairs of readings are far from each other.
+            for partner in self.evidence.between(term.second.stream, other, start, end):
+                # Cheap test first: most pairs of readings are far from each other.
                 if relation is None or relation.holds(reading.value, partner.value, term.parameter):
                     yield from self._pair(term, {0: reading, 1: partner})
                 else:
@@ -404,11 +410,11 @@ class TermOccurrences:
         """Each arriving event takes the oldest (or newest) unused one that fits."""
         own = {0: _stream(term.first), 1: _stream(term.second)}
         keys = {0: one, 1: other}
-        merged = {*self.world.of(own[0], one), *self.world.of(own[1], other)}
+        merged = {*self.evidence.of(own[0], one), *self.evidence.of(own[1], other)}
         waiting: dict[int, list[Reading]] = {0: [], 1: []}
         gone: set[Reading] = set()
-        window = pair_window_ms(self.world.plan, term)
-        recent = self.world.plan.consumption == "recent"
+        window = pair_window_ms(self.evidence.plan, term)
+        recent = self.evidence.plan.consumption == "recent"
         for event in sorted(merged, key=lambda each: (each.time, each.id, each.stream, each.key)):
             for place in (0, 1):
                 if (event.stream, event.key) != (own[place], keys[place]) or event in gone:
@@ -434,7 +440,7 @@ class TermOccurrences:
         for number, old in enumerate(olds):
             for found in self._pair(term, {place: event, 1 - place: old}):
                 gone.update({event, old})
-                if self.world.plan.consumption == "recent":
+                if self.evidence.plan.consumption == "recent":
                     gone.update(olds[number:])
                 yield found
                 return
@@ -444,9 +450,9 @@ class TermOccurrences:
         if events[0] == events[1]:
             return
         bindings = {term.first.alias: events[0].key, term.second.alias: events[1].key}
-        if truth(self.world, term, bindings, events):
+        if truth(self.evidence, term, bindings, events):
             end = max(events[0].time, events[1].time)
-            yield occurrence(self.world, bindings, (events[0], events[1]), end)
+            yield occurrence(self.evidence, bindings, (events[0], events[1]), end)
 
     # No event.
 
@@ -457,23 +463,23 @@ class TermOccurrences:
             self._count(len(others))
             for other in others:
                 bindings = {first.alias: one, second.alias: other}
-                if truth(self.world, term, bindings, {}):
-                    yield occurrence(self.world, bindings, (), None)
+                if truth(self.evidence, term, bindings, {}):
+                    yield occurrence(self.evidence, bindings, (), None)
 
-    # Who.
+    # Identities.
 
     def _known(self, side: Side, bound: Bindings) -> list[str]:
         if side.alias not in bound:
-            return self.world.instances(side)
-        return [bound[side.alias]] if self.world.knows(side, bound[side.alias]) else []
+            return self.evidence.instances(side)
+        return [bound[side.alias]] if self.evidence.knows(side, bound[side.alias]) else []
 
     def _identities(self, side: Side, bound: Bindings) -> list[str]:
-        keys = [bound[side.alias]] if side.alias in bound else self.world.keys(_stream(side))
-        return [key for key in keys if self.world.allows(side, key)]
+        keys = [bound[side.alias]] if side.alias in bound else self.evidence.keys(_stream(side))
+        return [key for key in keys if self.evidence.allows(side, key)]
 
     def _readings(self, side: Side, bound: Bindings) -> Iterator[Reading]:
         for key in self._identities(side, bound):
-            yield from self.world.of(_stream(side), key)
+            yield from self.evidence.of(_stream(side), key)
 
     def _count(self, tests: int) -> None:
         self._tests += tests

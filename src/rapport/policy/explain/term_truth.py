@@ -66,72 +66,72 @@ def event_places(term: StateTerm) -> tuple[int, ...]:
             return (0,) if term.first.stream is not None else (1,)
 
 
-def truth(world: Evidence, term: StateTerm, bindings: Bindings, events: Events) -> bool | None:
+def truth(evidence: Evidence, term: StateTerm, bindings: Bindings, events: Events) -> bool | None:
     """None: unknown, because a compared reading or value is missing. A relationship with a missing
     value does not hold.
     """
     if any(place not in events for place in event_places(term)):
         return None
     if term.compared is None:
-        first, second = values(world, term, bindings, events)
+        first, second = values(evidence, term, bindings, events)
         if first is None or second is None:
             return False
         return bool(relations.get(term.function).holds(first, second, term.parameter))
-    left, right = operands(world, term, bindings, events)
+    left, right = operands(evidence, term, bindings, events)
     if left is None or right is None:
         return None
     return bool(OPERATIONS[term.compared.operator](*_alike(left, right)))
 
 
 def values(
-    world: Evidence, term: StateTerm, bindings: Bindings, events: Events
+    evidence: Evidence, term: StateTerm, bindings: Bindings, events: Events
 ) -> tuple[Value | None, Value | None]:
     """The values of both sides of a relationship."""
     first, second = (
-        _value(world, term, SideValue(place, sides_of(term)[place].attribute), bindings, events)
+        _value(evidence, term, SideValue(place, sides_of(term)[place].attribute), bindings, events)
         for place in (0, 1)
     )
     return first, second
 
 
-def operands(world: Evidence, term: StateTerm, bindings: Bindings, events: Events) -> Operands:
+def operands(evidence: Evidence, term: StateTerm, bindings: Bindings, events: Events) -> Operands:
     assert term.compared is not None
     left, right = (
-        _operand(world, term, each, bindings, events)
+        _operand(evidence, term, each, bindings, events)
         for each in (term.compared.left, term.compared.right)
     )
     return Operands(left, right)
 
 
 def _operand(
-    world: Evidence, term: StateTerm, operand: Operand, bindings: Bindings, events: Events
+    evidence: Evidence, term: StateTerm, operand: Operand, bindings: Bindings, events: Events
 ) -> Any:
     match operand:
         case Constant(value):
             return value
         case SideValue():
-            found = _value(world, term, operand, bindings, events)
+            found = _value(evidence, term, operand, bindings, events)
             return None if found is None else found[0]
         case Measure(function, of) | LookedUp(function, of):
-            given = [_value(world, term, each, bindings, events) for each in of]
+            given = [_value(evidence, term, each, bindings, events) for each in of]
             known = [value for value in given if value is not None]
             if len(known) < len(given):
                 return None
             if isinstance(operand, LookedUp):
-                number = world.pull.pairs(function).get(tuple(value[0] for value in known))
+                number = evidence.pull.pairs(function).get(tuple(value[0] for value in known))
             else:
                 number = float(measures.get(function).one(*known))
             return None if number is None or math.isnan(number) else number
 
 
 def _value(
-    world: Evidence, term: StateTerm, value: SideValue, bindings: Bindings, events: Events
+    evidence: Evidence, term: StateTerm, value: SideValue, bindings: Bindings, events: Events
 ) -> Value | None:
     side = sides_of(term)[value.side]
     if side.stream is not None and value.attribute == side.attribute:
         found = events[value.side].value
-        return complete(found) if world.has_missing_parts else found
-    return world.in_tables(side.concept, value.attribute, bindings[side.alias])
+        return complete(found) if evidence.has_missing_parts else found
+    return evidence.in_tables(side.concept, value.attribute, bindings[side.alias])
 
 
 def _alike(left: Any, right: Any) -> tuple[Any, Any]:
@@ -203,7 +203,7 @@ class Attempt(NamedTuple):
 
 
 def attempts(
-    world: Evidence,
+    evidence: Evidence,
     term: StateTerm,
     bindings: Mapping[str, str],
     span: TimeSpan,
@@ -211,90 +211,90 @@ def attempts(
     most: int = 400,
 ) -> list[Attempt]:
     """The evaluations of a term for readings in the span, nearest to its middle first."""
-    return list(islice(_every(world, term, bindings, span), most))
+    return list(islice(_every(evidence, term, bindings, span), most))
 
 
 def _every(
-    world: Evidence, term: StateTerm, bindings: Mapping[str, str], span: TimeSpan
+    evidence: Evidence, term: StateTerm, bindings: Mapping[str, str], span: TimeSpan
 ) -> Iterator[Attempt]:
     places = event_places(term)
     if not places:
-        yield from _beside(world, term, dict(bindings), {})
+        yield from _beside(evidence, term, dict(bindings), {})
         return
     first = sides_of(term)[places[0]]
-    for reading in near_readings(world, first, bindings, span):
+    for reading in near_readings(evidence, first, bindings, span):
         known = {**bindings, first.alias: reading.key}
         if len(places) == 1:
-            yield from _beside(world, term, known, {places[0]: reading})
+            yield from _beside(evidence, term, known, {places[0]: reading})
             continue
         second = sides_of(term)[places[1]]
         around = TimeSpan(min(span.start, reading.time), max(span.end, reading.time))
-        for other in near_readings(world, second, known, around):
+        for other in near_readings(evidence, second, known, around):
             if other != reading:
                 merged = {**known, second.alias: other.key}
                 events = {places[0]: reading, places[1]: other}
-                yield Attempt(merged, events, truth(world, term, merged, events))
+                yield Attempt(merged, events, truth(evidence, term, merged, events))
 
 
 def near_readings(
-    world: Evidence, side: Side, bindings: Mapping[str, str], span: TimeSpan
+    evidence: Evidence, side: Side, bindings: Mapping[str, str], span: TimeSpan
 ) -> list[Reading]:
     """Readings of the alias's possible identities, nearest to the middle of the span first."""
     assert side.stream is not None
-    keys = [bindings[side.alias]] if side.alias in bindings else world.keys(side.stream)
+    keys = [bindings[side.alias]] if side.alias in bindings else evidence.keys(side.stream)
     found = [
         reading
         for key in keys
-        if world.allows(side, key)
-        for reading in world.between(side.stream, key, span.start, span.end)
+        if evidence.allows(side, key)
+        for reading in evidence.between(side.stream, key, span.start, span.end)
     ]
     found.sort(key=lambda one: (span.distance(one.time), one.time, one.id))
     return found[:_MOST_READINGS]
 
 
 def _beside(
-    world: Evidence, term: StateTerm, bindings: dict[str, str], events: dict[int, Reading]
+    evidence: Evidence, term: StateTerm, bindings: dict[str, str], events: dict[int, Reading]
 ) -> Iterator[Attempt]:
     """Completes an attempt with instances for the sides without events, nearest first."""
     free = [place for place, side in enumerate(sides_of(term)) if side.alias not in bindings]
     if not free or isinstance(term, CorrelationTerm):
-        yield Attempt(bindings, events, truth(world, term, bindings, events))
+        yield Attempt(bindings, events, truth(evidence, term, bindings, events))
         return
     side = sides_of(term)[free[0]]
-    for identity in _others(world, term, side, free[0], events):
+    for identity in _others(evidence, term, side, free[0], events):
         merged = {**bindings, side.alias: identity}
         if all(each.alias in merged for each in sides_of(term)):
-            yield Attempt(merged, events, truth(world, term, merged, events))
+            yield Attempt(merged, events, truth(evidence, term, merged, events))
         else:
-            yield from _beside(world, term, merged, events)
+            yield from _beside(evidence, term, merged, events)
 
 
 def _others(
-    world: Evidence, term: StateTerm, side: Side, place: int, events: Mapping[int, Reading]
+    evidence: Evidence, term: StateTerm, side: Side, place: int, events: Mapping[int, Reading]
 ) -> list[str]:
-    instances = world.pull.instances(side.concept)
+    instances = evidence.pull.instances(side.concept)
     column = instances.columns.get(side.attribute)
-    known = world.instances(side)
+    known = evidence.instances(side)
     own = events.get(1 - place)
     is_area = term.compared is None and relations.get(term.function).shape == "contains"
     if own is None or column is None or not is_area or place != 1 or not len(instances):
         return known[:_MOST_OTHERS]
     order = np.argsort(distances_outside(own.value, column), kind="stable")
     nearest = (instances.ids[row] for row in order.tolist())
-    return list(islice((one for one in nearest if world.allows(side, one)), _MOST_OTHERS))
+    return list(islice((one for one in nearest if evidence.allows(side, one)), _MOST_OTHERS))
 
 
 class Proximity:
     """Measures how near the terms of one policy came to holding."""
 
-    def __init__(self, world: Evidence, wording: Wording) -> None:
-        self.world, self.wording = world, wording
+    def __init__(self, evidence: Evidence, wording: Wording) -> None:
+        self.evidence, self.wording = evidence, wording
 
     def measured(self, term: StateTerm, attempt: Attempt) -> str:
         """The measured values of a relationship or comparison as text."""
         bindings = attempt.bindings
         if term.compared is not None:
-            left, right = operands(self.world, term, bindings, attempt.events)
+            left, right = operands(self.evidence, term, bindings, attempt.events)
             unit = self.wording.unit(term)
             if self.wording.is_truth(term):
                 left, right = (one if one is None else bool(one) for one in (left, right))
@@ -303,7 +303,7 @@ class Proximity:
                 return f"{said[0]} and {said[1]} cannot be compared"
             word = "is" if attempt.truth else "is not"
             return f"{said[0]} {word} {term.compared.operator} {said[1]}"
-        first, second = values(self.world, term, bindings, attempt.events)
+        first, second = values(self.evidence, term, bindings, attempt.events)
         names = bindings[term.first.alias], bindings[term.second.alias]
         if first is None or second is None:
             side = term.first if first is None else term.second
@@ -322,7 +322,7 @@ class Proximity:
         self, term: StateTerm, bindings: Mapping[str, str], span: TimeSpan, most: int
     ) -> list[dict[str, str]]:
         """The distinct bindings that came nearest to a term, nearest first."""
-        tried = attempts(self.world, term, bindings, span)
+        tried = attempts(self.evidence, term, bindings, span)
         tried.sort(key=lambda one: self.rank(term, one, span))
         found: list[dict[str, str]] = []
         for one in tried:
@@ -337,11 +337,11 @@ class Proximity:
 
     def _margin(self, term: StateTerm, attempt: Attempt) -> float:
         if term.compared is not None:
-            left, right = operands(self.world, term, attempt.bindings, attempt.events)
+            left, right = operands(self.evidence, term, attempt.bindings, attempt.events)
             if isinstance(left, float | int) and isinstance(right, float | int):
                 return abs(left - right)
             return 0.0
-        first, second = values(self.world, term, attempt.bindings, attempt.events)
+        first, second = values(self.evidence, term, attempt.bindings, attempt.events)
         if first is None or second is None:
             return float("inf")
         shape = relations.get(term.function).shape

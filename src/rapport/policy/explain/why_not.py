@@ -71,8 +71,8 @@ def why_not(
     that arrived too late to count.
     """
     check_aliases(plan, question.given)
-    world = Evidence(plan, ontology.sources, pull, readings, began=began, late=late)
-    return _WhyNotSearch(world, ontology, question, reported).answer()
+    evidence = Evidence(plan, ontology.sources, pull, readings, began=began, late=late)
+    return _WhyNotSearch(evidence, ontology, question, reported).answer()
 
 
 def why(
@@ -87,8 +87,8 @@ def why(
     """The conditions behind a detection; `held` is None when these readings and tables do not lead
     to it. `began`: the policy's start; None: the first reading.
     """
-    world = Evidence(plan, ontology.sources, pull, readings, began=began)
-    decisions = Decisions(world)
+    evidence = Evidence(plan, ontology.sources, pull, readings, began=began)
+    decisions = Decisions(evidence)
     found = Explanation(policy=plan.policy, version=detection.version, once_per_ms=plan.once_per_ms)
     left_out = 0
     for decision in decisions.all(detection.bindings, reported=[detection]):
@@ -96,7 +96,7 @@ def why(
             continue
         later = decision.detection.time - detection.time
         if later == 0 and decision.detection.causes == detection.causes:
-            nodes = NodeBuilder(world, Wording(ontology))
+            nodes = NodeBuilder(evidence, Wording(ontology))
             held = CandidateBuilder(decisions, nodes, {}).of_decision(decision)
             found = msgspec.structs.replace(found, held=_with_times_in(held))
         elif decision.became == "left out" and 0 <= later < (plan.once_per_ms or 0):
@@ -141,20 +141,20 @@ class _WhyNotSearch:
 
     def __init__(
         self,
-        world: Evidence,
+        evidence: Evidence,
         ontology: Ontology,
         question: WhyNotQuestion,
         reported: Sequence[Detection] | None,
     ) -> None:
-        self._world, self._question, self._reported = world, question, reported
-        self._span = question.span(world.plan)
+        self._evidence, self._question, self._reported = evidence, question, reported
+        self._span = question.span(evidence.plan)
         self._wording = Wording(ontology)
-        self._decisions = Decisions(world)
-        nodes = NodeBuilder(world, self._wording)
+        self._decisions = Decisions(evidence)
+        nodes = NodeBuilder(evidence, self._wording)
         self._candidates = CandidateBuilder(self._decisions, nodes, question.given)
 
     def answer(self) -> WhyNotAnswer:
-        plan, given = self._world.plan, self._question.given
+        plan, given = self._evidence.plan, self._question.given
         near = [
             one
             for one in self._decisions.all(given, reported=self._reported, near=self._span)
@@ -176,7 +176,7 @@ class _WhyNotSearch:
 
     def _of(self, decision: Decision) -> Candidate:
         candidate = _with_times_in(self._candidates.of_decision(decision))
-        by, once_per = decision.suppressed_by, self._world.plan.once_per_ms
+        by, once_per = decision.suppressed_by, self._evidence.plan.once_per_ms
         if by is None or once_per is None:
             return candidate
         suppressed = Suppression(detection=by.id(), time=by.time, until=by.time + once_per)
@@ -192,7 +192,7 @@ class _WhyNotSearch:
                 ranked.append((self._of(decision), decision))
         for partial in partial_matches(self._decisions, self._question.given, self._span):
             known = {**self._question.given, **bindings_of(partial.assignment.values())}
-            # Best first: the same people once more, or some of them, tell nothing new.
+            # Best first: the same identities, or some of them, add nothing.
             if any(known.items() <= one.bindings.items() for one, _ in ranked):
                 continue
             for who in self._candidates.nearest_to(partial, self._span):
@@ -200,7 +200,7 @@ class _WhyNotSearch:
                 ranked.append((_with_times_in(candidate), partial))
             if len(ranked) >= _MOST_FIRED + _MOST_CANDIDATES:
                 break
-        # Of what all is true a match of fewer occurrences stands in the way: nothing was missed.
+        # If all conditions are true, a smaller match takes precedence: nothing was missed.
         ranked = [one for one in ranked if one[0].first_failed is not None] or ranked
         ranked.sort(key=lambda one: self._rank(one[0]))
         return msgspec.structs.replace(

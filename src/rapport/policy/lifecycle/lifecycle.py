@@ -224,13 +224,13 @@ class PolicyLifecycle:
 
         Without `record` nothing is appended: for inspecting a site whose node does not run.
         """
-        if record:  # a reader that never moves on keeps retention from taking changes away
+        if record:  # a reader that never advances keeps retention from removing changes
             await self._channels.subscribe(CHANNEL, READER)
         async with self._engine.turn:
             await self._record.read_on()
             drafts = await self._drafts(self.texts, files, unread)
             if record:
-                await self._engine.place()  # goes to where the last process stood
+                await self._engine.place()  # restores the last commit
                 return await self._apply(drafts)
             for number, draft in enumerate(drafts):
                 changed = change_of(draft, _NOTHING, number)
@@ -466,7 +466,7 @@ class PolicyLifecycle:
         try:
             return await self._record.append(changes)
         except Exception:
-            await self._record.read_on()  # it may have been written all the same
+            await self._record.read_on()  # it may have been written nevertheless
             known = [self._registry.known.get(change_id(change)) for change in changes]
             if None in known:
                 raise
@@ -493,7 +493,7 @@ class PolicyLifecycle:
         lint_commands(compiled.tree, [entry.name for entry in self._registry.alive()], faults)
         return (*compiled.problems, *faults.problems())
 
-    # --- looking ---
+    # --- queries ---
 
     def policies(self) -> list[PolicyView]:
         """All policies that are not deleted, with their counts."""

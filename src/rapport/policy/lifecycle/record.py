@@ -221,7 +221,7 @@ def plan_change(
     change = PlanChange(
         place=changed.place, position=kept.position, act="withdraw", policy=changed.name
     )
-    if entry is None:  # of a policy that never was
+    if entry is None:  # an unknown policy
         return change
     if changed.what == "dropped":
         return msgspec.structs.replace(change, act="drop")
@@ -265,7 +265,7 @@ class PolicyRecord:
         self._phrases: dict[str, dict[str, tuple[str, ...]]] = {}
         """Other actions by policy and version; versions in the order in which they last ran."""
 
-    # --- what the engine asks ---
+    # --- PlanSource ---
 
     async def plans_at(self, position: int) -> PlansAt:
         await self.read_on()
@@ -347,7 +347,7 @@ class PolicyRecord:
     def _entry_then(self, policy: str, met: int, is_stopped: bool) -> PolicyEntry | None:
         """The policy's state when the record had reached the position `met`."""
         then, changes = self.registry, self.registry.changes
-        if changes and changes[-1].position > met:  # it is read again
+        if changes and changes[-1].position > met:  # second pass
             if self._then[0] != met:
                 self._then = met, self.registry.until(met)
             then = self._then[1]
@@ -416,7 +416,7 @@ class PolicyRecord:
             phrases = tuple(phrase for phrase in changed.actions if stop_of(phrase) is None)
             versions = dict(self._phrases.get(changed.name, {}))
             versions.pop(changed.version, None)  # it comes last
-            # Others look at them from other threads: what they see is never half done.
+            # Other threads read it, so it is replaced as a whole.
             self._phrases[changed.name] = {**versions, changed.version: phrases}
 
 

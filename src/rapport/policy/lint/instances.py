@@ -52,7 +52,7 @@ def lint_instances(
     """
     known = KnownInstances(plan, candidates)
     if known.lacks_data():
-        return  # which the site refuses with the reason, or nobody can know before it runs
+        return  # the site reports it, or it is known only while a node runs
     told = [
         _tell_empty(tree, side, known, faults) for side in known.sides() if known.is_empty(side)
     ]

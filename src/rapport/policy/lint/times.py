@@ -192,7 +192,7 @@ def _meetings(plan: Plan) -> Iterator[tuple[int, frozenset[str]]]:
             if any(isinstance(term, LastingTerm | SilentTerm) for term in terms):
                 continue
             window = _first_of(child.window_ms, clause.window_ms, plan.window_ms)
-            # Readings of two streams may come in any rhythm; of one, both must come in the window.
+            # Readings of two streams are independent; of one stream, both must come in the window.
             both = streams_of_term(terms[0]) & streams_of_term(terms[1])
             yield window, both
 

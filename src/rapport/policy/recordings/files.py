@@ -108,7 +108,7 @@ def _in_csv(path: Path, id_field: str) -> Iterator[Pair]:
                 if len(row) == len(heading):
                     yield row[id_place], row[place]
         except csv.Error:
-            return  # told with its line by who reads the rows
+            return  # reading the rows reports it with its line
 
 
 def _in_parquet(path: Path, id_field: str) -> Iterator[Pair]:
@@ -121,7 +121,7 @@ def _in_parquet(path: Path, id_field: str) -> Iterator[Pair]:
                 columns = (marked.column(name).to_pylist() for name in (id_field, CORRECTS))
                 yield from zip(*columns, strict=True)
     except pa.ArrowInvalid:
-        return  # not a Parquet file: told by who reads the rows
+        return  # not a Parquet file: reading the rows reports it
 
 
 _PAIRS: dict[str, Callable[[Path, str], Iterator[Pair]]] = {
@@ -166,12 +166,12 @@ def read_recorded(
                 )
             ]
         )
-    wanted = FieldMapping.of(source, ontology.streams()[source.stream])
+    mapping = FieldMapping.of(source, ontology.streams()[source.stream])
     schema = readings_schema(ontology)
     try:
-        raw = without_corrected(reader(path, wanted, report or refuse), path, wanted.id)
+        raw = without_corrected(reader(path, mapping, report or refuse), path, mapping.id)
         for rows in in_batches(raw, batch):
-            yield as_readings(rows, source, wanted, schema)
+            yield as_readings(rows, source, mapping, schema)
     except OSError as error:
         raise SiteError([unreadable(path, error)]) from None
 
@@ -202,9 +202,9 @@ def refuse(problem: Problem) -> None:
 
 
 def as_readings(
-    rows: pa.RecordBatch, source: PushSource, wanted: FieldMapping, schema: pa.Schema
+    rows: pa.RecordBatch, source: PushSource, mapping: FieldMapping, schema: pa.Schema
 ) -> pa.RecordBatch:
-    parts = enumerate(PARTS[wanted.kind])
+    parts = enumerate(PARTS[mapping.kind])
     own = {f"{source.stream}.{part}": f"part{place}" for place, part in parts}
     arrays = [rows.column("time"), rows.column("id")]
     arrays += [pa.repeat(pa.scalar(name), len(rows)) for name in (source.stream, source.name)]
@@ -254,7 +254,7 @@ def merge_recordings(
 
 def _merged(files: list[_OpenRecording]) -> Iterator[pa.RecordBatch]:
     while files := [file for file in files if file.rows is not None]:
-        # Beyond the earliest end of what was read ahead, another file might still have something.
+        # Beyond the earliest end of the buffers another file may still have rows.
         safe = min(int(file.clocks[-1]) for file in files)
         ending = next(place for place, file in enumerate(files) if file.clocks[-1] == safe)
         parts, clocks = [], []

@@ -85,25 +85,25 @@ class CellError(InvalidInput):
         )
 
 
-def row_values(wanted: FieldMapping, cells: Sequence[Any]) -> tuple[Any, ...]:
+def row_values(mapping: FieldMapping, cells: Sequence[Any]) -> tuple[Any, ...]:
     """Time, id, key and parts from the cells of one row; raises CellError."""
-    time = _time_cell(wanted.time, cells[0], wanted.zone)
-    id, key = _name_cell(wanted.id, cells[1]), _name_cell(wanted.key, cells[2])
+    time = _time_cell(mapping.time, cells[0], mapping.zone)
+    id, key = _name_cell(mapping.id, cells[1]), _name_cell(mapping.key, cells[2])
     parts = (
-        _value_cell(wanted.kind, field, cell)
-        for field, cell in zip(wanted.value, cells[3:], strict=True)
+        _value_cell(mapping.kind, field, cell)
+        for field, cell in zip(mapping.value, cells[3:], strict=True)
     )
     return (time, id, key, *parts)
 
 
-def as_batch(wanted: FieldMapping, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    schema = wanted.schema()
+def as_batch(mapping: FieldMapping, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    schema = mapping.schema()
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def check_fields(path: Path, wanted: FieldMapping, known: Sequence[str], *, line: int) -> None:
+def check_fields(path: Path, mapping: FieldMapping, known: Sequence[str], *, line: int) -> None:
     """Raises SiteError naming every missing field, with the nearest existing one."""
     problems = [
         Problem(
@@ -113,7 +113,7 @@ def check_fields(path: Path, wanted: FieldMapping, known: Sequence[str], *, line
             message=f"there is no column {field!r}",
             hint=_nearest_hint(field, known),
         )
-        for field in dict.fromkeys(wanted.fields())
+        for field in dict.fromkeys(mapping.fields())
         if field not in known
     ]
     if problems:
@@ -205,20 +205,20 @@ def _shown(cell: Any) -> str:
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 
-def convert_columns(rows: pa.RecordBatch, wanted: FieldMapping) -> pa.RecordBatch | None:
+def convert_columns(rows: pa.RecordBatch, mapping: FieldMapping) -> pa.RecordBatch | None:
     """Converts columns in bulk; None when a value needs conversion by row."""
     try:
         arrays = [
-            _time_column(rows.column(wanted.time)),
-            _name_column(rows.column(wanted.id)),
-            _name_column(rows.column(wanted.key)),
-            *(_value_column(wanted, rows.column(field)) for field in wanted.value),
+            _time_column(rows.column(mapping.time)),
+            _name_column(rows.column(mapping.id)),
+            _name_column(rows.column(mapping.key)),
+            *(_value_column(mapping, rows.column(field)) for field in mapping.value),
         ]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
-    if len(arrays) != 3 + len(PARTS[wanted.kind]) or any(array.null_count for array in arrays):
+    if len(arrays) != 3 + len(PARTS[mapping.kind]) or any(array.null_count for array in arrays):
         return None
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted.schema())
+    return pa.RecordBatch.from_arrays(arrays, schema=mapping.schema())
 
 
 def in_ms(column: pa.Array) -> pa.Array:
@@ -249,13 +249,13 @@ def _name_column(column: pa.Array) -> pa.Array:
     return names
 
 
-def _value_column(wanted: FieldMapping, column: pa.Array) -> pa.Array:
-    if wanted.kind == "text":
+def _value_column(mapping: FieldMapping, column: pa.Array) -> pa.Array:
+    if mapping.kind == "text":
         values = column.cast(pa.string())
         if pc.any(pc.equal(values, "")).as_py():
             raise pa.ArrowInvalid("a value is missing")
         return values
-    if wanted.kind == "boolean":
+    if mapping.kind == "boolean":
         return (
             pc.utf8_lower(column).cast(pa.bool_())
             if _is_text(column.type)
@@ -273,18 +273,18 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def csv_batches(path: Path, wanted: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
+def csv_batches(path: Path, mapping: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
     """Reads in bulk while everything is in order, then row by row."""
     heading = _heading(path)
-    check_fields(path, wanted, heading, line=1)
+    check_fields(path, mapping, heading, line=1)
     done = 0
-    for rows in _while_in_order(path, wanted):
-        converted = convert_columns(rows, wanted)
+    for rows in _while_in_order(path, mapping):
+        converted = convert_columns(rows, mapping)
         if converted is None:
             break
         done += len(rows)
         yield converted
-    yield from _slow(path, wanted, heading, done, report)
+    yield from _slow(path, mapping, heading, done, report)
 
 
 def _heading(path: Path) -> list[str]:
@@ -295,16 +295,16 @@ def _heading(path: Path) -> list[str]:
     return heading
 
 
-def _while_in_order(path: Path, wanted: FieldMapping) -> Iterator[pa.RecordBatch]:
+def _while_in_order(path: Path, mapping: FieldMapping) -> Iterator[pa.RecordBatch]:
     """Blocks of text columns up to the first ragged or non-UTF-8 row."""
     try:
-        yield from _fast(path, wanted)
+        yield from _fast(path, mapping)
     except pa.ArrowInvalid:
         return  # found again row by row, with its line
 
 
-def _fast(path: Path, wanted: FieldMapping) -> Iterator[pa.RecordBatch]:
-    names = list(dict.fromkeys(wanted.fields()))
+def _fast(path: Path, mapping: FieldMapping) -> Iterator[pa.RecordBatch]:
+    names = list(dict.fromkeys(mapping.fields()))
     options = pyarrow.csv.ConvertOptions(
         include_columns=names,
         column_types=dict.fromkeys(names, pa.string()),
@@ -316,32 +316,32 @@ def _fast(path: Path, wanted: FieldMapping) -> Iterator[pa.RecordBatch]:
 
 
 def _slow(
-    path: Path, wanted: FieldMapping, heading: list[str], skip: int, report: Report
+    path: Path, mapping: FieldMapping, heading: list[str], skip: int, report: Report
 ) -> Iterator[pa.RecordBatch]:
     csv.field_size_limit(_LONGEST_CELL)
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file)
         next(reader, None)
         rows = ((reader.line_num, row) for row in reader if row)
-        places = [heading.index(field) for field in wanted.fields()]
+        places = [heading.index(field) for field in mapping.fields()]
         good: list[tuple[Any, ...]] = []
         try:
             for line, row in islice(rows, skip, None):
-                values = _csv_row(path, wanted, heading, places, line, row, report)
+                values = _csv_row(path, mapping, heading, places, line, row, report)
                 if values is not None:
                     good.append(values)
                 if len(good) >= _ROWS_AT_ONCE:
-                    yield as_batch(wanted, good)
+                    yield as_batch(mapping, good)
                     good = []
         except csv.Error as error:
             report(_bad_row(path, reader.line_num, str(error)))
         if good:
-            yield as_batch(wanted, good)
+            yield as_batch(mapping, good)
 
 
 def _csv_row(
     path: Path,
-    wanted: FieldMapping,
+    mapping: FieldMapping,
     heading: list[str],
     places: list[int],
     line: int,
@@ -354,10 +354,10 @@ def _csv_row(
         return None
     try:
         cells = [row[place] for place in places]
-        for field, cell in zip(wanted.fields(), cells, strict=True):
+        for field, cell in zip(mapping.fields(), cells, strict=True):
             if not cell.isascii():
                 _check_text(field, cell)
-        return row_values(wanted, cells)
+        return row_values(mapping, cells)
     except CellError as error:
         report(error.problem(path, line, heading.index(error.field) + 1))
         return None
@@ -377,24 +377,24 @@ def _bad_row(path: Path, line: int, message: str) -> Problem:
     return Problem(file=path.name, line=line, code="events.bad_row", message=message)
 
 
-def json_batches(path: Path, wanted: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
+def json_batches(path: Path, mapping: FieldMapping, report: Report) -> Iterator[pa.RecordBatch]:
     """Faulty lines are reported and left out; empty lines do not count."""
     with path.open("rb") as file:
         numbered = enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1)
         while lines := list(islice(numbered, _ROWS_AT_ONCE)):
-            rows = [_json_row(path, wanted, number, line, report) for number, line in lines]
-            yield as_batch(wanted, [row for row in rows if row is not None])
+            rows = [_json_row(path, mapping, number, line, report) for number, line in lines]
+            yield as_batch(mapping, [row for row in rows if row is not None])
 
 
 def _json_row(
-    path: Path, wanted: FieldMapping, number: int, line: bytes, report: Report
+    path: Path, mapping: FieldMapping, number: int, line: bytes, report: Report
 ) -> tuple[Any, ...] | None:
     line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
     if not line.strip():
         return None
     try:
         found = _READ.decode(line)
-        return row_values(wanted, [_pick(found, field) for field in wanted.fields()])
+        return row_values(mapping, [_pick(found, field) for field in mapping.fields()])
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         report(_bad_row(path, number, f"the line is not a JSON object: {error}"))
     except CellError as error:
@@ -426,17 +426,17 @@ def _below(value: Any, name: str) -> Any:
 
 
 def parquet_batches(
-    path: Path, wanted: FieldMapping, report: Report, groups: Sequence[int] | None = None
+    path: Path, mapping: FieldMapping, report: Report, groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file, or of consecutive row groups; `line` of a problem is the row, from 1."""
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            check_fields(path, wanted, file.schema_arrow.names, line=0)
+            check_fields(path, mapping, file.schema_arrow.names, line=0)
             before = range(0 if not groups else groups[0])
             done = sum(file.metadata.row_group(number).num_rows for number in before)
-            columns = list(dict.fromkeys(wanted.fields()))
+            columns = list(dict.fromkeys(mapping.fields()))
             for rows in file.iter_batches(columns=columns, row_groups=groups):
-                yield usable_rows(path, wanted, rows, done, file.schema_arrow.names, report)
+                yield usable_rows(path, mapping, rows, done, file.schema_arrow.names, report)
                 done += len(rows)
     except pa.ArrowInvalid as error:
         message = f"this is not a Parquet file: {error}"
@@ -447,7 +447,7 @@ def parquet_batches(
 
 def usable_rows(
     path: Path,
-    wanted: FieldMapping,
+    mapping: FieldMapping,
     rows: pa.RecordBatch,
     done: int,
     names: list[str],
@@ -456,17 +456,17 @@ def usable_rows(
     """The usable rows of a batch that starts at row `done`; others are reported. `names`: all
     columns of the file.
     """
-    converted = convert_columns(rows, wanted)
+    converted = convert_columns(rows, mapping)
     if converted is not None:
         return converted
     good: list[tuple[Any, ...]] = []
-    columns = [in_ms(rows.column(field)).to_pylist() for field in wanted.fields()]
+    columns = [in_ms(rows.column(field)).to_pylist() for field in mapping.fields()]
     for place, cells in enumerate(zip(*columns, strict=True)):
         try:
-            good.append(row_values(wanted, [_plain(cell) for cell in cells]))
+            good.append(row_values(mapping, [_plain(cell) for cell in cells]))
         except CellError as error:
             report(error.problem(path, done + place + 1, names.index(error.field) + 1))
-    return as_batch(wanted, good)
+    return as_batch(mapping, good)
 
 
 def _plain(cell: Any) -> Any:

@@ -84,7 +84,7 @@ class OrderedReadings:
                 return pa.concat_batches(parts), limit
             if limit == time_ms:
                 return None
-            # More readings of one time than a part holds: the next part belongs to them.
+            # One time has more readings than a part: load the next part too.
             for run in self._runs:
                 if run.goes_on and run.last_ms == limit:
                     run.extend()
@@ -204,7 +204,7 @@ class PlanRun:
     ) -> None:
         """`is_first`: there is no reading before the span."""
         self.span = span
-        # One that was there before the first reading must not find time moving on already.
+        # A plan deployed before the first reading must not start with time advanced.
         self._is_deployed = span.began is None
         self._then = SwitchingRunner(
             [span.plan] if self._is_deployed else [],
@@ -327,8 +327,8 @@ class HistoryRunner:
             return
         for run in self.runs:
             run.feed(readings)
-        # By what are readings only, and not beyond their arrival, as live: time never moves
-        # further here than it did there.
+        # Only by readings and not beyond their arrival, as live, so that time never advances
+        # further than it did live.
         self._fed_to = max(self._fed_to, _reached(readings, fresh))
         self.advance(self._fed_to - self._lateness_ms)
 
@@ -386,7 +386,7 @@ class HistoryRunner:
         originals, sources = self.original_of, self._corrections.sources()
         names = readings.column("source").to_pylist()
         ids = readings.column("id").to_pylist()
-        # A source that is not among them goes by the name of its raw channel: its id decides.
+        # Other sources are named by their raw channel; then the id decides.
         stands = [
             id not in superseded
             or (name in sources and self._corrections.stands(name, id, originals.get(id, "")))

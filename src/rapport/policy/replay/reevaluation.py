@@ -102,7 +102,7 @@ def span_of(
     judged_from = first_ms - _WINDOWS_AHEAD * window_ms
     start = None if remembers_all(plan) else first_ms - reach_ms
     if began is not None and (start is None or start < began):
-        # It sees nothing before; but whether a source was silent then may matter.
+        # It sees no earlier reading, but an earlier silence of a source may matter.
         start = began - window_ms - _longest_period(plan, sources) - 1
         judged_from = max(judged_from, began)
     is_incomplete = known_from is not None and (start is None or start < known_from)
@@ -532,9 +532,9 @@ class _Reevaluation:
         await asyncio.to_thread(self._history.advance, until_ms)
         await self._read_detections()
         runs = [run for run in self._history.runs if _still_runs(run.span, standing)]
-        # One that failed on the way has found too little to judge by, or to go on with; one that
-        # went through times of a clock that was ahead stands elsewhere than the engine. A look at
-        # imported readings goes up to now, wherever the engine stands.
+        # A failed run has too few findings to judge by or to continue with. A run through times
+        # of a clock that was ahead ends elsewhere than the engine. With imported readings a run
+        # ends at the current time, independent of the engine.
         whole = [
             run
             for run in runs
@@ -584,7 +584,7 @@ class _Reevaluation:
         self, findings: ReevaluationFindings, live_ms: int
     ) -> ReevaluationFindings:
         """Drops findings of live readings alone that the live policies have yet to decide."""
-        if live_ms <= -END_OF_TIME:  # no live reading was ever seen
+        if live_ms <= -END_OF_TIME:  # there was no live reading
             return findings
         return msgspec.structs.replace(
             findings,
@@ -606,7 +606,7 @@ class _Reevaluation:
 
     async def _feed_page(self, until: int) -> bool:
         batch = await self._page(self._events, self._position, until)
-        if not batch:  # what is left cannot be read
+        if not batch:  # the rest cannot be read
             self._position = until
             return False
         await asyncio.to_thread(self._history.feed, batch)

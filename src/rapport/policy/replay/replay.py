@@ -165,7 +165,7 @@ def _digest_file(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "blake2b").hexdigest()
     except OSError:
-        return "unreadable"  # reading it will say so with its name
+        return "unreadable"  # reading it reports the error
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -306,7 +306,7 @@ def replay(
         if state.runner:
             run.take_over(state)
         elif stop_after is not None:
-            stop_after += state.events  # another engine stopped there: all is gone over again
+            stop_after += state.events  # another engine stopped there: start from the beginning
     run.go(readings, stop_after)
     if run.stopped and state_directory is not None:
         save_state(state_directory, run.state(digest))
