@@ -18,6 +18,24 @@ import msgspec
 from rapport.core.ids import content_id
 from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
 
+NEGATED_OPERATORS: dict[Operator, Operator] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    ">": "<=",
+    "<=": ">",
+    ">=": "<",
+}
+MIRRORED_OPERATORS: dict[Operator, Operator] = {
+    "=": "=",
+    "!=": "!=",
+    "<": ">",
+    ">": "<",
+    "<=": ">=",
+    ">=": "<=",
+}
+"""The operator after its operands are swapped."""
+
 
 class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     """An attribute of an instance compared with a constant."""
@@ -298,10 +316,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The streams these terms read."""
         return frozenset(stream for term in terms for stream in streams_of_term(self.terms[term]))
 
+    def sides(self) -> list[Side]:
+        """Both sides of every term."""
+        return [side for term in self.terms for side in (term.first, term.second)]
+
     def concepts(self) -> tuple[str, ...]:
         """The concepts whose instances the plan looks up, sorted."""
-        sides = [side for term in self.terms for side in (term.first, term.second)]
-        return tuple(sorted({side.concept for side in sides}))
+        return tuple(sorted({side.concept for side in self.sides()}))
 
 
 def streams_of_term(term: TermStep) -> frozenset[str]:
@@ -333,3 +354,13 @@ def encode_plan(plan: Plan) -> bytes:
 
 def decode_plan(raw: bytes) -> Plan:
     return msgspec.json.decode(raw, type=Plan)
+
+
+def longest_duration_ms(plan: Plan) -> int:
+    """The longest `for` of a state or a silence; 0 without one."""
+    terms = (term for term in plan.terms if isinstance(term, LastingTerm | SilentTerm))
+    return max((term.duration_ms for term in terms), default=0)
+
+
+def terms_of_child(child: Child) -> tuple[int, ...]:
+    return (child.first, child.second) if isinstance(child, Sequence) else (child.term,)

@@ -372,8 +372,7 @@ def check_context_on_record(
 
 def read_from_tables(plan: Plan) -> set[tuple[str, str]]:
     """The (concept, attribute) pairs that a plan reads from tables."""
-    sides = [side for term in plan.terms for side in (term.first, term.second)]
-    found = {(side.concept, one.attribute) for side in sides for one in side.constraints}
+    found = {(side.concept, one.attribute) for side in plan.sides() for one in side.constraints}
     return found | {
         (side.concept, attribute)
         for term in plan.terms

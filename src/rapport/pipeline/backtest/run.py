@@ -13,9 +13,8 @@ from rapport.pipeline.backtest.history import BEGIN_OF_TIME, History, Window
 from rapport.pipeline.backtest.reading import Reader
 from rapport.pipeline.backtest.series import files_of
 from rapport.pipeline.history.partitioning import look_ahead_ms, look_back_ms, why_in_one_piece
-from rapport.policy.explain.evidence import longest_duration_ms
 from rapport.policy.ontology import Ontology
-from rapport.policy.plan import Plan
+from rapport.policy.plan import Plan, longest_duration_ms
 from rapport.policy.replay.replay import FaultyRows, RowFaults
 from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.operators.reaches import longest_window_ms

@@ -17,7 +17,7 @@ from rapport.core.detection import Cause, Detection
 from rapport.core.errors import Problem
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.policy.plan import LastingTerm, Plan, SilentTerm
+from rapport.policy.plan import Plan, longest_duration_ms
 from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators.reaches import longest_window_ms
@@ -77,10 +77,7 @@ class ShadowState(msgspec.Struct):
 
 def longest_memory(plan: Plan) -> int:
     """How long a reading may matter to the plan: its longest window, state or silence."""
-    lasting = [
-        term.duration_ms for term in plan.terms if isinstance(term, (LastingTerm, SilentTerm))
-    ]
-    return max([longest_window_ms(plan), *lasting])
+    return max(longest_window_ms(plan), longest_duration_ms(plan))
 
 
 class ShadowComparison:

@@ -39,7 +39,6 @@ from rapport.policy.explain.wording import (
     bindings_text,
     duration,
     kinds_of,
-    terms_of_child,
     time_mark,
 )
 from rapport.policy.plan import (
@@ -50,6 +49,7 @@ from rapport.policy.plan import (
     StateTerm,
     TermStep,
     state_atoms,
+    terms_of_child,
 )
 from rapport.policy.runners.operators.reaches import pair_window_ms
 from rapport.policy.runners.operators.shapes import (

@@ -18,7 +18,7 @@ from rapport.core.detection import Cause
 from rapport.core.errors import nearest_names
 from rapport.core.schema import PARTS
 from rapport.policy.ontology import Ontology, PushSource
-from rapport.policy.plan import Constraint, LastingTerm, Plan, Side, SilentTerm
+from rapport.policy.plan import Constraint, Plan, Side, longest_duration_ms
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.identities import satisfies
 from rapport.policy.runners.operators.reaches import longest_window_ms, uncertainty_ms
@@ -209,12 +209,6 @@ def needed_range(plan: Plan, sources: Mapping[str, PushSource], span: TimeSpan) 
     lasting = longest_duration_ms(plan)
     period = max((one.period_ms for one in sources.values()), default=0)
     return NeededRange(span.start - window - 2 * lasting - 2 * period, span.end + window + lasting)
-
-
-def longest_duration_ms(plan: Plan) -> int:
-    """The longest `for` of a state or a silence; 0 without one."""
-    terms = (term for term in plan.terms if isinstance(term, LastingTerm | SilentTerm))
-    return max((term.duration_ms for term in terms), default=0)
 
 
 def needs_last_values(plan: Plan) -> bool:

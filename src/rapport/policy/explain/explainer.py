@@ -318,7 +318,7 @@ def _was_told(answer: WhyNotAnswer, past: PastReadings, span: TimeSpan) -> bool:
 
 def _is_missing(past: PastReadings, plan: Plan, given: Mapping[str, str], span: TimeSpan) -> bool:
     """Whether the span lacks readings of a given identity that has a stream."""
-    sides = [side for term in plan.terms for side in (term.first, term.second) if side.stream]
+    sides = [side for side in plan.sides() if side.stream]
     heard = {one.key for one in past.readings if span.start <= one.time <= span.end}
     return any(given.get(side.alias, "") not in heard for side in sides if side.alias in given)
 

@@ -60,11 +60,7 @@ class PlanMatches:
         self.occurrences, self.shape = occurrences, shape
         self.plan: Plan = occurrences.evidence.plan
         self._far = 2 * longest_window_ms(self.plan)
-        self._concepts = {
-            side.alias: side.concept
-            for term in self.plan.terms
-            for side in (term.first, term.second)
-        }
+        self._concepts = {side.alias: side.concept for side in self.plan.sides()}
 
     def minimal(self, given: Mapping[str, str]) -> list[Match]:
         """The minimal matches: those that contain no smaller match."""

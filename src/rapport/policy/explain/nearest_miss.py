@@ -44,6 +44,8 @@ from rapport.policy.explain.term_truth import (
 )
 from rapport.policy.explain.wording import Wording, approximate, duration, value_text
 from rapport.policy.plan import (
+    MIRRORED_OPERATORS,
+    NEGATED_OPERATORS,
     CorrelationTerm,
     LastingTerm,
     Measure,
@@ -56,8 +58,6 @@ from rapport.policy.plan import (
 from rapport.policy.runners.operators.reaches import pair_window_ms
 from rapport.policy.runners.operators.shapes import NotFollowed, NotPreceded, Occurs, Ordered, Part
 
-_CONTRARY = {"=": "!=", "!=": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
-_TURNED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _SLIGHT_METRES = 0.001
 _MORE = {">": "more than ", "<": "less than ", ">=": "at least ", "<=": "at most "}
 _MOST_TRIED = 80
@@ -151,10 +151,10 @@ class ValueChanges:
         found = operands(self._evidence, term, attempt.bindings, attempt.events)
         if found.left is None or found.right is None:
             return
-        operator = term.compared.operator if wanted else _CONTRARY[term.compared.operator]
+        operator = term.compared.operator if wanted else NEGATED_OPERATORS[term.compared.operator]
         ways = (
             (term.compared.left, operator, found.right),
-            (term.compared.right, _TURNED[operator], found.left),
+            (term.compared.right, MIRRORED_OPERATORS[operator], found.left),
         )
         for operand, needed_operator, bound in ways:
             if isinstance(operand, SideValue):

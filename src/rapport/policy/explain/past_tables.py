@@ -193,9 +193,7 @@ def candidate_with_facts(
     candidate: Candidate, plan: Plan, then: TablesAtTime, given: Mapping[str, str] = _NOBODY
 ) -> Candidate:
     """Adds the external facts about the bound and the `given` identities."""
-    concepts = {
-        side.alias: side.concept for term in plan.terms for side in (term.first, term.second)
-    }
+    concepts = {side.alias: side.concept for side in plan.sides()}
     about = {**given, **candidate.bindings}
     known = [
         one

@@ -130,7 +130,7 @@ def given_in(texts: Iterable[str]) -> dict[str, str]:
 
 def check_aliases(plan: Plan, given: Mapping[str, str]) -> None:
     """Raises UnknownName with the nearest alias."""
-    aliases = {side.alias for term in plan.terms for side in (term.first, term.second)}
+    aliases = {side.alias for side in plan.sides()}
     for alias in given:
         if alias not in aliases:
             raise UnknownName("alias", alias, sorted(aliases), code="explain.unknown_alias")

@@ -36,7 +36,6 @@ from rapport.policy.runners.operators.shapes import NotFollowed, NotPreceded, Oc
 _OPEN, _CLOSE = "\ue000", "\ue001"
 """Delimiters of times in sentences: private-use characters, which no name contains."""
 _TIMES = re.compile(f"{_OPEN}(-?[0-9]+){_CLOSE}")
-_CONTRARY = {"=": "!=", "!=": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
 
 
 class Wording:
@@ -65,15 +64,14 @@ class Wording:
         joined = " AND " if isinstance(state, StateAll) else " OR "
         return "(" + joined.join(self.state(part) for part in state.parts) + ")"
 
-    def comparison(self, term: StateTerm, *, contrary: bool = False) -> str:
+    def comparison(self, term: StateTerm) -> str:
         """The comparison with the unit of the measured value."""
         assert term.compared is not None
-        operator = term.compared.operator
         unit = self.unit(term)
         left, right = (
             self._operand(each, term, unit) for each in (term.compared.left, term.compared.right)
         )
-        return f"{left} {_CONTRARY[operator] if contrary else operator} {right}"
+        return f"{left} {term.compared.operator} {right}"
 
     def of_property(self, concept: str, attribute: str, value: Any) -> str:
         """A value of an attribute with its unit; a boolean as a word even where it is stored as a
@@ -312,10 +310,6 @@ def kinds_of(clauses: tuple[Clause, ...]) -> ClauseKinds:
         else:
             kinds.absent[number] = len(kinds.absent)
     return kinds
-
-
-def terms_of_child(child: Child) -> tuple[int, ...]:
-    return (child.first, child.second) if isinstance(child, Sequence) else (child.term,)
 
 
 def _has_absent(clause: Clause) -> bool:

@@ -105,9 +105,8 @@ class KnownInstances:
     def sides(self) -> list[Side]:
         """One side per alias."""
         found: dict[str, Side] = {}
-        for term in self._plan.terms:
-            for side in (term.first, term.second):
-                found.setdefault(side.alias, side)
+        for side in self._plan.sides():
+            found.setdefault(side.alias, side)
         return list(found.values())
 
     def lacks_data(self) -> bool:

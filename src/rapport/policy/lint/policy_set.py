@@ -29,6 +29,7 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
     streams_of_term,
+    terms_of_child,
 )
 
 NEARLY_EQUAL = 0.9
@@ -143,7 +144,7 @@ def shape_of(plan: Plan) -> str:
     for clause in plan.clauses:
         for child in clause.children:
             parts.append(f"{type(child).__name__}{_negations(child)}")
-            for term in (plan.terms[number] for number in _terms_of(child)):
+            for term in (plan.terms[number] for number in terms_of_child(child)):
                 sides = (term.first, term.second)
                 numbers = [aliases.setdefault(one.alias, len(aliases)) for one in sides]
                 parts.append(f"{numbers} {' '.join(_relations(term))}")
@@ -153,10 +154,6 @@ def shape_of(plan: Plan) -> str:
 
 def _negations(child: Child) -> str:
     return f"{child.first_negated}{child.second_negated}" if isinstance(child, Sequence) else ""
-
-
-def _terms_of(child: Child) -> tuple[int, ...]:
-    return (child.first, child.second) if isinstance(child, Sequence) else (child.term,)
 
 
 def _nearly_equal(plans: Mapping[str, Plan]) -> dict[str, list[SimilarPolicy]]:

@@ -19,6 +19,8 @@ from rapport.policy.compiler.plan_text import predicate_text
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Operator, Place, PolicyTree
 from rapport.policy.plan import (
+    MIRRORED_OPERATORS,
+    NEGATED_OPERATORS,
     Absent,
     Child,
     Compared,
@@ -43,24 +45,8 @@ from rapport.policy.plan import (
 )
 
 _BOOLEANS = ("true", "false")
-_CONTRARY: dict[Operator, Operator] = {
-    "=": "!=",
-    "!=": "=",
-    "<": ">=",
-    ">=": "<",
-    ">": "<=",
-    "<=": ">",
-}
 Value = tuple[str, str]
 """An attribute of an alias."""
-_TURNED: dict[Operator, Operator] = {
-    "=": "=",
-    "!=": "!=",
-    "<": ">",
-    ">": "<",
-    "<=": ">=",
-    ">=": "<=",
-}
 Dead = Mapping[int, str]
 """Terms that never occur, by number, with the reason as a sentence."""
 _MOST_WAYS = 256
@@ -77,7 +63,7 @@ class Requirement(NamedTuple):
 
 def negation_of(required: Requirement) -> Requirement:
     """The requirement that holds for a present value when the given one does not."""
-    return Requirement(_CONTRARY[required.operator], required.value)
+    return Requirement(NEGATED_OPERATORS[required.operator], required.value)
 
 
 def compatible(requirements: Iterable[Requirement]) -> bool:
@@ -141,9 +127,8 @@ def comparisons_of(plan: Plan) -> dict[tuple[str, str], list[Requirement]]:
     one alias.
     """
     aliases: dict[str, set[str]] = defaultdict(set)
-    for term in plan.terms:
-        for side in (term.first, term.second):
-            aliases[side.concept].add(side.alias)
+    for side in plan.sides():
+        aliases[side.concept].add(side.alias)
     found: dict[tuple[str, str], list[Requirement]] = defaultdict(list)
     for kind in (ReadingTerm, ConstraintTerm):
         for (_alias, attribute), terms in single_comparisons(plan, kind).items():
@@ -194,7 +179,10 @@ def operands_of(compared: Compared) -> Iterator[tuple[Operand, Requirement]]:
     if isinstance(compared.right, Constant):
         yield compared.left, Requirement(compared.operator, compared.right.value)
     if isinstance(compared.left, Constant):
-        yield compared.right, Requirement(_TURNED[compared.operator], compared.left.value)
+        yield (
+            compared.right,
+            Requirement(MIRRORED_OPERATORS[compared.operator], compared.left.value),
+        )
 
 
 class LintReason(NamedTuple):
@@ -392,9 +380,9 @@ def place_of_alias(tree: PolicyTree, alias: str) -> Place | None:
 
 def _is_told(plan: Plan, why: LintReason) -> bool:
     """Whether the reason is contradicting properties, which have a warning already."""
-    sides = [side for term in plan.terms for side in (term.first, term.second)]
     return any(
-        side.alias in why.aliases and not can_coincide(side.constraints, ()) for side in sides
+        side.alias in why.aliases and not can_coincide(side.constraints, ())
+        for side in plan.sides()
     )
 
 

@@ -41,7 +41,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.engine import EngineProgress, PolicyEngine
 from rapport.policy.ontology import PushSource
-from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, SilentTerm
+from rapport.policy.plan import CorrelationTerm, Plan, longest_duration_ms
 from rapport.policy.replay.history_runner import HistoryRunner, PlanSpan
 from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.operators.reaches import longest_window_ms, uncertainty_ms
@@ -168,10 +168,8 @@ def until_imported(span: PlanSpan, sources: Mapping[str, PushSource], last_ms: i
     """
     if not span.before_deployment or span.judged_until is None:
         return span
-    durations = [
-        term.duration_ms for term in span.plan.terms if isinstance(term, LastingTerm | SilentTerm)
-    ]
-    reach_ms = _reach_ms(span.plan, sources) + max([span.plan.once_per_ms or 0, *durations])
+    longest_ms = max(span.plan.once_per_ms or 0, longest_duration_ms(span.plan))
+    reach_ms = _reach_ms(span.plan, sources) + longest_ms
     until = min(span.judged_until, last_ms + reach_ms)
     return msgspec.structs.replace(span, judged_until=until)
 
@@ -199,9 +197,7 @@ def remembers_all(plan: Plan) -> bool:
     """Whether the plan's state depends on all earlier readings: it consumes events, has states or
     silences, or suppresses repeated detections.
     """
-    if plan.once_per_ms is not None:
-        return True
-    if any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms):
+    if plan.once_per_ms is not None or longest_duration_ms(plan) > 0:
         return True
     return any(isinstance(plan.terms[term], CorrelationTerm) for term in plan.positive_terms())
 
