@@ -284,8 +284,7 @@ async def _append_without_a_node(site: Path, clock: Clock, event: Event) -> None
 async def _nothing_is_pending(clock: ManualClock, node: Node) -> bool:
     await clock.advance(50)
     return (
-        node.policy.counts.moved_by_clock > 0
-        and node.policy._stream.active.pending_until() is None
+        node.policy.counts.moved_by_clock > 0 and node.policy._stream.active.pending_until() is None
     )
 
 

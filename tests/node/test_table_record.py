@@ -280,7 +280,7 @@ def test_what_was_read_before_a_kill_is_judged_by_the_rows_of_then(place: Path) 
         assert {one.bindings["A"] for one in await life.told()} == {"ann"}
 
     async def again(life: Life) -> None:
-        assert life.node.policy.reads_again
+        assert life.node.policy.is_catching_up
         assert len(await life.versions()) == 1
         await life.send()
         assert {one.bindings["A"] for one in await life.told()} == {"ann"}

@@ -96,8 +96,8 @@ class FreshTables:
         """
         draft, seen, revision = await self._drafted()
         async with self._policy.turn:
-            await self._policy.place()
-            if self._given is not None or not self._policy.reads_again:
+            await self._policy.next_position()
+            if self._given is not None or not self._policy.is_catching_up:
                 await self._give(draft, seen, revision)
 
     async def run(self) -> None:
@@ -160,8 +160,10 @@ class FreshTables:
             await self._news_for_policies.wait()
             draft, seen, revision = await self._drafted()
             async with self._policy.turn:
-                await self._policy.place()
-                is_given = not self._policy.reads_again and await self._give(draft, seen, revision)
+                await self._policy.next_position()
+                is_given = not self._policy.is_catching_up and await self._give(
+                    draft, seen, revision
+                )
             if not is_given:  # what was read before a crash is judged by the rows of then
                 await self._clock.sleep(_LOOK_EVERY_MS)
             elif self._tables.revision == revision:  # otherwise once more
@@ -181,7 +183,7 @@ class FreshTables:
         return await self._put(draft, seen, revision, self._policy.ontology)
 
     async def _put(self, draft: RowsDraft, seen: Tables, revision: int, ontology: Ontology) -> bool:
-        standing = await self._policy.standing()
+        standing = await self._policy.progress()
         place = RowsPlace(
             time=self._clock.now_ms(), after=standing.position, since=standing.watermark
         )

@@ -188,7 +188,7 @@ class Policies:
         if spoken == self._compiler.spoken:
             return
         compiler = SiteCompiler(self._site, self._people, spoken)
-        done = await self.life.take_meaning(compiler.compile)
+        done = await self.life.take_ontology(compiler.compile)
         self._compiler = compiler
         if done:
             _log.info("interpretation changed", policies=[f"{one.name} {one.what}" for one in done])

@@ -68,4 +68,4 @@ class SparkWatch:
         except InvalidInput as error:
             _log.warning("report not understood", id=stored.event.id, reason=error.message)
             return
-        self._on_spark.hear(report, stored.received)
+        self._on_spark.note_report(report, stored.received)

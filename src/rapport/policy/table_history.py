@@ -245,7 +245,7 @@ class TableHistory:
         assert version is not None
         return self.record.at(version)
 
-    def said(self, first: int | None) -> list[str]:
+    def notes(self, first: int | None) -> list[str]:
         """Notes about the used rows, given the time of the first reading; empty when tables never
         changed.
         """

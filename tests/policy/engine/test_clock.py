@@ -129,7 +129,7 @@ def test_time_never_passes_the_clock_whatever_readings_say() -> None:
             ahead = (number * 37_000) % 59_000
             await come(running, channels, position(clock.now_ms() + ahead, f"e{number}"))
             async with running.turn:
-                assert (await running.standing()).watermark <= clock.now_ms() - 2_000
+                assert (await running.progress()).watermark <= clock.now_ms() - 2_000
 
     scenario(test)
 

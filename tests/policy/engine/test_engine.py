@@ -352,9 +352,9 @@ def test_a_change_that_fails_while_a_batch_is_awaited_loses_nothing(asked: bool)
         await settle()
         async with running.turn:
             # What a change does that fails: the engine goes back to the commit before all events.
-            running.start_over()
+            running.return_to_commit()
             if asked:
-                assert (await running.place()).after == 100
+                assert (await running.next_position()).after == 100
         await channels.channel("events").append(events[100:])
         await awaited
         await drain(running)

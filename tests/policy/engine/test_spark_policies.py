@@ -116,7 +116,7 @@ def test_nobody_watches_when_no_report_comes_for_a_while() -> None:
     assert watched.problem("a", "v1", 1_000 + SILENT_MS - 1) is None
     assert watched.problems({"a": "v1", "c": "v1"}, 1_000 + SILENT_MS).keys() == {"a"}
     report = LiveReport(query="q", policies={"a": "v1"}, reached=1, watermark=1)
-    watched.hear(report, 50_000)
+    watched.note_report(report, 50_000)
     assert watched.problems({"a": "v1", "b": "v1"}, 50_001).keys() == {"b"}
     silent = watched.problem("a", "v2", 50_000 + SILENT_MS)
     assert silent is not None
@@ -129,7 +129,7 @@ def test_a_policy_that_failed_there_says_why_until_it_runs_again() -> None:
         Problem(code="policy.failed", message="division by zero"),
     )
     running = {"query": "q", "policies": {"a": "v1"}, "reached": 1, "watermark": 1}
-    watched.hear(LiveReport(**running, failed={"a": problem}), 1_000)  # type: ignore[arg-type]
+    watched.note_report(LiveReport(**running, failed={"a": problem}), 1_000)  # type: ignore[arg-type]
     assert watched.problem("a", "v1", 1_001) == problem
-    watched.hear(LiveReport(**running), 2_000)  # type: ignore[arg-type]
+    watched.note_report(LiveReport(**running), 2_000)  # type: ignore[arg-type]
     assert watched.problem("a", "v1", 2_001) is None

@@ -306,7 +306,7 @@ def test_a_policy_asked_for_while_words_change_runs_with_what_they_mean_then(pla
             return compile_policy(text, name=name, ontology=world.ontology, window_ms=777)
 
         async with world.engine.turn:
-            change = await _waits_for_turn(world, world.life.take_meaning(other_window), 1)
+            change = await _waits_for_turn(world, world.life.take_ontology(other_window), 1)
             asked = await _waits_for_turn(world, world.life.register("or", world.texts["or"]), 2)
         await change
         done = await asked

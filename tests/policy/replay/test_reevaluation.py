@@ -451,13 +451,13 @@ def test_an_imported_file_is_found_marked_and_leaves_live_policies_as_they_were(
     async def scenario(site: Site) -> None:
         await site.seen("k1", 101_000, "keeper", OUT)
         await site.go_on(200_000)
-        before = (await site.engine.standing()).watermark
+        before = (await site.engine.progress()).watermark
         looked = await imported(site, ("g2", 9_000, "guest", OUT), ("g1", 3_000, "guest", IN))
         assert (looked.history_detections, looked.late_detections) == (1, 0)
         (found,) = await site.said(DETECTED)
         assert (found.time, found.headers[HISTORY]) == (4_000, "true")
         assert not {LATE, NOTIFY} & found.headers.keys()
-        assert (await site.engine.standing()).watermark == before
+        assert (await site.engine.progress()).watermark == before
         assert (site.engine.counts.late, site.engine.counts.history) == (0, 2)
 
     play(plan_of(ALONE))(scenario)

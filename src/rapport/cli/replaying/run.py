@@ -271,11 +271,11 @@ def _run_log(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> 
             is_open=over.until is None,
         )
         result = await log.run(plans, progress)
-        if log.then is None and over.tables == "then":
+        if log.tables_used is None and over.tables == "then":
             raise no_rows_on_record()
-        tell_tables(log.then, result.first)
+        tell_tables(log.tables_used, result.first)
         causes = wanted(result)
-        return result, await log.behind(causes) if causes else {}
+        return result, await log.cause_readings(causes) if causes else {}
 
     return read_channels(site.directory, work)
 
@@ -301,18 +301,18 @@ def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted)
             elsewhere=site.on_spark,
         )
         result = over.shown(await live.run(progress))
-        tell_tables(live.then, None)
+        tell_tables(live.tables_used, None)
         for line in live.notes:
             stderr().print(line, highlight=False, markup=False, soft_wrap=True)
         causes = wanted(result)
-        return result, await live.behind(causes) if causes else {}
+        return result, await live.cause_readings(causes) if causes else {}
 
     return read_channels(site.directory, work)
 
 
 def tell_tables(then: TableHistory | None, first: int | None) -> None:
     """Says once which rows tables had, the first reading being of that time."""
-    for line in then.said(first) if then is not None else ():
+    for line in then.notes(first) if then is not None else ():
         stderr().print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -116,7 +116,7 @@ class ActivePlans:
             case _:
                 pass
 
-    def make_way(self, change: PlanChange) -> None:
+    def end_replaced(self, change: PlanChange) -> None:
         """Ends the plans that `apply` will end."""
         plan, running = change.plan, self.runner.policies()
         if change.act in ("shadow", "drop"):

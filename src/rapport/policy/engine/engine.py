@@ -93,7 +93,7 @@ class PolicyEngine:
         self._batch = batch
         self._upstream_is_idle = upstream_is_idle or _always
         self._subscription: Subscription | None = None
-        self._pace = EngineSchedule(
+        self._schedule = EngineSchedule(
             clock.steady_ns(),
             quiet_ms=quiet_ms,
             commit_every_ms=commit_every_ms,
@@ -111,7 +111,7 @@ class PolicyEngine:
             self._fixed,
             running,
             EngineOutput(channels, name),
-            self._pace,
+            self._schedule,
             clock.steady_ns,
             now_ms=clock.now_ms,
             act_within_ms=act_within_ms,
@@ -122,7 +122,7 @@ class PolicyEngine:
         self.busy_ns = 0
         """Time spent in steps, without waiting for events."""
         self.turn = asyncio.Lock()
-        """Held while a batch is processed. Hold it to call `standing` or to change plans and
+        """Held while a batch is processed. Hold it to call `progress` or to change plans and
         tables.
         """
 
@@ -139,7 +139,7 @@ class PolicyEngine:
         self._fixed.plans[plan.policy] = plan
         self._stream.active.deploy(plan)
         self._stream.count_silence_from(self._clock.now_ms())
-        self._pace.is_dirty = True
+        self._schedule.is_dirty = True
 
     def withdraw(self, policy: str) -> None:
         """Stops a plan and drops its pending matches. Raises UnknownName. For an engine without a
@@ -147,7 +147,7 @@ class PolicyEngine:
         """
         self._stream.active.withdraw(policy)
         del self._fixed.plans[policy]
-        self._pace.is_dirty = True
+        self._schedule.is_dirty = True
 
     def policies(self) -> dict[str, str]:
         """Names and versions of the running plans."""
@@ -176,7 +176,7 @@ class PolicyEngine:
         """By policy, the reason its shadow was stopped."""
         return self._stream.active.shadow_problems()
 
-    async def place(self) -> StreamPosition:
+    async def next_position(self) -> StreamPosition:
         """The stream position from which a change made now applies. Call it, and act on it, while
         holding `turn`.
 
@@ -184,27 +184,27 @@ class PolicyEngine:
         results of the old plans are already emitted.
         """
         await self._subscribed()
-        return self._stream.place()
+        return self._stream.next_position()
 
     async def take_change(self, change: PlanChange) -> None:
         """Applies a recorded change. Call it while holding `turn`."""
         await self._stream.take_change(change)
         self._stream.count_silence_from(self._clock.now_ms())
 
-    def make_way(self, change: PlanChange) -> None:
+    def end_replaced(self, change: PlanChange) -> None:
         """Ends the plans that a change will end, before the tables change. Call it while holding
         `turn`, then call `take_change`.
         """
-        self._stream.active.make_way(change)
+        self._stream.active.end_replaced(change)
 
     @property
-    def reads_again(self) -> bool:
+    def is_catching_up(self) -> bool:
         """Whether the engine still repeats events that it may have read before a crash. Read it
         while holding `turn`, after `place`.
         """
-        return self._stream.reads_again
+        return self._stream.is_catching_up
 
-    def start_over(self) -> None:
+    def return_to_commit(self) -> None:
         """Returns to the last commit and to the recorded changes, for a caller that does not know
         whether a change was recorded.
         """
@@ -227,7 +227,7 @@ class PolicyEngine:
         self.pull, self.ontology = pull, ontology
         self._stream.active.renew_pull(pull, ontology)
         self._stream.count_silence_from(self._clock.now_ms())
-        self._pace.is_dirty = True
+        self._schedule.is_dirty = True
 
     async def run(self) -> None:
         """Runs until cancelled. Started again after a failure it continues from the last commit."""
@@ -271,22 +271,28 @@ class PolicyEngine:
         if batch:
             history = self.counts.history
             await self._stream.take(batch, self.ontology, self.skew_ms)
-            self._pace.heard(self._clock.steady_ns())
+            self._schedule.note_events(self._clock.steady_ns())
             if self.counts.history > history:
-                self._pace.note_history(self._clock.steady_ns())
-        elif self._pace.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle():
+                self._schedule.note_history(self._clock.steady_ns())
+        elif (
+            self._schedule.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle()
+        ):
             now_ms = self._clock.now_ms()
             is_behind = self._stream.is_ahead_of(now_ms, self.skew_ms)
-            is_believed = self._pace.clock_is_believed(self._clock.steady_ns(), is_behind=is_behind)
+            is_accepted = self._schedule.is_clock_accepted(
+                self._clock.steady_ns(), is_behind=is_behind
+            )
             await self._stream.move_on(
                 now_ms,
                 beating=bool(self.on_spark),
-                reset_skew_ms=self.skew_ms if is_believed else None,
+                reset_skew_ms=self.skew_ms if is_accepted else None,
             )
             await self._stream.report_still_true()
-        if self._stream.history_waits and self._pace.history_is_gathered(self._clock.steady_ns()):
+        if self._stream.history_waits and self._schedule.history_is_gathered(
+            self._clock.steady_ns()
+        ):
             await self._stream.release_history(self._clock.now_ms())
-        if self._pace.commit_is_due(self._clock.steady_ns()):
+        if self._schedule.commit_is_due(self._clock.steady_ns()):
             await self.commit()
 
         self._report_late(self._clock.steady_ns())
@@ -316,7 +322,7 @@ class PolicyEngine:
         """By source, the readings and late readings of the last minutes."""
         return self._stream.late_shares.recent(self._clock.steady_ns())
 
-    async def standing(self) -> EngineProgress:
+    async def progress(self) -> EngineProgress:
         """The engine's progress. Call it, and act on it, while holding `turn`."""
         await self._subscribed()
         running = self._stream.active
@@ -340,7 +346,7 @@ class PolicyEngine:
     async def commit(self) -> None:
         subscription = await self._subscribed()
         await subscription.commit(self._stream.position, encode_state(self._stream.state()))
-        self._pace.committed(self._clock.steady_ns())
+        self._schedule.committed(self._clock.steady_ns())
         self.counts.commits += 1
 
     async def _subscribed(self) -> Subscription:
@@ -357,7 +363,7 @@ class PolicyEngine:
         """Time until something is due by the clock or a commit is due; at most a second."""
         due = self._stream.active.pending_until()
         left = None if due is None else due - self._clock.now_ms()
-        return self._pace.wait_ms(self._clock.steady_ns(), left)
+        return self._schedule.wait_ms(self._clock.steady_ns(), left)
 
 
 def _always() -> bool:

@@ -65,7 +65,7 @@ class SparkPolicies:
         """Expects reports from now on."""
         self._since_ms = now_ms
 
-    def hear(self, report: LiveReport, at_ms: int) -> None:
+    def note_report(self, report: LiveReport, at_ms: int) -> None:
         """Records a report."""
         for policy, version in report.policies.items():
             self._heard[policy] = (at_ms, version)

@@ -119,14 +119,14 @@ class StreamReader:
         source: PlanSource,
         active: ActivePlans,
         output: EngineOutput,
-        pace: EngineSchedule,
+        schedule: EngineSchedule,
         steady_ns: Callable[[], int],
         *,
         now_ms: Callable[[], int],
         act_within_ms: int,
     ) -> None:
         self.source, self.active, self.output = source, active, output
-        self._pace, self._steady_ns = pace, steady_ns
+        self._schedule, self._steady_ns = schedule, steady_ns
         self._now_ms, self._act_within_ms = now_ms, act_within_ms
         self.late_shares = LateShares()
         self.position = self._changes_position = self._repeat_until = 0
@@ -153,7 +153,7 @@ class StreamReader:
 
     # --- positions ---
 
-    def place(self) -> StreamPosition:
+    def next_position(self) -> StreamPosition:
         """The position from which a change made now applies: behind everything that may have been
         read before a crash, because the results of the old plans are already emitted.
         """
@@ -161,9 +161,9 @@ class StreamReader:
         return max([self._here(), before, *(position_of(step) for step in self._steps)])
 
     @property
-    def reads_again(self) -> bool:
+    def is_catching_up(self) -> bool:
         """Whether a change made now would apply from a later position only."""
-        return bool(self._steps) or self.place() > self._here()
+        return bool(self._steps) or self.next_position() > self._here()
 
     async def take_change(self, change: PlanChange) -> None:
         """Applies a recorded change now, or when its position is reached."""
@@ -280,14 +280,14 @@ class StreamReader:
     async def _apply_reset(self, reset: TimeReset) -> None:
         dropped = self.active.reset(reset.time, reset.skew_ms)
         self._resets, self._silent_since = reset.resets, reset.time
-        self._pace.is_dirty = True
+        self._schedule.is_dirty = True
         await self._append([], dropped, reset)
 
     async def _change(self, change: PlanChange) -> None:
         self.active.apply(change)
         self._changes_position = change.position
         self._stopped.discard(change.policy)
-        self._pace.is_dirty = True
+        self._schedule.is_dirty = True
         await self._append([])
 
     async def _feed(self, batch: Batch, ontology: Ontology, skew_ms: int) -> None:
@@ -317,7 +317,7 @@ class StreamReader:
         if len(received.readings):
             self._silent_since = None
         self.position = batch[-1].position
-        self._pace.took(len(batch))
+        self._schedule.note_taken(len(batch))
         self.output.counts.read += len(batch)
         await self._append(found, self.active.runner.take_late())
 
@@ -361,7 +361,7 @@ class StreamReader:
             overdue, self._overdue = list(self._overdue.values()), {}
             lasting = [one for one in overdue if self.active.runner.still_lasts(one)]
             await self.output.report_still_true(lasting, self._act_within_ms)
-            self._pace.is_dirty = True
+            self._schedule.is_dirty = True
 
     @property
     def history_waits(self) -> bool:
@@ -372,7 +372,7 @@ class StreamReader:
         for notify in sorted(self._history):
             await self.output.release_history(self._history[notify], now_ms)
         self._history = {}
-        self._pace.is_dirty = True
+        self._schedule.is_dirty = True
 
     def is_ahead_of(self, now_ms: int, skew_ms: int) -> bool:
         return self.active.runner.latest > now_ms + skew_ms
@@ -425,7 +425,7 @@ class StreamReader:
 
     async def _append_move(self, found: list[Detection], moved: TimeMoved) -> None:
         await self._append(found, moved=moved)
-        self._pace.is_dirty = True
+        self._schedule.is_dirty = True
         self.output.counts.moved_by_clock += 1
 
     async def _append(
@@ -451,9 +451,9 @@ class StreamReader:
         """Stops a policy because of a detection, at once. On a second pass the change is already
         recorded, possibly at a later position, because batches were cut differently.
         """
-        change = await self.source.obey(
+        change = await self.source.carry_out(
             command,
-            self.place(),
+            self.next_position(),
             met=self._changes_position,
             is_stopped=command.policy in self._stopped,
         )
@@ -461,7 +461,7 @@ class StreamReader:
             self.active.meter.failed(command.detection.policy)
         elif change.position > self._changes_position:
             self.active.stop(change.policy)
-            self._pace.is_dirty = True
+            self._schedule.is_dirty = True
             if not self._steps and change.place <= self._here():
                 self._changes_position = change.position
                 return
@@ -494,11 +494,11 @@ class EngineSchedule:
         """Whether there is something to commit."""
         self._behind_since_ns: int | None = None
 
-    def took(self, events: int) -> None:
+    def note_taken(self, events: int) -> None:
         self._uncommitted += events
         self.is_dirty = True
 
-    def heard(self, now_ns: int) -> None:
+    def note_events(self, now_ns: int) -> None:
         self._quiet_since_ns = now_ns
 
     def note_history(self, now_ns: int) -> None:
@@ -531,7 +531,7 @@ class EngineSchedule:
             wait = min(wait, self._commit_every_ms - self._since_commit_ms(now_ns))
         return max(wait, 0)
 
-    def clock_is_believed(self, now_ns: int, *, is_behind: bool) -> bool:
+    def is_clock_accepted(self, now_ns: int, *, is_behind: bool) -> bool:
         """Whether the clock has been behind stream time for long enough; call it at each check."""
         if not is_behind:
             self._behind_since_ns = None

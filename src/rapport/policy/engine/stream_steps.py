@@ -210,7 +210,7 @@ class PlanSource(Protocol):
     def commands_of(self, detection: Detection) -> Sequence[PolicyCommand]:
         """The commands that a detection causes."""
 
-    async def obey(
+    async def carry_out(
         self, command: PolicyCommand, place: StreamPosition, *, met: int, is_stopped: bool
     ) -> PlanChange | None:
         """Records a command at this position, exactly once; None when there is no such policy.
@@ -234,7 +234,7 @@ class FixedPlans:
     def commands_of(self, detection: Detection) -> Sequence[PolicyCommand]:
         return ()
 
-    async def obey(
+    async def carry_out(
         self, command: PolicyCommand, place: StreamPosition, *, met: int, is_stopped: bool
     ) -> PlanChange | None:
         return None

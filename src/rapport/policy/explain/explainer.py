@@ -95,18 +95,18 @@ class Explainer:
         # A reading is decided when no earlier one can arrive any more.
         tables = await self._tables_at(question.at + self._lateness_ms)
         answer = await self._decided(plan, question, past, then, tables.pull)
-        was_untold = bool(answer.fired) and not _was_told(answer, past, span)
-        if not past.is_whole and (was_untold or _is_missing(past, plan, question.given, span)):
+        was_not_emitted = bool(answer.fired) and not _was_emitted(answer, past, span)
+        if not past.is_whole and (was_not_emitted or _is_missing(past, plan, question.given, span)):
             # The detection may have been emitted much later, by a node that caught up or on
             # Spark, and a reading may have arrived hours after its time.
             past = await self._past(plan, span, question.given, to_the_end=True)
             answer = await self._decided(plan, question, past, then, tables.pull)
-        answer = _without_waiting(answer, past, self._lateness_ms)
+        answer = _with_pending(answer, past, self._lateness_ms)
         notes = (
             *(then.notes if then else ()),
             *past.notes,
             *past.gaps,
-            *self._told(answer, past, span),
+            *self._emission_notes(answer, past, span),
         )
         answer = msgspec.structs.replace(answer, notes=notes, text=text)
         answer = with_external_facts(answer, plan, tables)
@@ -136,7 +136,7 @@ class Explainer:
             past = await self._past(plan, span, detection.bindings, as_corrected=as_corrected)
             # Imported history is evaluated for the time before the deployment too.
             ran_then = None if is_history else ran
-            readings = past.readings if ran_then is None else _met(past.readings, ran_then)
+            readings = past.readings if ran_then is None else _received(past.readings, ran_then)
             began = None if ran_then is None else _began(ran_then)
             for tables in await self._tables_behind(detection):
                 given = (plan, self._ontology, tables.pull, readings, detection)
@@ -192,7 +192,7 @@ class Explainer:
         """
         readings, began = past.readings, None
         if then is not None and then.ran:
-            readings = _met(readings, then.period)
+            readings = _received(readings, then.period)
             began = _began(then.period)
         work = partial(
             why_not,
@@ -206,7 +206,7 @@ class Explainer:
             late=past.late,
         )
         answer = await in_own_thread(work, name="why-not")
-        return answer if then is None else _without_untold(answer, then, past.reported)
+        return answer if then is None else _without_idle_times(answer, then, past.reported)
 
     async def _past(
         self,
@@ -239,7 +239,9 @@ class Explainer:
             reach = NeededRange(span.start - _WIDENED * (span.start - reach.start), reach.end)
         return await read(reach)
 
-    def _told(self, answer: WhyNotAnswer, past: PastReadings, span: TimeSpan) -> list[AnswerNote]:
+    def _emission_notes(
+        self, answer: WhyNotAnswer, past: PastReadings, span: TimeSpan
+    ) -> list[AnswerNote]:
         """Notes where the emitted detections differ from the evaluation."""
         near = [one for one in past.reported if span.start <= one.time <= span.end]
         asked = [one for one in near if answer.given.items() <= one.bindings.items()]
@@ -251,13 +253,13 @@ class Explainer:
             return [AnswerNote(kind="told", text=text, event=asked[0].id())]
         if waiting := [one for one in answer.candidates if one.became == "pending"]:
             return [_not_decided(waiting[0], past)]
-        if answer.fired and not _was_told(answer, past, span):
+        if answer.fired and not _was_emitted(answer, past, span):
             text = "by these readings it holds, but nothing was emitted: it may not have run then"
             return [AnswerNote(kind="told", text=text)]
         return []
 
 
-def _met(readings: list[Reading], period: PolicyPeriod) -> list[Reading]:
+def _received(readings: list[Reading], period: PolicyPeriod) -> list[Reading]:
     """The readings that the version received."""
     return [one for one in readings if period.sees_from <= one.time < period.until]
 
@@ -267,25 +269,25 @@ def _began(period: PolicyPeriod) -> int | None:
     return period.sees_from if period.sees_from > BEGIN_OF_TIME else None
 
 
-def _without_untold(
+def _without_idle_times(
     answer: WhyNotAnswer, then: VersionAtTime, reported: list[Detection]
 ) -> WhyNotAnswer:
     """Removes detections of times in which the policy did not run."""
     period, told = then.period, {one.id() for one in reported}
 
-    def is_told(one: Candidate) -> bool:
+    def was_emitted(one: Candidate) -> bool:
         assert one.detection is not None
         runs = then.ran and period.since <= one.detection.time < period.until
         return runs or one.detection.id() in told
 
-    fired = tuple(one for one in answer.fired if is_told(one))
+    fired = tuple(one for one in answer.fired if was_emitted(one))
     if fired or not answer.fired:
         return msgspec.structs.replace(answer, fired=fired)
     held = tuple(msgspec.structs.replace(one, became="not run") for one in answer.fired)
     return msgspec.structs.replace(answer, fired=(), candidates=held[:_MOST_SHOWN])
 
 
-def _without_waiting(answer: WhyNotAnswer, past: PastReadings, lateness_ms: int) -> WhyNotAnswer:
+def _with_pending(answer: WhyNotAnswer, past: PastReadings, lateness_ms: int) -> WhyNotAnswer:
     """Marks matches as pending that stream time has not reached yet; the evaluation treats time as
     complete.
     """
@@ -310,7 +312,7 @@ def _not_decided(waiting: Candidate, past: PastReadings) -> AnswerNote:
     return AnswerNote(kind="told", text=text)
 
 
-def _was_told(answer: WhyNotAnswer, past: PastReadings, span: TimeSpan) -> bool:
+def _was_emitted(answer: WhyNotAnswer, past: PastReadings, span: TimeSpan) -> bool:
     """Whether a fired detection, or any in the span, was emitted."""
     fired = {one.detection.id() for one in answer.fired if one.detection is not None}
     return any(span.start <= one.time <= span.end or one.id() in fired for one in past.reported)

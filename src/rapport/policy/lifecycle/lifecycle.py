@@ -230,7 +230,7 @@ class PolicyLifecycle:
             await self._record.read_on()
             drafts = await self._drafts(self.texts, files, unread)
             if record:
-                await self._engine.place()  # restores the last commit
+                await self._engine.next_position()  # restores the last commit
                 return await self._apply(drafts)
             for number, draft in enumerate(drafts):
                 changed = change_of(draft, _NOTHING, number)
@@ -274,7 +274,7 @@ class PolicyLifecycle:
         changed = [one for one in said if one.what != "deleted"]
         return [fault for one in changed for fault in texts.problems(one.name, one.text)]
 
-    async def take_meaning(self, compile: Compile) -> list[ChangeResult]:
+    async def take_ontology(self, compile: Compile) -> list[ChangeResult]:
         """Applies a new ontology: policies that no longer compile are marked, those with another
         plan restart, all at one position.
         """
@@ -416,8 +416,8 @@ class PolicyLifecycle:
         for _ in range(_MOST_LOOKS):
             async with self._engine.turn:
                 await self._record.read_on()
-                await self._engine.place()
-                if not self._engine.reads_again:
+                await self._engine.next_position()
+                if not self._engine.is_catching_up:
                     yield
                     return
             await self._clock.sleep(_LOOK_EVERY_MS)
@@ -444,7 +444,7 @@ class PolicyLifecycle:
     async def _record_and_apply(
         self, drafts: Sequence[DraftChange], texts: CompiledTexts, renew: RenewTables | None
     ) -> list[ChangeResult]:
-        place = await self._engine.place()
+        place = await self._engine.next_position()
         first = len(self._registry.changes) + 1
         changes = [change_of(draft, place, first + n) for n, draft in enumerate(drafts)]
         try:
@@ -453,12 +453,12 @@ class PolicyLifecycle:
             plans = [self._plan_change(kept) for kept in recorded]
             if renew is not None:
                 for change in plans:
-                    self._engine.make_way(change)
+                    self._engine.end_replaced(change)
                 await renew()
             for change in plans:
                 await self._engine.take_change(change)
         except BaseException:
-            self._engine.start_over()
+            self._engine.return_to_commit()
             raise
         return [self._done(change) for change in changes]
 

@@ -320,7 +320,7 @@ class PolicyRecord:
             limit_ms=self._act_within_ms,
         )
 
-    async def obey(
+    async def carry_out(
         self, command: PolicyCommand, place: StreamPosition, *, met: int, is_stopped: bool
     ) -> PlanChange | None:
         """Deletes or pauses a policy because of a detection, once for each detection. A command

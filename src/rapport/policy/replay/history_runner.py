@@ -206,7 +206,7 @@ class PlanRun:
         self.span = span
         # A plan deployed before the first reading must not start with time advanced.
         self._is_deployed = span.began is None
-        self._then = SwitchingRunner(
+        self._runner = SwitchingRunner(
             [span.plan] if self._is_deployed else [],
             pull,
             lateness_ms=_ENDLESS_MS,
@@ -219,7 +219,7 @@ class PlanRun:
     @property
     def runner(self) -> LocalRunner:
         """The current runner; it is replaced when tables change."""
-        return self._then.runner
+        return self._runner.runner
 
     def feed(self, readings: pa.RecordBatch) -> None:
         """Adds readings in any order; they are used when time passes them."""
@@ -227,7 +227,7 @@ class PlanRun:
             readings = readings.filter(pc.greater_equal(readings.column("time"), self.span.start))
         if self.span.end is not None and len(readings):
             readings = readings.filter(pc.less(readings.column("time"), self.span.end))
-        self._then.feed(readings)
+        self._runner.feed(readings)
 
     def advance(self, watermark: int) -> None:
         """Advances time; all readings before it were fed."""
@@ -235,13 +235,13 @@ class PlanRun:
             began = self.span.began
             assert began is not None
             if began > watermark:
-                self._then.advance(watermark + _ENDLESS_MS)
+                self._runner.advance(watermark + _ENDLESS_MS)
                 return
-            self._then.advance(began + _ENDLESS_MS)
+            self._runner.advance(began + _ENDLESS_MS)
             self.runner.deploy(self.span.plan)
             self._is_deployed = True
-        found = self._then.advance(watermark + _ENDLESS_MS)
-        undecided = self._then.take_undecided()
+        found = self._runner.advance(watermark + _ENDLESS_MS)
+        undecided = self._runner.take_undecided()
         self.found += [item for item in found if self.span.judges(item.time)]
         self.undecided += [item for item in undecided if self.span.judges(item.time)]
 

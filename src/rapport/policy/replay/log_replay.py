@@ -92,7 +92,7 @@ class LogReplay:
             raise InvalidInput("--since lies after --until", code="replay.bad_span")
         self._channels, self._ontology, self._pull = channels, ontology, pull
         self._tables = tables
-        self.then: TableHistory | None = None
+        self.tables_used: TableHistory | None = None
         """The recorded rows that a run used."""
         self._events = channels.channel(EVENTS_CHANNEL)
         self._lateness_ms, self._skew_ms = lateness_ms, skew_ms
@@ -158,10 +158,10 @@ class LogReplay:
         check_context_on_record(self._tables, plans, versions, "a replay of this log")
         if not versions:
             return self._pull
-        self.then = TableHistory(self._tables, versions)
-        return await asyncio.to_thread(self.then.pull, plans)
+        self.tables_used = TableHistory(self._tables, versions)
+        return await asyncio.to_thread(self.tables_used.pull, plans)
 
-    async def behind(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
+    async def cause_readings(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
         """The readings named as causes; reads the range once more."""
         return await _collect_causes(self._pages(), causes, self._ontology)
 
@@ -277,7 +277,7 @@ class LiveReplay:
         self._name, self._skew_ms, self._lateness_ms = name, skew_ms, lateness_ms
         self._elsewhere = elsewhere
         self._texts = CompiledTexts(compile)
-        self.then: TableHistory | None = None
+        self.tables_used: TableHistory | None = None
         """The recorded rows that the run used."""
         self.notes: list[str] = []
         """Reasons for differences from the live results; set by `run`."""
@@ -288,20 +288,20 @@ class LiveReplay:
         """
         versions = await versions_on_record(self._channels)
         if versions:
-            self.then = TableHistory(self._tables, versions)
+            self.tables_used = TableHistory(self._tables, versions)
         output = _CapturedOutput(self._channels, self._name, self._tables_changes)
         running = ActivePlans(
             (),
-            self._tables if self.then is None else self.then.record.at(versions[0]),
+            self._tables if self.tables_used is None else self.tables_used.record.at(versions[0]),
             self._ontology,
             lateness_ms=self._lateness_ms,
             steady_ns=_no_clock,
             elsewhere=self._elsewhere,
         )
         record = _ReadOnlyRecord(self._channels, ManualClock(), self._name, self._texts)
-        pace = EngineSchedule(0, quiet_ms=0, commit_every_ms=0, commit_every_events=0)
+        schedule = EngineSchedule(0, quiet_ms=0, commit_every_ms=0, commit_every_events=0)
         reading = StreamReader(
-            record, running, output, pace, _no_clock, now_ms=_no_clock, act_within_ms=0
+            record, running, output, schedule, _no_clock, now_ms=_no_clock, act_within_ms=0
         )
         await reading.restore(0, None, 0, 0)
         await reading.apply_due()
@@ -323,7 +323,7 @@ class LiveReplay:
             last=span.last,
         )
 
-    async def behind(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
+    async def cause_readings(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
         """The readings named as causes; reads the log once more."""
         return await _collect_causes(self._pages(), causes, self._ontology)
 
@@ -336,15 +336,15 @@ class LiveReplay:
             yield page
 
     def _tables_changes(self, resets: Sequence[TimeReset]) -> list[TablesChange]:
-        if self.then is None:
+        if self.tables_used is None:
             return []
         return [
             TablesChange(
                 self._place_of(version.place, resets),
-                partial(self.then.record.at, version),
+                partial(self.tables_used.record.at, version),
                 self._ontology,
             )
-            for version in self.then.versions[1:]
+            for version in self.tables_used.versions[1:]
         ]
 
     def _place_of(self, rows: RowsPlace, resets: Sequence[TimeReset]) -> StreamPosition:
@@ -452,7 +452,7 @@ class _ReadOnlyRecord(PolicyRecord):
     """The record of changes; unrecorded commands of detections are kept in memory."""
 
     async def append(self, changes: Sequence[PolicyChange]) -> list[RecordedChange]:
-        """Adds changes behind the recorded ones."""
+        """Adds changes cause_readings the recorded ones."""
         last = max((one.position for one in self.registry.changes), default=0)
         kept = [
             RecordedChange(change_id(changed), 0, last + number, changed)

@@ -420,7 +420,7 @@ class ReevaluationService:
     async def _until_taken(self, position: int) -> None:
         while True:
             async with self._engine.turn:
-                if (await self._engine.standing()).position >= position:
+                if (await self._engine.progress()).position >= position:
                     return
             await self._clock.sleep(_LOOK_EVERY_MS)
 
@@ -441,7 +441,7 @@ class _Reevaluation:
 
     async def carry_out(self) -> Looked:
         async with self._engine.turn:
-            standing = await self._engine.standing()
+            standing = await self._engine.progress()
         spans = await self._spans(standing)
         if not spans:
             return Looked(release=self._done.release)
@@ -517,11 +517,11 @@ class _Reevaluation:
             while self._position < until and await self._feed_page(until):
                 pass
             async with self._engine.turn:
-                until = (await self._engine.standing()).position
+                until = (await self._engine.progress()).position
 
     async def _finish(self) -> Looked:
         """Processes the rest while the engine is stopped, then emits and commits."""
-        standing = await self._engine.standing()
+        standing = await self._engine.progress()
         while self._position < standing.position and await self._feed_page(standing.position):
             pass
         until_ms = self._until_ms(standing)
