@@ -185,7 +185,7 @@ def test_files_find_their_source() -> None:
     two = msgspec.structs.replace(one, sources={"positions": more, "cameras": second})
     assert recordings_of(two, Path("."), ["x/cameras.csv"])[0].source.name == "cameras"
     assert recordings_of(two, Path("."), ["cameras=y.csv"])[0].path == Path("y.csv")
-    with pytest.raises(InvalidInput, match="source of y.csv is unclear"):
+    with pytest.raises(InvalidInput, match="is unclear"):
         recordings_of(two, Path("."), ["y.csv"])
     with pytest.raises(UnknownName, match="camera"):
         recordings_of(two, Path("."), ["camera=y.csv"])
