@@ -50,7 +50,7 @@ class DerivedColumns:
         """The instances with the columns derived for their concept.
 
         Args:
-            instances_of: the plain instances of other concepts, valid at the same time.
+            instances_of: the table instances of other concepts, valid at the same time.
         """
         wanted = self._ontology.derived.get(instances.concept)
         if not wanted:

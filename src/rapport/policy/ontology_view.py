@@ -42,8 +42,8 @@ def kind_rows(ontology: Ontology) -> list[Row]:
     for name, above in ontology.parents.items():
         rows.append((name, f"is {above}", _constraints(ontology.kinds[name].constraints)))
     for name, members in ontology.groups.items():
-        told = "" if name in ontology.kinds else "of several concepts: for relationships only"
-        rows.append((name, f"group of {', '.join(members)}", told))
+        remark = "" if name in ontology.kinds else "of several concepts: for relationships only"
+        rows.append((name, f"group of {', '.join(members)}", remark))
     return rows
 
 

@@ -307,20 +307,20 @@ class SwitchingRunner:
                 break
             found += self.runner.feed(readings.slice(0, cut))
             readings = readings.slice(cut)
-            found += self._go_over(int(latest[cut]))
+            found += self._apply_switches(int(latest[cut]))
         return found + self.runner.feed(readings)
 
     def advance(self, time_ms: int) -> list[Detection]:
-        return self._go_over(time_ms) + self.runner.advance(time_ms)
+        return self._apply_switches(time_ms) + self.runner.advance(time_ms)
 
     def finish(self) -> list[Detection]:
-        return self._go_over(END_OF_TIME) + self.runner.finish()
+        return self._apply_switches(END_OF_TIME) + self.runner.finish()
 
     def take_undecided(self) -> list[Undecided]:
         taken, self._undecided = self._undecided, []
         return taken + self.runner.take_undecided()
 
-    def _go_over(self, time_ms: int) -> list[Detection]:
+    def _apply_switches(self, time_ms: int) -> list[Detection]:
         """Applies all switches up to a time."""
         found: list[Detection] = []
         is_untouched = self.runner.latest <= -END_OF_TIME

@@ -73,17 +73,16 @@ class PolicyEngine:
 
         Args:
             name: the source of the detections.
-            quiet_ms: the clock moves time on only after so long without an event; while events
-                flow they do it themselves, and nothing is late because of a slow transport.
-            upstream_is_idle: whether everything received so far has reached `events`; while it has
-                not, the clock does not move time on.
-            on_spark: policies that are not run here. For their sake the clock moves time on about
-                once a second while no event comes, and tells it: what waits there is not known
-                here.
-            act_within_ms: detections older than this are not acted on; of the states among them it
-                is reported which are still true once everything received was taken.
-            conditions: where sources are named of which more than one reading in a hundred is
-                late.
+            quiet_ms: the clock advances time only after this long without an event; while events
+                flow they advance it themselves, and nothing is late because of a slow transport.
+            upstream_is_idle: whether everything received so far has reached `events`; otherwise
+                the clock does not advance time.
+            on_spark: policies that run elsewhere. For them the clock advances time about once a
+                second while no event comes, and records it, because their pending matches are not
+                known here.
+            act_within_ms: older detections trigger no actions; once the backlog is processed, the
+                engine reports which of the detected states are still true.
+            conditions: receives the sources with more than one late reading in a hundred.
         """
         self.on_spark = on_spark or SparkPolicies()
         self._channels, self._clock = channels, clock

@@ -74,15 +74,15 @@ class EngineOutput:
 
     async def append_results(
         self,
-        told: EmittedResults,
+        results: EmittedResults,
         differences: Sequence[ShadowDifference],
         late: Sequence[Cause],
         moved: TimeMoved | TimeReset | None,
     ) -> None:
         """Appends all results to `detections` in one call."""
-        events = [detection.to_event(source=self._name) for detection in told.detections]
-        events += [item.to_event(source=self._name) for item in told.undecided]
-        events += [item.to_event(source=self._name) for item in told.skipped]
+        events = [detection.to_event(source=self._name) for detection in results.detections]
+        events += [item.to_event(source=self._name) for item in results.undecided]
+        events += [item.to_event(source=self._name) for item in results.skipped]
         events += [late_event(self._name, cause) for cause in late]
         events += [difference_event(self._name, one) for one in differences]
         if isinstance(moved, TimeReset):
@@ -91,8 +91,8 @@ class EngineOutput:
             events.append(time_event(self._name, moved))
         if events:
             await self._channels.channel("detections").append(events)
-        self.counts.detections += len(told.detections)
-        self.counts.undecided += len(told.undecided)
+        self.counts.detections += len(results.detections)
+        self.counts.undecided += len(results.undecided)
         self.counts.late += len(late)
 
     async def report_still_true(self, lasting: Sequence[Detection], act_within_ms: int) -> None:

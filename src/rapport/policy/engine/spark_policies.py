@@ -52,7 +52,7 @@ class SparkPolicies:
         """`since_ms`: time from which a report is expected."""
         self._names = frozenset(names)
         self._since_ms = since_ms
-        self._heard: dict[str, tuple[int, str]] = {}
+        self._reports: dict[str, tuple[int, str]] = {}
         self._failed: dict[str, Problem] = {}
 
     def __bool__(self) -> bool:
@@ -68,7 +68,7 @@ class SparkPolicies:
     def note_report(self, report: LiveReport, at_ms: int) -> None:
         """Records a report."""
         for policy, version in report.policies.items():
-            self._heard[policy] = (at_ms, version)
+            self._reports[policy] = (at_ms, version)
             self._failed.pop(policy, None)
         self._failed |= report.failed
 
@@ -78,7 +78,7 @@ class SparkPolicies:
         """
         if policy in self._failed:
             return self._failed[policy]
-        at_ms, heard = self._heard.get(policy, (self._since_ms, ""))
+        at_ms, heard = self._reports.get(policy, (self._since_ms, ""))
         silent_ms = now_ms - at_ms
         if silent_ms < SILENT_MS:
             return None

@@ -440,11 +440,11 @@ class StreamReader:
         policy, in the order of detections, are not emitted.
         """
         differences = self.active.differences(found)
-        told = EmittedResults(self.source, found, self.active.runner.take_undecided())
-        await self.output.append_results(told, differences, late, moved)
-        self.active.meter.found(told.detections, told.undecided)
-        self._note_overdue(told.detections)
-        for command in told.commands:
+        results = EmittedResults(self.source, found, self.active.runner.take_undecided())
+        await self.output.append_results(results, differences, late, moved)
+        self.active.meter.found(results.detections, results.undecided)
+        self._note_overdue(results.detections)
+        for command in results.commands:
             await self._carry_out(command)
 
     async def _carry_out(self, command: PolicyCommand) -> None:

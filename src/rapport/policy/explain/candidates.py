@@ -81,11 +81,11 @@ class NodeBuilder:
         return ConditionNode(
             text=self.wording.term(term),
             truth="true",
-            because=self._how_held(term, found),
+            because=self._reason_held(term, found),
             readings=shown,
         )
 
-    def _how_held(self, term: TermStep, found: Occurrence) -> str:
+    def _reason_held(self, term: TermStep, found: Occurrence) -> str:
         match term:
             case LastingTerm():
                 return f"true since {time_mark(found.since)}, {duration(term.duration_ms)} long"
@@ -120,10 +120,10 @@ class NodeBuilder:
         tried = attempts(self.evidence, term, bindings, span)
         if not tried:
             return ConditionNode(
-                text=text, truth="unknown", because=self._unheard(term, bindings, span)
+                text=text, truth="unknown", because=self._no_reading(term, bindings, span)
             )
         if any(one.truth for one in tried):
-            return self._held_but(term, tried, text)
+            return self._held_elsewhere(term, tried, text)
         known = [one for one in tried if one.truth is False]
         best = min(known or tried, key=lambda one: self.measuring.rank(term, one, span))
         return ConditionNode(
@@ -133,7 +133,7 @@ class NodeBuilder:
             readings=tuple(self.wording.reading(one) for one in best.events.values()),
         )
 
-    def _held_but(self, term: StateTerm, tried: list[Attempt], text: str) -> ConditionNode:
+    def _held_elsewhere(self, term: StateTerm, tried: list[Attempt], text: str) -> ConditionNode:
         """The term holds for some readings but did not occur where it was needed."""
         best = next(one for one in tried if one.truth)
         events = list(best.events.values())
@@ -179,13 +179,13 @@ class NodeBuilder:
         if not late:
             return ""
         worst = max(late, key=_delay)
-        said = f"the {worst.stream.partition('.')[2]} of {worst.key} "
+        message = f"the {worst.stream.partition('.')[2]} of {worst.key} "
         if worst.received is None:
-            said += "stands too far behind others in its file, too late to count"
+            message += "stands too far behind others in its file, too late to count"
         else:
             delay = rough_duration(_delay(worst))
-            said += f"was received {time_mark(worst.received)}, {delay} late: too late to count"
-        return said + (f" (and {len(late) - 1:,} more)" if len(late) > 1 else "")
+            message += f"was received {time_mark(worst.received)}, {delay} late: too late to count"
+        return message + (f" (and {len(late) - 1:,} more)" if len(late) > 1 else "")
 
     def _refused(self, sides: Iterable[Side], bindings: Mapping[str, str]) -> str:
         """The message that a given identity violates the constraints of its alias."""
@@ -207,7 +207,7 @@ class NodeBuilder:
                 )
         return ""
 
-    def _unheard(self, term: StateTerm, bindings: Mapping[str, str], span: TimeSpan) -> str:
+    def _no_reading(self, term: StateTerm, bindings: Mapping[str, str], span: TimeSpan) -> str:
         places = [sides_of(term)[place] for place in event_places(term)]
         for side in places:
             assert side.stream is not None
@@ -226,12 +226,12 @@ class NodeBuilder:
         own = self.evidence.of(stream, name)
         before = [one for one in own if one.time < span.start]
         after = [one for one in own if one.time > span.end]
-        said = f"no {attribute} of {name} in that time"
+        message = f"no {attribute} of {name} in that time"
         if before:
-            said += f"; the last before was at {time_mark(before[-1].time)}"
+            message += f"; the last before was at {time_mark(before[-1].time)}"
         if after:
-            said += f"; the next came at {time_mark(after[0].time)}"
-        return said
+            message += f"; the next came at {time_mark(after[0].time)}"
+        return message
 
     # Durations and silences.
 
@@ -399,9 +399,9 @@ def observed_readings(
     named = sorted((name for name, count in counts.items() if count), key=lambda n: -counts[n])
     if not named:
         return "no reading meanwhile could have contradicted it"
-    said = ", ".join(f"{name} ({counts[name]})" for name in named[:_MOST_NAMED])
+    message = ", ".join(f"{name} ({counts[name]})" for name in named[:_MOST_NAMED])
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    return f"looked at the readings of {said}{more}"
+    return f"looked at the readings of {message}{more}"
 
 
 def _sides(evidence: Evidence, terms: Iterable[int]) -> Iterable[Side]:
@@ -447,7 +447,7 @@ class CandidateBuilder:
         if decision.became == "left out":
             clauses.append(self._throttled(decision))
         if decision.silent:
-            clauses.append(_unheard(decision))
+            clauses.append(_no_reading(decision))
         return Candidate(
             bindings=dict(sorted(decision.detection.bindings.items())),
             became=decision.became,
@@ -684,7 +684,7 @@ class CandidateBuilder:
         return self._plan.window_ms if clause.window_ms is None else clause.window_ms
 
 
-def _unheard(decision: Decision) -> ConditionNode:
+def _no_reading(decision: Decision) -> ConditionNode:
     names = ", ".join(decision.silent)
     return ConditionNode(
         text="every source that could contradict it sent readings",

@@ -244,13 +244,13 @@ class Explainer:
     ) -> list[AnswerNote]:
         """Notes where the emitted detections differ from the evaluation."""
         near = [one for one in past.reported if span.start <= one.time <= span.end]
-        asked = [one for one in near if answer.given.items() <= one.bindings.items()]
-        if not answer.fired and asked:
-            when = ", ".join(format_time(one.time) for one in asked[:3])
+        matching = [one for one in near if answer.given.items() <= one.bindings.items()]
+        if not answer.fired and matching:
+            when = ", ".join(format_time(one.time) for one in matching[:3])
             text = f"it was detected at {when}; the tables or the readings have changed since"
-            if all(one.version != answer.version for one in asked):
-                text = f"another version, {asked[0].version}, detected it at {when}"
-            return [AnswerNote(kind="told", text=text, event=asked[0].id())]
+            if all(one.version != answer.version for one in matching):
+                text = f"another version, {matching[0].version}, detected it at {when}"
+            return [AnswerNote(kind="told", text=text, event=matching[0].id())]
         if waiting := [one for one in answer.candidates if one.became == "pending"]:
             return [_not_decided(waiting[0], past)]
         if answer.fired and not _was_emitted(answer, past, span):
@@ -321,8 +321,8 @@ def _was_emitted(answer: WhyNotAnswer, past: PastReadings, span: TimeSpan) -> bo
 def _is_missing(past: PastReadings, plan: Plan, given: Mapping[str, str], span: TimeSpan) -> bool:
     """Whether the span lacks readings of a given identity that has a stream."""
     sides = [side for side in plan.sides() if side.stream]
-    heard = {one.key for one in past.readings if span.start <= one.time <= span.end}
-    return any(given.get(side.alias, "") not in heard for side in sides if side.alias in given)
+    present = {one.key for one in past.readings if span.start <= one.time <= span.end}
+    return any(given.get(side.alias, "") not in present for side in sides if side.alias in given)
 
 
 def _is_known(past: PastReadings, given: Mapping[str, str], before: int) -> bool:

@@ -135,13 +135,14 @@ class ValueChanges:
             how = "nearer" if nearer else "further away"
             text = (
                 f"{reading.key} {_moved_by(abs(apart - reach))} {how}: "
-                f"{_MORE[operator]}{value_text(reach)} m apart instead of {_unlike(apart, reach)} m"
+                f"{_MORE[operator]}{value_text(reach)} m apart instead of "
+                f"{_distinct_digits(apart, reach)} m"
             )
             size = abs(apart - reach) / max(apart, reach, 1e-9)
             yield ReadingChange(reading, msgspec.structs.replace(reading, value=target), size, text)
 
     def _other(self, reading: Reading, value: Value) -> ReadingChange:
-        said = self._said(reading, self._wording.value(reading.stream, value))
+        said = self._text(reading, self._wording.value(reading.stream, value))
         return ReadingChange(reading, msgspec.structs.replace(reading, value=value), 1.0, said)
 
     # Comparisons.
@@ -179,9 +180,9 @@ class ValueChanges:
             needed = _beyond(operator, float(bound))
             said = self._wording.value(reading.stream, (float(bound),))
             size = abs(needed - actual) / max(abs(actual), abs(needed), 1e-9)
-            text = self._said(reading, _MORE.get(operator, "") + said)
+            text = self._text(reading, _MORE.get(operator, "") + said)
             if said == self._wording.value(reading.stream, reading.value) and actual != bound:
-                text = self._said(reading, _MORE.get(operator, "") + said, exact=actual)
+                text = self._text(reading, _MORE.get(operator, "") + said, exact=actual)
             changed = msgspec.structs.replace(reading, value=(needed,))
             yield ReadingChange(reading, changed, size, text)
 
@@ -197,7 +198,7 @@ class ValueChanges:
         points = (attempt.events[0].value, attempt.events[1].value)
         yield from self._distance(attempt, points, float(bound), operator)
 
-    def _said(self, reading: Reading, needed: str, exact: float | None = None) -> str:
+    def _text(self, reading: Reading, needed: str, exact: float | None = None) -> str:
         """`exact`: the value, written in full where rounding would make it equal to the
         needed one.
         """
@@ -213,10 +214,10 @@ def _moved_by(metres: float) -> str:
     return "slightly" if metres < _SLIGHT_METRES else f"{approximate(metres)} m"
 
 
-def _unlike(number: float, bound: float) -> str:
+def _distinct_digits(number: float, bound: float) -> str:
     """A computed number with enough digits to differ from a bound.
 
-    >>> _unlike(5.00004, 5), _unlike(10.63, 5), _unlike(5.0, 5)
+    >>> _distinct_digits(5.00004, 5), _distinct_digits(10.63, 5), _distinct_digits(5.0, 5)
     ('5.00004', '10.6', '5')
     """
     for digits in (3, 5, 7, 10):

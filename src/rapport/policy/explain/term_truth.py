@@ -80,7 +80,7 @@ def truth(evidence: Evidence, term: StateTerm, bindings: Bindings, events: Event
     left, right = operands(evidence, term, bindings, events)
     if left is None or right is None:
         return None
-    return bool(OPERATIONS[term.compared.operator](*_alike(left, right)))
+    return bool(OPERATIONS[term.compared.operator](*_same_type(left, right)))
 
 
 def values(
@@ -134,7 +134,7 @@ def _value(
     return evidence.in_tables(side.concept, value.attribute, bindings[side.alias])
 
 
-def _alike(left: Any, right: Any) -> tuple[Any, Any]:
+def _same_type(left: Any, right: Any) -> tuple[Any, Any]:
     """Converts a constant text beside a boolean into a boolean."""
     if isinstance(left, bool) and isinstance(right, str):
         return left, right.lower() == "true"
@@ -219,13 +219,13 @@ def _every(
 ) -> Iterator[Attempt]:
     places = event_places(term)
     if not places:
-        yield from _beside(evidence, term, dict(bindings), {})
+        yield from _with_instances(evidence, term, dict(bindings), {})
         return
     first = sides_of(term)[places[0]]
     for reading in near_readings(evidence, first, bindings, span):
         known = {**bindings, first.alias: reading.key}
         if len(places) == 1:
-            yield from _beside(evidence, term, known, {places[0]: reading})
+            yield from _with_instances(evidence, term, known, {places[0]: reading})
             continue
         second = sides_of(term)[places[1]]
         around = TimeSpan(min(span.start, reading.time), max(span.end, reading.time))
@@ -252,7 +252,7 @@ def near_readings(
     return found[:_MOST_READINGS]
 
 
-def _beside(
+def _with_instances(
     evidence: Evidence, term: StateTerm, bindings: dict[str, str], events: dict[int, Reading]
 ) -> Iterator[Attempt]:
     """Completes an attempt with instances for the sides without events, nearest first."""
@@ -266,7 +266,7 @@ def _beside(
         if all(each.alias in merged for each in sides_of(term)):
             yield Attempt(merged, events, truth(evidence, term, merged, events))
         else:
-            yield from _beside(evidence, term, merged, events)
+            yield from _with_instances(evidence, term, merged, events)
 
 
 def _others(

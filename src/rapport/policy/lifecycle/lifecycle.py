@@ -270,8 +270,8 @@ class PolicyLifecycle:
     def _faults(
         self, texts: CompiledTexts, files: Mapping[str, str], unread: Collection[str]
     ) -> list[Problem]:
-        said = self._registry.from_files(files, unread)
-        changed = [one for one in said if one.what != "deleted"]
+        changed_files = self._registry.from_files(files, unread)
+        changed = [one for one in changed_files if one.what != "deleted"]
         return [fault for one in changed for fault in texts.problems(one.name, one.text)]
 
     async def take_ontology(self, compile: Compile) -> list[ChangeResult]:
@@ -290,9 +290,9 @@ class PolicyLifecycle:
         self, texts: CompiledTexts, files: Mapping[str, str], unread: Collection[str]
     ) -> list[DraftChange]:
         await self._prepare(texts, files)
-        said = drafts_of_files(self._registry, files, unread, texts)
-        names = {draft.name for draft in said}
-        return said + drafts_of_ontology(self._registry, names, texts)
+        changed_files = drafts_of_files(self._registry, files, unread, texts)
+        names = {draft.name for draft in changed_files}
+        return changed_files + drafts_of_ontology(self._registry, names, texts)
 
     async def _prepare(self, texts: CompiledTexts, files: Mapping[str, str]) -> None:
         alive = self._registry.alive()
@@ -318,7 +318,7 @@ class PolicyLifecycle:
 
     async def register(self, name: str, text: str, *, by: str = "") -> ChangeResult:
         """Starts a new policy; raises PolicyError with every fault, or DuplicateName."""
-        return await self._bring("registered", name, text, by)
+        return await self._add_version("registered", name, text, by)
 
     async def replace(
         self, name: str, text: str, *, by: str = "", expects: str = ""
@@ -327,7 +327,7 @@ class PolicyLifecycle:
 
         Raises PolicyError, UnknownName, or StaleVersion when it is not at version `expects`.
         """
-        return await self._bring("replaced", name, text, by, expects)
+        return await self._add_version("replaced", name, text, by, expects)
 
     async def shadow(self, name: str, text: str, *, by: str = "") -> ChangeResult:
         """Runs a version beside the active one and emits only differences. Ends an earlier shadow.
@@ -341,7 +341,7 @@ class PolicyLifecycle:
                 "Spark",
                 hint="compare the versions over history: rapport backtest NAME --compare FILE",
             )
-        return await self._bring("shadowed", name, text, by)
+        return await self._add_version("shadowed", name, text, by)
 
     async def promote(self, name: str, *, by: str = "") -> ChangeResult:
         """Makes the shadow the active version with its pending matches; raises UnknownName or
@@ -351,26 +351,26 @@ class PolicyLifecycle:
             await self._record.read_on()
             text = known_entry(self._registry, name).shadow_text
             if not text:
-                return await self._make_here(DraftChange(what="promoted", name=name, by=by))
-            return await self._bring_here("promoted", name, text, by)
+                return await self._change_now(DraftChange(what="promoted", name=name, by=by))
+            return await self._add_version_now("promoted", name, text, by)
 
     async def drop(self, name: str, *, by: str = "") -> ChangeResult:
         """Ends the shadow; raises UnknownName or Conflict."""
-        return await self._make(DraftChange(what="dropped", name=name, by=by))
+        return await self._change(DraftChange(what="dropped", name=name, by=by))
 
     async def pause(self, name: str, *, by: str = "") -> ChangeResult:
         """Stops the policy and drops its pending matches; keeps its version. Raises UnknownName."""
-        return await self._make(DraftChange(what="paused", name=name, by=by))
+        return await self._change(DraftChange(what="paused", name=name, by=by))
 
     async def resume(self, name: str, *, by: str = "") -> ChangeResult:
         """Restarts the policy at this position, also a failed one; raises UnknownName."""
-        return await self._make(DraftChange(what="resumed", name=name, by=by))
+        return await self._change(DraftChange(what="resumed", name=name, by=by))
 
     async def delete(self, name: str, *, by: str = "") -> ChangeResult:
         """Ends a policy; its history stays. Raises UnknownName."""
-        return await self._make(DraftChange(what="deleted", name=name, by=by))
+        return await self._change(DraftChange(what="deleted", name=name, by=by))
 
-    async def _bring(
+    async def _add_version(
         self, what: ChangeKind, name: str, text: str, by: str, expects: str = ""
     ) -> ChangeResult:
         check_name(name)
@@ -378,9 +378,9 @@ class PolicyLifecycle:
         self.texts.get(name, text)
         async with self._engine.turn:
             await self._record.read_on()
-            return await self._bring_here(what, name, text, by, expects)
+            return await self._add_version_now(what, name, text, by, expects)
 
-    async def _bring_here(
+    async def _add_version_now(
         self, what: ChangeKind, name: str, text: str, by: str, expects: str = ""
     ) -> ChangeResult:
         """Compiles with the current ontology, which may have changed while waiting for the turn.
@@ -388,15 +388,15 @@ class PolicyLifecycle:
         """
         await self.texts.prepare([(name, text)])
         compiled = self.texts.get(name, text)
-        done = await self._make_here(DraftChange.of(what, name, text, compiled, by=by), expects)
+        done = await self._change_now(DraftChange.of(what, name, text, compiled, by=by), expects)
         return msgspec.structs.replace(done, problems=self._warnings(text, compiled))
 
-    async def _make(self, draft: DraftChange) -> ChangeResult:
+    async def _change(self, draft: DraftChange) -> ChangeResult:
         async with self._engine.turn:
             await self._record.read_on()
-            return await self._make_here(draft)
+            return await self._change_now(draft)
 
-    async def _make_here(self, draft: DraftChange, expects: str = "") -> ChangeResult:
+    async def _change_now(self, draft: DraftChange, expects: str = "") -> ChangeResult:
         is_failed = draft.name in self._engine.failed()
         if is_needed(
             self._registry, draft.what, draft.name, draft.version, expects, is_failed=is_failed
@@ -497,7 +497,7 @@ class PolicyLifecycle:
 
     def policies(self) -> list[PolicyView]:
         """All policies that are not deleted, with their counts."""
-        return self._shown(self._registry.alive())
+        return self._views(self._registry.alive())
 
     def versions(self) -> dict[str, str]:
         """Names and versions of all policies that should run, here or on Spark."""
@@ -505,9 +505,9 @@ class PolicyLifecycle:
 
     def policy(self, name: str) -> PolicyView:
         """One policy with its text; raises UnknownName."""
-        return self._shown([known_entry(self._registry, name)], whole=True)[0]
+        return self._views([known_entry(self._registry, name)], whole=True)[0]
 
-    def _shown(self, entries: Sequence[PolicyEntry], *, whole: bool = False) -> list[PolicyView]:
+    def _views(self, entries: Sequence[PolicyEntry], *, whole: bool = False) -> list[PolicyView]:
         engine = self._engine
         counts, tallies, failed = engine.counts_by_policy(), engine.shadows(), engine.failed()
         beside = engine.failed_shadows()

@@ -259,7 +259,7 @@ class PolicyRecord:
         self.texts = texts
         self.registry = PolicyRegistry()
         self._position = 0
-        self._then = (-1, PolicyRegistry())
+        self._earlier = (-1, PolicyRegistry())
         """The registry at an earlier position, for a second pass."""
         self._stops: dict[tuple[str, str], tuple[StopCommand, ...]] = {}
         self._phrases: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -329,7 +329,7 @@ class PolicyRecord:
         what, cause = _DONE[command.what], command.detection.id()
         known = self.registry.known.get(command_id(what, command.policy, cause))
         if known is None:
-            entry = self._entry_then(command.policy, met, is_stopped)
+            entry = self._entry_at(command.policy, met, is_stopped)
             if entry is None:
                 _log.warning("no policy to stop", policy=command.policy, because=cause)
                 return None
@@ -344,13 +344,13 @@ class PolicyRecord:
             policy=command.policy,
         )
 
-    def _entry_then(self, policy: str, met: int, is_stopped: bool) -> PolicyEntry | None:
+    def _entry_at(self, policy: str, met: int, is_stopped: bool) -> PolicyEntry | None:
         """The policy's state when the record had reached the position `met`."""
         then, changes = self.registry, self.registry.changes
         if changes and changes[-1].position > met:  # second pass
-            if self._then[0] != met:
-                self._then = met, self.registry.until(met)
-            then = self._then[1]
+            if self._earlier[0] != met:
+                self._earlier = met, self.registry.until(met)
+            then = self._earlier[1]
         entry = then.entries.get(policy)
         if is_stopped:
             later = (one for one in self.registry.history(policy) if one.position > met)

@@ -155,7 +155,7 @@ class PolicyRegistry:
         self.changes: list[RecordedChange] = []
         self.known: dict[str, RecordedChange] = {}
         """By id."""
-        self._said: dict[str, str] = {}
+        self._file_digests: dict[str, str] = {}
         for change in changes:
             self.add(change)
 
@@ -194,17 +194,17 @@ class PolicyRegistry:
         """
         found: list[FileChange] = []
         for name, text in sorted(files.items()):
-            if self._said.get(name) != _digest(text):
+            if self._file_digests.get(name) != _digest(text):
                 what: ChangeKind = "registered" if self.find(name) is None else "replaced"
                 found.append(FileChange(what, name, text))
-        gone = self._said.keys() - files.keys() - set(unread)
+        gone = self._file_digests.keys() - files.keys() - set(unread)
         return found + [FileChange("deleted", name, "") for name in sorted(gone)]
 
     def _note_file(self, changed: PolicyChange) -> None:
         if changed.what == "deleted":
-            self._said.pop(changed.name, None)
+            self._file_digests.pop(changed.name, None)
         else:
-            self._said[changed.name] = _digest(changed.text)
+            self._file_digests[changed.name] = _digest(changed.text)
 
 
 def entry_after(entry: PolicyEntry | None, kept: RecordedChange) -> PolicyEntry | None:
@@ -213,7 +213,7 @@ def entry_after(entry: PolicyEntry | None, kept: RecordedChange) -> PolicyEntry 
     match changed.what:
         case "registered" | "replaced":
             is_paused = entry is not None and entry.is_paused and changed.what == "replaced"
-            return _brought(kept, is_paused)
+            return _new_entry(kept, is_paused)
         case _ if entry is None:
             return None
         case "shadowed":
@@ -224,7 +224,7 @@ def entry_after(entry: PolicyEntry | None, kept: RecordedChange) -> PolicyEntry 
                 shadow_actions=changed.actions,
             )
         case "promoted":
-            return _brought(kept, is_paused=False)
+            return _new_entry(kept, is_paused=False)
         case "rebuilt":
             return _without_shadow(
                 entry, version=changed.version, actions=changed.actions, problems=()
@@ -239,7 +239,7 @@ def entry_after(entry: PolicyEntry | None, kept: RecordedChange) -> PolicyEntry 
             return _without_shadow(entry)
 
 
-def _brought(kept: RecordedChange, is_paused: bool) -> PolicyEntry:
+def _new_entry(kept: RecordedChange, is_paused: bool) -> PolicyEntry:
     changed = kept.changed
     return PolicyEntry(
         name=changed.name,

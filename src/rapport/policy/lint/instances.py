@@ -53,11 +53,11 @@ def lint_instances(
     known = KnownInstances(plan, candidates)
     if known.lacks_data():
         return  # the site reports it, or it is known only while a node runs
-    told = [
-        _tell_empty(tree, side, known, faults) for side in known.sides() if known.is_empty(side)
+    reported = [
+        _report_empty(tree, side, known, faults) for side in known.sides() if known.is_empty(side)
     ]
     why = never_fires(plan, known.dead_terms())
-    if why is not None and not any(told) and never_fires(plan) is None:
+    if why is not None and not any(reported) and never_fires(plan) is None:
         faults.add(
             "policy.never_fires",
             f"as the tables stand the policy never fires: {why.reason}",
@@ -179,7 +179,7 @@ class KnownInstances:
         return np.flatnonzero(self.candidates.mask(side.concept, side.constraints))
 
 
-def _tell_empty(tree: PolicyTree, side: Side, known: KnownInstances, faults: Faults) -> bool:
+def _report_empty(tree: PolicyTree, side: Side, known: KnownInstances, faults: Faults) -> bool:
     """Reports the property that no instance has, and the existing values."""
     instances = known.instances(side.concept)
     masks = known.candidates.mask
@@ -241,14 +241,14 @@ def lint_lookups(tree: PolicyTree, plan: Plan, pull: PullData, faults: Faults) -
     hold. A table with fewer than half of the instances counts as intended. Costs one pass over
     table and instances per function.
     """
-    told: set[tuple[str, frozenset[str]]] = set()
-    for function, side, attribute in _asked(plan):
+    reported: set[tuple[str, frozenset[str]]] = set()
+    for function, side, attribute in _lookups(plan):
         named = {text for key in pull.pairs(function) for text in key}
         wanted = _values(side, attribute, pull)
         missing = wanted - named
-        if not missing or 2 * len(missing) >= len(wanted) or (function, missing) in told:
+        if not missing or 2 * len(missing) >= len(wanted) or (function, missing) in reported:
             continue
-        told.add((function, missing))
+        reported.add((function, missing))
         shown = ", ".join(sorted(missing)[:_SHOWN])
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         faults.add(
@@ -260,7 +260,7 @@ def lint_lookups(tree: PolicyTree, plan: Plan, pull: PullData, faults: Faults) -
         )
 
 
-def _asked(plan: Plan) -> Iterator[tuple[str, Side, str]]:
+def _lookups(plan: Plan) -> Iterator[tuple[str, Side, str]]:
     """Every looked-up function with the side and attribute of its key."""
     for term in _terms(plan):
         if term.compared is None:

@@ -203,7 +203,7 @@ def never_fires(plan: Plan, dead: Dead | None = None) -> LintReason | None:
         if all(needed):
             number = min(needed[0])
             return LintReason(_aliases(plan.terms[number]), known[number])
-    return _excluding_facts(plan) or _undone(plan)
+    return _excluding_facts(plan) or _self_refuting(plan)
 
 
 def dead_terms(plan: Plan) -> dict[int, str]:
@@ -325,7 +325,7 @@ def _excluding_facts(plan: Plan) -> LintReason | None:
     return None
 
 
-def _undone(plan: Plan) -> LintReason | None:
+def _self_refuting(plan: Plan) -> LintReason | None:
     """A NOT of the only term that can begin a match: the same reading refutes it."""
     needed = {
         child.term if isinstance(child, Positive) and len(clause.children) == 1 else -1
@@ -356,7 +356,7 @@ def lint_satisfiable(tree: PolicyTree, plan: Plan, faults: Faults) -> None:
     each other in one reading.
     """
     why = never_fires(plan)
-    if why is not None and not _is_told(plan, why):
+    if why is not None and not _is_reported(plan, why):
         faults.add(
             "policy.never_fires",
             f"the policy never fires: {why.reason}",
@@ -378,7 +378,7 @@ def place_of_alias(tree: PolicyTree, alias: str) -> Place | None:
     return next((one.place for one in tree.concepts if one.alias == alias), None)
 
 
-def _is_told(plan: Plan, why: LintReason) -> bool:
+def _is_reported(plan: Plan, why: LintReason) -> bool:
     """Whether the reason is contradicting properties, which have a warning already."""
     return any(
         side.alias in why.aliases and not can_coincide(side.constraints, ())

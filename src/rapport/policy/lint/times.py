@@ -85,7 +85,7 @@ def lint_following_silence(plan: Plan, atoms: Atoms, faults: Faults) -> None:
                 continue
             first, second = plan.terms[child.first], plan.terms[child.second]
             window = next(w for w in (child.window_ms, clause.window_ms, plan.window_ms) if w)
-            own = {side.stream for side in _given(first) if side.alias == second.first.alias}
+            own = {side.stream for side in _ending_sides(first) if side.alias == second.first.alias}
             if not isinstance(second, SilentTerm) or not own & set(second.streams):
                 continue
             if second.duration_ms >= window:
@@ -101,13 +101,13 @@ def lint_following_silence(plan: Plan, atoms: Atoms, faults: Faults) -> None:
 
 def lint_meeting(plan: Plan, ontology: Ontology, place: Place | None, faults: Faults) -> None:
     """Warns when two readings must meet in a window shorter than the period of their sources."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for window, streams in _meetings(plan):
-        for stream in sorted(streams - told):
+        for stream in sorted(streams - reported):
             period = min((one.period_ms for one in _sources_of(ontology, stream)), default=0)
             if period <= window:
                 continue
-            told.add(stream)
+            reported.add(stream)
             shown, promised = format_duration(window), format_duration(period)
             faults.add(
                 "policy.window_shorter_than_period",
@@ -201,7 +201,7 @@ def _first_of(*windows: int | None) -> int:
     return next(window for window in windows if window is not None)
 
 
-def _given(term: TermStep) -> tuple[Side, ...]:
+def _ending_sides(term: TermStep) -> tuple[Side, ...]:
     """The sides whose events end a term; durations and silences end later."""
     is_later = isinstance(term, LastingTerm | SilentTerm)
     return () if is_later else (term.first, term.second)

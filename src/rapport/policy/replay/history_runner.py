@@ -336,7 +336,7 @@ class HistoryRunner:
         """Advances time; all readings before it were given to `feed`."""
         while (due := self._behind.take_before(watermark)) is not None:
             readings, limit = due
-            readings = self._standing(readings)
+            readings = self._without_corrected(readings)
             for run in self.runs:
                 run.feed(readings)
                 run.advance(limit)
@@ -378,7 +378,7 @@ class HistoryRunner:
         readings, _rejected = split_events(counted, self._ontology)
         return readings
 
-    def _standing(self, readings: pa.RecordBatch) -> pa.RecordBatch:
+    def _without_corrected(self, readings: pa.RecordBatch) -> pa.RecordBatch:
         """Drops corrected readings; costs a lookup each if there are corrections."""
         superseded = self._corrections.superseded()
         if not superseded:

@@ -420,13 +420,13 @@ class _CapturedOutput(EngineOutput):
 
     async def append_results(
         self,
-        told: EmittedResults,
+        results: EmittedResults,
         differences: Sequence[ShadowDifference],
         late: Sequence[Cause],
         moved: TimeMoved | TimeReset | None,
     ) -> None:
-        self.detections += told.detections
-        self.undecided += told.undecided
+        self.detections += results.detections
+        self.undecided += results.undecided
         self.late += late
 
     async def quarantine(self, aside: Sequence[tuple[Event, Problem]]) -> None:

@@ -392,9 +392,9 @@ class ReevaluationService:
         done: ReleaseDone = event.payload_as(ReleaseDone)
         looked = Looked(release=done.release)
         if done.first_ms is not None:
-            await self._until_taken(done.through)
+            await self._wait_until_processed(done.through)
             looked = await self._carry_out(done)
-        await self._channels.channel(RELEASES).append([_looked_event(self._engine.name, looked)])
+        await self._channels.channel(RELEASES).append([_result_event(self._engine.name, looked)])
         if looked.policies:
             _log.info("looked again", **msgspec.to_builtins(looked))
         return looked
@@ -404,20 +404,20 @@ class ReevaluationService:
         both views.
         """
         if done.history:
-            return await self._look_at(done)
+            return await self._reevaluate(done)
         look = _Reevaluation(self._channels, self._engine, done, self._clock)
         looked = await look.carry_out()
         if not look.saw_imported:
             return looked
-        whole = await self._look_at(msgspec.structs.replace(done, history=True, notify=False))
+        whole = await self._reevaluate(msgspec.structs.replace(done, history=True, notify=False))
         counts = ("history_detections", "undecided", "unsupported", "supported_again")
         added = {name: getattr(looked, name) + getattr(whole, name) for name in counts}
         return msgspec.structs.replace(looked, **added)
 
-    async def _look_at(self, done: ReleaseDone) -> Looked:
+    async def _reevaluate(self, done: ReleaseDone) -> Looked:
         return await _Reevaluation(self._channels, self._engine, done, self._clock).carry_out()
 
-    async def _until_taken(self, position: int) -> None:
+    async def _wait_until_processed(self, position: int) -> None:
         while True:
             async with self._engine.turn:
                 if (await self._engine.progress()).position >= position:
@@ -464,7 +464,9 @@ class _Reevaluation:
         self._known = KnownDetections(
             self._engine.name, versions, since_ms, with_imported=self._done.history
         )
-        self._said_at = await position_before(self._detections, since_ms - self._engine.skew_ms)
+        self._detections_position = await position_before(
+            self._detections, since_ms - self._engine.skew_ms
+        )
         await self._run_until_near(spans, standing.position)
         async with self._engine.turn:
             return await self._finish()
@@ -614,10 +616,10 @@ class _Reevaluation:
         return [stored for stored in batch if stored.position <= until]
 
     async def _read_detections(self) -> None:
-        while batch := await self._detections.read_after(self._said_at, limit=_PAGE):
+        while batch := await self._detections.read_after(self._detections_position, limit=_PAGE):
             for stored in batch:
                 self._known.take(stored.event)
-            self._said_at = batch[-1].position
+            self._detections_position = batch[-1].position
 
     def _looked(
         self, spans: list[PlanSpan], findings: ReevaluationFindings, until_ms: int
@@ -647,7 +649,7 @@ def _still_runs(span: PlanSpan, standing: EngineProgress) -> bool:
     return is_same and began == span.began
 
 
-def _looked_event(source: str, looked: Looked) -> Event:
+def _result_event(source: str, looked: Looked) -> Event:
     return make_event(
         source=source,
         id=content_id("second look", looked.release),

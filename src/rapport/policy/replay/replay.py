@@ -104,7 +104,7 @@ def digest_of(
     once.
     """
     parts = [f"{plan.policy}={plan.version()}" for plan in plans]
-    parts += [f"{name} is {_said_of(one)}" for name, one in sorted(sources.items())]
+    parts += [f"{name} is {_declaration_of(one)}" for name, one in sorted(sources.items())]
     parts += [f"lateness={lateness_ms}", f"tables={tables_version}"]
     parts += [f"{source}={_digest_file(path)}" for source, path in files]
     return content_id(*parts)
@@ -153,7 +153,7 @@ def load_state(directory: Path, digest: str) -> ReplayState:
     return state
 
 
-def _said_of(source: PushSource) -> str:
+def _declaration_of(source: PushSource) -> str:
     """The declaration of a source without the location of its recorded events; their content
     counts.
     """
@@ -265,14 +265,14 @@ def replay(
     tables_version: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> ReplayResult:
-    """Runs the plans over the recordings; what is pending at their end is decided.
+    """Runs the plans over the recordings; decides pending matches at their end.
 
     Args:
         batch: readings per step; the result does not depend on it.
-        engine: another engine than the local runner; it cannot stop and resume.
-        stop_after: end after this many more events and keep the state in `state_directory`.
-        resume: go on where the state says; refused when policies, tables or files are not the same.
-        tables_version: what tells tables from changed ones (`Tables.version()`).
+        engine: another engine instead of the local runner; it cannot stop and resume.
+        stop_after: stop after this many more events and save the state in `state_directory`.
+        resume: continue from the saved state; refused when policies, tables or files differ.
+        tables_version: identifies the content of the tables (`Tables.version()`).
         progress: called with the number of events after each step.
     """
     _check_numbers(batch, stop_after)
@@ -464,7 +464,7 @@ def cause_readings(
     behind = CauseCollector(causes, ontology)
     if causes:
         for item in recordings:
-            for rows in item.batches(ontology, DEFAULT_BATCH, _said_before):
+            for rows in item.batches(ontology, DEFAULT_BATCH, _ignore_problem):
                 behind.take(rows)
     return behind.found
 
@@ -486,7 +486,7 @@ def cause_streams(plan: Plan) -> frozenset[str]:
     return plan.streams_of(plan.positive_terms())
 
 
-def _said_before(problem: Problem) -> None: ...
+def _ignore_problem(problem: Problem) -> None: ...
 
 
 class ReplayDifference(msgspec.Struct, frozen=True):
