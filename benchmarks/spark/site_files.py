@@ -15,7 +15,7 @@ from benchmarks.policy.parts import CLOCK
 from rapport.channel.backends.readonly import open_readonly
 from rapport.core.detection import DETECTED
 from rapport.core.event import Event, StoredEvent
-from rapport.policy.engine.events import TIME_TYPE, TimeMoved
+from rapport.policy.engine.stream_steps import TIME_TYPE, TimeMoved
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site
 

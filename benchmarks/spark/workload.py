@@ -20,7 +20,7 @@ from benchmarks.policy.parts import PEOPLE, ROOMS, SEED, say
 from rapport.pipeline.backtest.history import History
 from rapport.pipeline.backtest.recorded import recorded_history
 from rapport.policy.ontology import PushSource
-from rapport.policy.replaying.replay import Recording
+from rapport.policy.replay.replay import Recording
 
 LATENESS_MS = 2_000
 PER_FILE = 1_000_000

@@ -21,7 +21,7 @@ from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.recorded.files import read_recorded
+from rapport.policy.recordings.files import read_recorded
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import load_site
 from rapport.testing.judge.evaluator import evaluate, judge

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rapport.kernel.toml import TomlFile
-from rapport.policy.declare import ontology_from_site
+from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.ontology import Ontology
 
 _MARK = re.compile(r"^--- (.+)\n", re.MULTILINE)

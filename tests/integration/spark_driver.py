@@ -16,7 +16,7 @@ from rapport.core.errors import RapportError
 from rapport.pipeline.history.replay import replay_recorded
 from rapport.pipeline.session import running_spark
 from rapport.pipeline.settings import load_spark_settings
-from rapport.policy.replaying.replay import recordings_of
+from rapport.policy.replay.replay import recordings_of
 from rapport.site.site import load_site
 from support.servers.spark import TEST_SETTINGS
 

@@ -25,8 +25,8 @@ from rapport.pipeline.history.spark_engine import SparkEngine
 from rapport.policy import relations
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
-from rapport.policy.recorded.files import read_recorded
-from rapport.policy.replaying.replay import Recording, replay
+from rapport.policy.recordings.files import read_recorded
+from rapport.policy.replay.replay import Recording, replay
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
 from support.varied.policies import varied_policy

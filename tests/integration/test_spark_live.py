@@ -23,9 +23,9 @@ from rapport.kernel.clock import ManualClock
 from rapport.pipeline.live.appending import LiveCounts
 from rapport.pipeline.live.checkpoint import FILE
 from rapport.pipeline.live.run import LiveSettings, run_live
-from rapport.policy.engine.events import TIME_TYPE, TimeMoved, late_event, time_event
-from rapport.policy.recorded.files import read_recorded
-from rapport.policy.replaying.replay import recordings_of
+from rapport.policy.engine.stream_steps import TIME_TYPE, TimeMoved, late_event, time_event
+from rapport.policy.recordings.files import read_recorded
+from rapport.policy.replay.replay import recordings_of
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
 

@@ -37,7 +37,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.plan import Plan
-from rapport.policy.recorded.files import read_recorded
+from rapport.policy.recordings.files import read_recorded
 from rapport.policy.relations import INSIDE, WITHIN
 from rapport.policy.runner.local import LocalRunner
 from rapport.testing.judge.trials import Trial, varied_trial

@@ -18,7 +18,7 @@ from rapport.pipeline.history.replay import replay_recorded
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.operators import check_supported
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.replay import ReplayResult, recordings_of, replay
+from rapport.policy.replay.replay import ReplayResult, recordings_of, replay
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
 from support.varied.worlds import (

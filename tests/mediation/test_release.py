@@ -28,7 +28,7 @@ from rapport.mediation.holding.held_groups import held_groups
 from rapport.mediation.holding.release import Releasing
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
-from rapport.policy.engine.events import quarantine_event
+from rapport.policy.engine.stream_steps import quarantine_event
 
 SENSOR = """
 [interpretations.sensor]

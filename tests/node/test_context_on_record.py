@@ -20,8 +20,8 @@ from rapport.core.detection import DETECTED
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.node.node import Node
-from rapport.policy.explaining.why_not import Question
-from rapport.policy.rows_on_record import versions_on_record
+from rapport.policy.explain.why_not import WhyNotQuestion
+from rapport.policy.table_history import versions_on_record
 from rapport.site.explaining import asking_of
 from rapport.site.site import load_site
 from support.varied.known_context import SITE, badge, decided, live, living, make_place
@@ -110,7 +110,9 @@ def test_why_not_agrees_about_every_reading(lived: Path) -> None:
         asking = asking_of(site, channels)
         for one in await channels.channel("events").read_after(0, limit=1_000):
             who = one.event.payload()["key"]
-            answer = await asking.why_not("closed", Question(at=one.event.time, given={"A": who}))
+            answer = await asking.why_not(
+                "closed", WhyNotQuestion(at=one.event.time, given={"A": who})
+            )
             causes = {id for item in answer.fired for _time, id in item.detection.causes}
             assert (one.event.id in causes) == (one.event.id in live), one.event
 

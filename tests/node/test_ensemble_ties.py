@@ -26,7 +26,7 @@ from rapport.node.ensemble_feeds import MOST_SUBJECTS, Feed
 from rapport.node.ensemble_inbox import Inbox, Thinning
 from rapport.node.ensemble_late import LateLook
 from rapport.node.ensemble_record import KnowledgeRecord
-from rapport.policy.engine.events import late_event
+from rapport.policy.engine.stream_steps import late_event
 from rapport.site.ensemble_ties import (
     NOT_THERE,
     CarriedTie,

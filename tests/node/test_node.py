@@ -24,7 +24,7 @@ from rapport.kernel.clock import Clock, ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.policy.engine.events import LATE_TYPE
+from rapport.policy.engine.stream_steps import LATE_TYPE
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.secure_building.people import answer_link_of
 from rapport.scenarios.secure_building.play import prepare_site
@@ -284,8 +284,7 @@ async def _append_without_a_node(site: Path, clock: Clock, event: Event) -> None
 async def _nothing_is_pending(clock: ManualClock, node: Node) -> bool:
     await clock.advance(50)
     return (
-        node.policy.counts.moved_by_clock > 0
-        and node.policy._reading.running.pending_until() is None
+        node.policy.counts.moved_by_clock > 0 and node.policy._stream.active.pending_until() is None
     )
 
 

@@ -21,9 +21,8 @@ from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.policy.engine.events import TIME_TYPE
-from rapport.policy.engine.places import Place
-from rapport.policy.life.changes import CHANGED, CHANNEL, Changed
+from rapport.policy.engine.stream_steps import TIME_TYPE, StreamPosition
+from rapport.policy.lifecycle.registry import CHANGED, CHANNEL, PolicyChange
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
@@ -105,10 +104,12 @@ async def kept(channels: Channels, channel: str, *types: str) -> list[StoredEven
 
 async def replayed(node: Node, site: Site) -> list[str]:
     """Ids of what one runner finds that is changed and moved on where the record says."""
-    changes = [one.event.payload_as(Changed) for one in await kept(node.channels, CHANNEL, CHANGED)]
+    changes = [
+        one.event.payload_as(PolicyChange) for one in await kept(node.channels, CHANNEL, CHANGED)
+    ]
     moved = [one.event.payload() for one in await kept(node.channels, "detections", TIME_TYPE)]
-    steps: list[tuple[Place, int, Any]] = [(one.place, 1, one) for one in changes]
-    steps += [(Place(one["after"], one["time"]), 0, one["time"]) for one in moved]
+    steps: list[tuple[StreamPosition, int, Any]] = [(one.place, 1, one) for one in changes]
+    steps += [(StreamPosition(one["after"], one["time"]), 0, one["time"]) for one in moved]
     steps.sort(key=lambda step: step[:2])
     replay = _Replay(node, site)
     events = await kept(node.channels, "events")
@@ -134,7 +135,7 @@ class _Replay:
             batch = [one.event for one in events[first : first + 500]]
             self.found += self._runner.feed(readings_from_events(batch, self._site.ontology))
 
-    def meet(self, step: Changed | int) -> None:
+    def meet(self, step: PolicyChange | int) -> None:
         if isinstance(step, int):
             self.found += self._runner.advance(step)
             return

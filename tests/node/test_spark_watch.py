@@ -16,7 +16,13 @@ from rapport.node.node import Node
 from rapport.node.overview import overview
 from rapport.node.spark_watch import SparkWatch
 from rapport.node.wiring import make_node
-from rapport.policy.engine.on_spark import CHANNEL, SILENT_MS, LiveReport, OnSpark, report_event
+from rapport.policy.engine.spark_policies import (
+    CHANNEL,
+    SILENT_MS,
+    LiveReport,
+    SparkPolicies,
+    report_event,
+)
 from rapport.site.site import check_site, load_site
 
 
@@ -90,7 +96,7 @@ def test_names_nobody_has_are_warned_of_and_policies_that_stop_others_are_refuse
 def test_reports_are_heard_and_silence_is_told_once() -> None:
     async def scenario() -> None:
         clock = ManualClock(1_000_000)
-        channels, watched = open_memory(clock), OnSpark(["*"])
+        channels, watched = open_memory(clock), SparkPolicies(["*"])
         watched.begin(clock.now_ms())
         watch = SparkWatch(channels, watched, clock, lambda: {"p": "v1"})
         await watch.look()

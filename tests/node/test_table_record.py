@@ -17,10 +17,10 @@ from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.node.table_record import READER
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-from rapport.policy.explaining.verdict import Answer
-from rapport.policy.explaining.why_not import Question
-from rapport.policy.replaying.log import LogReplay
-from rapport.policy.rows_on_record import TablesOfRecord
+from rapport.policy.explain.answer import WhyNotAnswer
+from rapport.policy.explain.why_not import WhyNotQuestion
+from rapport.policy.replay.log_replay import LogReplay
+from rapport.policy.table_history import RecordedTableRows
 from rapport.site.explaining import asking_of
 from rapport.site.site import Site, load_site
 from rapport.tables.row_history import ROWS_CHANNEL
@@ -196,9 +196,9 @@ def test_why_not_tells_by_the_rows_of_then_also_after_a_restart(place: Path) -> 
         await life.send(seen("e2", "ann", clock.now_ms()))
         await life.pass_by(5_000)
 
-        async def asked(at: int) -> Answer:
+        async def asked(at: int) -> WhyNotAnswer:
             asking = asking_of(life.node.site, life.node.channels)
-            return await asking.why_not("inside", Question(at=at, given={"A": "ann"}))
+            return await asking.why_not("inside", WhyNotQuestion(at=at, given={"A": "ann"}))
 
         then = await asked(NOW)
         assert then.fired
@@ -209,7 +209,7 @@ def test_why_not_tells_by_the_rows_of_then_also_after_a_restart(place: Path) -> 
         assert explained.held is not None
         # Who may not read the record is told by the rows of now.
         deaf = asking_of(life.node.site, life.node.channels, may_read=lambda _name: False)
-        assert not (await deaf.why_not("inside", Question(at=NOW, given={"A": "ann"}))).fired
+        assert not (await deaf.why_not("inside", WhyNotQuestion(at=NOW, given={"A": "ann"}))).fired
 
     living(place, guest, clock)
     living(place, later, clock)
@@ -229,7 +229,7 @@ def test_what_is_not_on_record_is_said(place: Path) -> None:
 
     async def later(life: Life) -> None:
         asking = asking_of(life.node.site, life.node.channels)
-        answer = await asking.why_not("inside", Question(at=NOW, given={"A": "ann"}))
+        answer = await asking.why_not("inside", WhyNotQuestion(at=NOW, given={"A": "ann"}))
         assert not answer.fired
         [note] = [one for one in answer.notes if "rows of today" in one.text]
         assert "only their number is on record, 3" in note.text
@@ -246,7 +246,7 @@ def test_rows_of_then_that_no_longer_fit_the_site_give_way_to_those_of_now(place
         assert life.node.policy.pull.instances("person").columns["status"][0] == "guest"
         first, last = await life.versions()
         assert last.tables["people"].header == ("id", "state")
-        record = TablesOfRecord(life.node.site.tables)
+        record = RecordedTableRows(life.node.site.tables)
         record.at(first)
         assert record.unusable.keys() == {"people"}
 
@@ -271,7 +271,7 @@ def test_what_was_read_before_a_kill_is_judged_by_the_rows_of_then(place: Path) 
         assert {one.bindings["A"] for one in await life.told()} == {"ann"}
 
     async def again(life: Life) -> None:
-        assert life.node.policy.reads_again
+        assert life.node.policy.is_catching_up
         assert len(await life.versions()) == 1
         await life.send()
         assert {one.bindings["A"] for one in await life.told()} == {"ann"}

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.policy.delivery import LINES, read_delivery
-from rapport.policy.delivery_block import DeliveryBlock
+from rapport.policy.delivery import LINES, DeliveryBlock, read_delivery
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.parser import parse_policy

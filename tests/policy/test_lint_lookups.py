@@ -71,7 +71,7 @@ def left_out(directory: Path, rows: str, *, by: str = "id", condition: str = PLA
 
 
 def test_an_instance_that_no_row_names_is_pointed_out_once(tmp_path: Path) -> None:
-    assert left_out(tmp_path, "acid,salt,2\n") == ["the table of 'least' says nothing of gas"]
+    assert left_out(tmp_path, "acid,salt,2\n") == ["the table of 'least' has no row for gas"]
 
 
 @pytest.mark.parametrize("rows", ["acid,salt,2\ngas,acid,1\n", "acid,acid,2\n"])
@@ -81,9 +81,9 @@ def test_a_table_that_names_all_or_only_few_is_left_alone(tmp_path: Path, rows: 
 
 def test_a_function_may_be_asked_by_another_attribute(tmp_path: Path) -> None:
     said = left_out(tmp_path, "liquid,solid,2\n", by="kind")
-    assert said == ["the table of 'least' says nothing of gas"]
+    assert said == ["the table of 'least' has no row for gas"]
 
 
 def test_a_condition_that_lasts_is_looked_into(tmp_path: Path) -> None:
     said = left_out(tmp_path, "acid,salt,2\n", condition=f"({PLAIN}) for 1 min")
-    assert said == ["the table of 'least' says nothing of gas"]
+    assert said == ["the table of 'least' has no row for gas"]

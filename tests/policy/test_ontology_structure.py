@@ -10,8 +10,8 @@ import pytest
 from rapport.core.errors import PolicyError, Problem
 from rapport.kernel.toml import TomlFile
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.declare import ontology_from_site
-from rapport.policy.derived import DerivedColumns
+from rapport.policy.config.loader import ontology_from_site
+from rapport.policy.derived_columns import DerivedColumns
 from rapport.policy.ontology import (
     Kind,
     Ontology,

@@ -9,14 +9,14 @@ from rdflib import OWL, RDF, RDFS, Graph, Literal, URIRef
 
 from rapport.core.errors import InvalidInput
 from rapport.kernel.toml import TomlFile
-from rapport.policy import rdf
-from rapport.policy.declare import ontology_from_site
+from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.ontology import Ontology
 from rapport.policy.rdf import (
     GraphSyntaxError,
     from_graph,
     read_rdfxml,
     read_turtle,
+    site_text,
     to_graph,
     write_graph,
 )
@@ -94,7 +94,7 @@ def test_an_ontology_comes_back_the_same(way) -> None:
     assert left_out == []
     found = from_graph(way(graph))
     assert found.notes == []
-    assert fitting(loaded(rdf(found))) == fitting(ontology)
+    assert fitting(loaded(site_text(found))) == fitting(ontology)
 
 
 NAMES = st.sampled_from(["a", "Größe", "room", "x_1", "key-card", "Ω", "floor", "é"])
@@ -131,7 +131,7 @@ def sites(draw: st.DrawFn) -> str:
 @given(sites(), st.sampled_from([through_turtle, through_xml]))
 def test_any_ontology_comes_back_the_same(text: str, way) -> None:
     ontology = loaded(text)
-    assert fitting(loaded(rdf(from_graph(way(to_graph(ontology)[0]))))) == fitting(ontology)
+    assert fitting(loaded(site_text(from_graph(way(to_graph(ontology)[0]))))) == fitting(ontology)
 
 
 FOREIGN = """
@@ -159,7 +159,7 @@ def test_a_foreign_ontology_gives_a_site_to_edit_and_says_what_did_not_fit() -> 
     assert list(found.concepts) == ["Machine", "Hall", "Press"]
     assert found.concepts["Machine"].attributes == {"weight": "number"}
     assert found.concepts["Press"].above == "Machine"
-    text = rdf(found)
+    text = site_text(found)
     assert "# say which Machine is one" in text
     assert "# [relationships.stands]" in text
     TomlFile.parse(text.encode(), name="site.toml")

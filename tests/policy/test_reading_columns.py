@@ -20,8 +20,14 @@ from rapport.core.event_columns import decode_block_events
 from rapport.core.schema import PARTS, AttributeType
 from rapport.policy import readings
 from rapport.policy.ontology import Ontology, PushSource
-from rapport.policy.reading_columns import columns_of_data, repeated
-from rapport.policy.readings import bare_readings, readings_schema, split_blocks, split_events
+from rapport.policy.readings import (
+    bare_readings,
+    columns_of_data,
+    readings_schema,
+    repeated,
+    split_blocks,
+    split_events,
+)
 
 KINDS: tuple[AttributeType, ...] = get_args(AttributeType)
 ONTOLOGY = Ontology(

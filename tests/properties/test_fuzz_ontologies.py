@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.kernel.toml import TomlFile
-from rapport.policy.declare import ontology_from_site
+from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.ontology import relationships_named, resolve_kind
 from rapport.policy.ontology_view import concept_rows, draw_ontology, kind_rows, relationship_rows
 from rapport.policy.rdf import read_turtle, to_graph, write_graph

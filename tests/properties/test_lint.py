@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.linting.impossible import Meant, never_fires
-from rapport.policy.linting.instances import Candidates, KnownInstances
+from rapport.policy.lint.instances import KnownInstances, TableCandidates
+from rapport.policy.lint.satisfiability import LintReason, never_fires
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.tables.instances import Instances
 from rapport.testing.judge.holding import Reading
@@ -35,12 +35,12 @@ ONTOLOGY = Ontology(
 )
 
 
-def never(trial: Trial) -> tuple[Meant | None, Meant | None]:
+def never(trial: Trial) -> tuple[LintReason | None, LintReason | None]:
     """What lint says by the conditions alone, and with the tables."""
     plan = compile_policy(
         trial.text, name="p", ontology=trial.ontology, window_ms=trial.window_ms
     ).plan
-    known = KnownInstances(plan, Candidates(trial.pull))
+    known = KnownInstances(plan, TableCandidates(trial.pull))
     return never_fires(plan), never_fires(plan, known.dead_terms())
 
 

@@ -23,8 +23,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.second_look import SUPPORTED, UNSUPPORTED
-from rapport.policy.replaying.second_looker import SecondLooker
+from rapport.policy.replay.reevaluation import SUPPORTED, UNSUPPORTED, ReevaluationService
 from rapport.policy.runner.local import LocalRunner
 from rapport.testing.judge.occurrences import Reading
 from rapport.testing.judge.trials import Trial, varied_trial
@@ -71,7 +70,7 @@ class Site:
             batch=self.chance.choice((1, 3, 100)),
             commit_every_ms=self.chance.choice((0, 10**9)),
         )
-        self.looker = SecondLooker(self.channels, self.engine, self.clock)
+        self.looker = ReevaluationService(self.channels, self.engine, self.clock)
 
     async def drain(self) -> None:
         while await self.engine.step(timeout_ms=0):

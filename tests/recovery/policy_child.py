@@ -18,7 +18,7 @@ from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.life.life import PolicyLife
+from rapport.policy.lifecycle.lifecycle import PolicyLifecycle
 from rapport.site.site import load_site
 
 
@@ -37,7 +37,7 @@ class Child:
             quiet_ms=0,
             commit_every_ms=int(commit_every_ms),
         )
-        self.life = PolicyLife(self.channels, self.engine, self.clock, self.compile)
+        self.life = PolicyLifecycle(self.channels, self.engine, self.clock, self.compile)
 
     def compile(self, name, text):
         return compile_policy(

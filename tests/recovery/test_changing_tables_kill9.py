@@ -29,9 +29,9 @@ from rapport.core.event import StoredEvent
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-from rapport.policy.explaining.why_not import Question
-from rapport.policy.replaying.log import LogReplay
-from rapport.policy.rows_on_record import version_at, versions_on_record
+from rapport.policy.explain.why_not import WhyNotQuestion
+from rapport.policy.replay.log_replay import LogReplay
+from rapport.policy.table_history import version_at, versions_on_record
 from rapport.site.explaining import asking_of
 from rapport.site.site import load_site
 from rapport.tables.row_history import RowsVersion
@@ -251,7 +251,7 @@ def check_why_not(site: Path, readings: list[StoredEvent], found: list[Detection
         for one in readings:
             given = {"A": one.event.payload()["key"]}
             for room in ROOMS:
-                question = Question(at=one.event.time, given={**given, "R": room})
+                question = WhyNotQuestion(at=one.event.time, given={**given, "R": room})
                 answer = await asking.why_not("inside", question)
                 causes = {id for item in answer.fired for _time, id in item.detection.causes}
                 assert (one.event.id in causes) == ((one.event.id, room) in fired), one.event

@@ -24,7 +24,7 @@ from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.journal import no_step
 from rapport.pipeline.lake.retention import expire
 from rapport.pipeline.lake.silver import update_silver
-from rapport.policy.engine.events import late_event
+from rapport.policy.engine.stream_steps import late_event
 from rapport.policy.ontology import Ontology, PushSource
 
 CHILD = Path(__file__).with_name("lake_child.py")

@@ -22,7 +22,7 @@ import pytest
 from rapport.cli.main import run
 from rapport.core.detection import DETECTED, Detection, detection_lines, detection_order
 from rapport.kernel.clock import SystemClock
-from rapport.policy.engine.events import RESET_TYPE
+from rapport.policy.engine.stream_steps import RESET_TYPE
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog
 

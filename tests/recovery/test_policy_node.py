@@ -19,7 +19,7 @@ import pytest
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.policy.engine.events import ASIDE_TYPE
+from rapport.policy.engine.stream_steps import QUARANTINED_TYPE
 from rapport.scenarios.webhook_sink import WebhookSink
 from support.processes.node import NodeProcess
 from support.written_log import WrittenLog
@@ -166,13 +166,13 @@ def test_an_event_of_tomorrow_harms_nothing_and_is_told_once(
         until(lambda: len(found(site)) == 3)
         assert node.stop()[0] == 0, node.told
     assert [one.time for one in found(site)] == [now, now + 10, late]
-    aside = [one.event for one in log_of(site)["quarantine"] if one.event.type == ASIDE_TYPE]
+    aside = [one.event for one in log_of(site)["quarantine"] if one.event.type == QUARANTINED_TYPE]
     assert [one.payload()["reason"] for one in aside] == ["policy.ahead_of_clock"] * 2
     assert warnings_of(node) <= 2, "once by each process that read it"
 
 
 def warnings_of(node: NodeProcess) -> int:
-    return sum("reading set aside" in line for line in node.told)
+    return sum("reading quarantined" in line for line in node.told)
 
 
 def test_killed_between_an_action_and_its_ledger_line_it_is_not_done_twice(

@@ -24,9 +24,9 @@ from rapport.core.schema import PARTS
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.lake.manifest import read_silver_manifest
 from rapport.pipeline.running.holding import wait_until
-from rapport.policy.engine.events import TimeMoved, time_event
-from rapport.policy.recorded.files import read_recorded
-from rapport.policy.replaying.replay import recordings_of
+from rapport.policy.engine.stream_steps import TimeMoved, time_event
+from rapport.policy.recordings.files import read_recorded
+from rapport.policy.replay.replay import recordings_of
 from rapport.site.site import load_site
 from support.servers.spark_cluster import descendants, kill_process
 

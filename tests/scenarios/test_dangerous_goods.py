@@ -64,7 +64,7 @@ def test_the_policy_is_the_listing_of_the_source_and_two_lines_that_keep_it_quie
 def test_the_site_has_no_problems_but_a_hint_at_the_substance_that_the_table_leaves_out() -> None:
     (hint,) = check_site(SITE)
     assert hint.severity == "hint"
-    assert "'minimumDistance' says nothing of sodium-6" in hint.message
+    assert "'minimumDistance' has no row for sodium-6" in hint.message
 
 
 def test_both_brands_of_trackers_give_metres_from_the_left_rear_corner(

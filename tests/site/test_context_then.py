@@ -12,7 +12,7 @@ from rapport.channel.channel import Channels
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
-from rapport.policy.explaining.then import TablesThen
+from rapport.policy.explain.past_tables import TablesAtTime
 from rapport.site.context_then import context_at
 from rapport.site.site import Site, load_site
 from rapport.tables.context_source import (
@@ -77,7 +77,7 @@ async def log_of(answers: list[ContextAnswer]) -> Channels:
     return channels
 
 
-def statuses(then: TablesThen) -> list[object]:
+def statuses(then: TablesAtTime) -> list[object]:
     return list(then.pull.instances("room").columns["status"].tolist())
 
 

@@ -13,7 +13,7 @@ from rapport.core.detection import DETECTED
 from rapport.core.event import StoredEvent
 from rapport.core.message import MESSAGE
 from rapport.kernel.clock import SystemClock
-from rapport.policy.engine.events import LATE_TYPE
+from rapport.policy.engine.stream_steps import LATE_TYPE
 
 _EVERYTHING = 10_000_000
 

@@ -16,12 +16,12 @@ from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings
 from rapport.node.wiring import make_node
-from rapport.policy.replaying.second_looker import SecondLooker
+from rapport.policy.replay.reevaluation import ReevaluationService
 from rapport.site.site import load_site
 from rapport.web.app import serving
 
 
-async def die(_looker: SecondLooker, _event: Event) -> NoReturn:
+async def die(_looker: ReevaluationService, _event: Event) -> NoReturn:
     """In the place of the second look."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
@@ -38,5 +38,5 @@ async def main(site: Path) -> None:
 
 
 if __name__ == "__main__":
-    SecondLooker.look = die  # type: ignore[assignment, method-assign]
+    ReevaluationService.look = die  # type: ignore[assignment, method-assign]
     asyncio.run(main(Path(sys.argv[1])))

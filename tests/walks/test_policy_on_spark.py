@@ -17,8 +17,8 @@ from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.node.overview import Overview, overview
 from rapport.pipeline.live.run import LiveSettings, run_live
-from rapport.policy.engine.events import TIME_TYPE
-from rapport.policy.engine.on_spark import CHANNEL
+from rapport.policy.engine.spark_policies import CHANNEL
+from rapport.policy.engine.stream_steps import TIME_TYPE
 from rapport.scenarios.secure_building import play
 from rapport.scenarios.secure_building.scenes import EXPECTED, EXPECTED_UNDECIDED
 

@@ -29,7 +29,7 @@ from rapport.kernel.clock import Clock, ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.policy.engine.events import LATE_TYPE, TIME_TYPE
+from rapport.policy.engine.stream_steps import LATE_TYPE, TIME_TYPE
 from rapport.scenarios.mail_server import LocalMailServer
 from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.play import prepare_site

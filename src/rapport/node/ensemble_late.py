@@ -27,7 +27,7 @@ from rapport.core.release import (
 )
 from rapport.kernel.clock import Clock
 from rapport.mediation.lane import RAW_POSITION
-from rapport.policy.engine.events import LATE_TYPE
+from rapport.policy.engine.stream_steps import LATE_TYPE
 
 READER = "ensemble-late"
 SOURCE = "ensemble"

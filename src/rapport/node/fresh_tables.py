@@ -21,7 +21,7 @@ from rapport.kernel.threads import run_in_thread
 from rapport.node.table_record import TableRecord
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology
-from rapport.policy.rows_on_record import TablesOfRecord
+from rapport.policy.table_history import RecordedTableRows
 from rapport.site.pulling import kept_rows_directory
 from rapport.site.site import Site
 from rapport.tables.loaded_table import LoadedTable
@@ -78,7 +78,7 @@ class FreshTables:
 
     def _as_recorded(self, version: RowsVersion) -> Tables | None:
         """None when the rows are those of now, or do not fit the site as it is now."""
-        then = TablesOfRecord(self._tables)
+        then = RecordedTableRows(self._tables)
         if then.is_of_today(version):
             return None
         tables = then.at(version)
@@ -93,8 +93,8 @@ class FreshTables:
         """
         draft, seen, revision = await self._drafted()
         async with self._policy.turn:
-            await self._policy.place()
-            if self._given is not None or not self._policy.reads_again:
+            await self._policy.next_position()
+            if self._given is not None or not self._policy.is_catching_up:
                 await self._give(draft, seen, revision)
 
     async def run(self) -> None:
@@ -157,8 +157,10 @@ class FreshTables:
             await self._news_for_policies.wait()
             draft, seen, revision = await self._drafted()
             async with self._policy.turn:
-                await self._policy.place()
-                is_given = not self._policy.reads_again and await self._give(draft, seen, revision)
+                await self._policy.next_position()
+                is_given = not self._policy.is_catching_up and await self._give(
+                    draft, seen, revision
+                )
             if not is_given:  # what was read before a crash is judged by the rows of then
                 await self._clock.sleep(_LOOK_EVERY_MS)
             elif self._tables.revision == revision:  # otherwise once more
@@ -178,7 +180,7 @@ class FreshTables:
         return await self._put(draft, seen, revision, self._policy.ontology)
 
     async def _put(self, draft: RowsDraft, seen: Tables, revision: int, ontology: Ontology) -> bool:
-        standing = await self._policy.standing()
+        standing = await self._policy.progress()
         place = RowsPosition(
             time=self._clock.now_ms(), after=standing.position, since=standing.watermark
         )

@@ -24,7 +24,7 @@ from rapport.kernel.chance import Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.load import SPAN_MS, LoadMeter, LoadReport, Sample
+from rapport.policy.engine.metrics import SPAN_MS, LoadMeter, LoadReport, LoadSample
 
 EVERY_MS = 1_000
 Measured = Literal["busy", "events", "behind"]
@@ -115,7 +115,7 @@ class LoadWatch:
     def measure(self) -> None:
         """One sample of now, told to who follows."""
         at_ms, engine = self._clock.steady_ns() / 1e6, self._engine
-        sample = Sample(at_ms, engine.busy_ns / 1e6, engine.counts.read, engine.behind())
+        sample = LoadSample(at_ms, engine.busy_ns / 1e6, engine.counts.read, engine.behind())
         self._meter.take(sample, engine.counts_by_policy())
         values: Values = {
             "busy": 100 * self._meter.last_busy(),

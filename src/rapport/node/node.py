@@ -56,7 +56,7 @@ from rapport.node.pushing import Pushing
 from rapport.node.reload import SiteReload, SiteReloaded
 from rapport.node.spark_watch import SparkWatch
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.replaying.second_looker import SecondLooker
+from rapport.policy.replay.reevaluation import ReevaluationService
 from rapport.site.site import Site
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     releasing: Releasing
     policy: PolicyEngine
     policies: Policies
-    second_looker: SecondLooker
+    second_looker: ReevaluationService
     load: LoadWatch
     communication: Assembly
     reloading: SiteReload

@@ -16,7 +16,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.release import HISTORY, LATE
 from rapport.kernel.telemetry import DegradedCondition
 from rapport.node.node import Node
-from rapport.policy.life.versions import ShownPolicy
+from rapport.policy.lifecycle.registry import PolicyView
 
 _NEWEST = 12
 _LOOK_BACK = 500
@@ -80,7 +80,7 @@ class Overview(msgspec.Struct, frozen=True):
     deliveries: list[DeliveryLine]
     quarantine: list[HeldBackLine]
     held: list[HeldCount] = []
-    policies: list[ShownPolicy] = []
+    policies: list[PolicyView] = []
     policies_in_all: int = 0
     conditions: list[DegradedCondition] = []
     """Why the node is degraded; empty when it is not."""
@@ -109,7 +109,7 @@ async def overview(node: Node) -> Overview:
     )
 
 
-def _worth_a_look(policy: ShownPolicy) -> tuple[bool, bool, float, str]:
+def _worth_a_look(policy: PolicyView) -> tuple[bool, bool, float, str]:
     """Sorts by that: broken ones first, then those that are tried out, then those that cost
     most.
     """

@@ -21,8 +21,7 @@ from rapport.node.meanings import Meanings, in_site, other_streams
 from rapport.policy.compiler.compile import CompiledPolicy, compile_policy
 from rapport.policy.compiler.interpretation import PolicyTerms
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.life.asking import Done
-from rapport.policy.life.life import PolicyLife
+from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
 from rapport.site.checkers import check_actions, check_data
 from rapport.site.facts import SiteFacts
 from rapport.site.linting import check_instances
@@ -129,7 +128,7 @@ class Policies:
         self._site, self._people, self._engine = site, people, engine
         self._meanings, self._tables = meanings, tables
         self._compiler = SiteCompiler(site, people, Spoken())
-        self.life = PolicyLife(
+        self.life = PolicyLifecycle(
             channels,
             engine,
             clock,
@@ -189,7 +188,7 @@ class Policies:
         if spoken == self._compiler.spoken:
             return
         compiler = SiteCompiler(self._site, self._people, spoken)
-        done = await self.life.take_meaning(compiler.compile)
+        done = await self.life.take_ontology(compiler.compile)
         self._compiler = compiler
         if done:
             _log.info("interpretation changed", policies=[f"{one.name} {one.what}" for one in done])
@@ -217,7 +216,7 @@ class Policies:
             for problem in policy.problems if policy.name in wanted else ():
                 _log.warning("policy broken", policy=policy.name, reason=problem.message)
 
-    async def reload(self) -> list[Done]:
+    async def reload(self) -> list[ChangeResult]:
         """Takes over ontology, tables and policies from the site's files, at one place of the
         stream; policies that this breaks are marked with the reasons.
 
@@ -267,7 +266,7 @@ class Policies:
         compiled = {name: self.life.compiled(name, version) for name, version in running}
         return {name: one.plan.streams() for name, one in compiled.items() if one is not None}
 
-    async def take_over(self, site: Site, people: Communication) -> list[Done]:
+    async def take_over(self, site: Site, people: Communication) -> list[ChangeResult]:
         """The same with a site that is read and checked already, and its people."""
         async with self._reloading:
             found = await asyncio.to_thread(texts_in_site, site)

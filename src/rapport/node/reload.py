@@ -27,7 +27,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.node.meanings import FormerMeanings, Meanings
 from rapport.node.policies import Policies
 from rapport.node.reload_checks import actions_changed, needs_restart
-from rapport.policy.life.asking import Done
+from rapport.policy.lifecycle.lifecycle import ChangeResult
 from rapport.site.delivering import OwnActions
 from rapport.site.site import Site, load_site
 
@@ -44,7 +44,7 @@ class SiteReloaded(msgspec.Struct, frozen=True, kw_only=True):
     """Phrases about which something else is done."""
     sources: list[str] = []
     interpretations: list[str] = []
-    policies: list[Done] = []
+    policies: list[ChangeResult] = []
     warnings: list[str] = []
 
 

@@ -11,7 +11,7 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.policy.engine.on_spark import CHANNEL, REPORT_TYPE, LiveReport, OnSpark
+from rapport.policy.engine.spark_policies import CHANNEL, REPORT_TYPE, LiveReport, SparkPolicies
 
 _LOOK_BACK = 100
 _LOOK_EVERY_MS = 5_000
@@ -24,7 +24,7 @@ class SparkWatch:
     def __init__(
         self,
         channels: Channels,
-        on_spark: OnSpark,
+        on_spark: SparkPolicies,
         clock: Clock,
         running: Callable[[], Mapping[str, str]],
     ) -> None:
@@ -68,4 +68,4 @@ class SparkWatch:
         except InvalidInput as error:
             _log.warning("report not understood", id=stored.event.id, reason=error.message)
             return
-        self._on_spark.hear(report, stored.received)
+        self._on_spark.note_report(report, stored.received)

@@ -62,8 +62,8 @@ from rapport.node.pushing import Pushing
 from rapport.node.reload import SiteReload
 from rapport.node.speaking import make_outgoing, prepare_words, serve_own_terms
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.on_spark import OnSpark
-from rapport.policy.replaying.second_looker import SecondLooker
+from rapport.policy.engine.spark_policies import SparkPolicies
+from rapport.policy.replay.reevaluation import ReevaluationService
 from rapport.site.context import context_from_site
 from rapport.site.delivering import OwnActions
 from rapport.site.ensemble import ensemble_from_site
@@ -169,7 +169,7 @@ def make_node(
         ),
         policy=policy,
         policies=policies,
-        second_looker=SecondLooker(opened, policy, clock),
+        second_looker=ReevaluationService(opened, policy, clock),
         load=LoadWatch(policy, clock, Ids(clock, Chance.from_machine())),
         communication=communication,
         reloading=SiteReload(
@@ -436,7 +436,7 @@ def _policy(
         pull=site.tables,
         lateness_ms=site.lateness_ms,
         upstream_is_idle=mediation.is_idle,
-        on_spark=OnSpark(site.on_spark),
+        on_spark=SparkPolicies(site.on_spark),
         act_within_ms=people.act_within_ms,
         conditions=conditions,
     )

@@ -1,1 +1,1 @@
-"""Saying what to watch for, and watching."""
+"""Delivery policies: language, compiler, engine, explanations, lint and replay."""

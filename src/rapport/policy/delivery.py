@@ -1,7 +1,7 @@
-"""What the lines below an action mean: whom to tell, what to say, and for how long. [PO-3, PO-10,
-CO-8]
+"""The delivery lines below an action: receivers, text, answers, repetition and duration. [PO-3,
+PO-10, CO-8]
 
-Names are checked where peers and collectives are known, by the site.
+The site checks names, because it knows peers and collectives.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+import msgspec
+
 from rapport.core.errors import nearest_names
-from rapport.policy.delivery_block import DeliveryBlock, Next, Receiver
 from rapport.policy.language.diagnostics import Diagnostics
-from rapport.policy.language.lexer import SyntaxFault, TokenCursor, tokenize_line
+from rapport.policy.language.lexer import SyntaxFault, Token, TokenCursor, tokenize_line
 from rapport.policy.language.quantities import Timing, read_duration
 from rapport.policy.language.tree import Action, Delivery, SourceSpan
 
+Reach = Literal["anybody", "everybody"]
+Ways = Literal["preferred", "all", "any"]
 _MOST_ANSWERS = 100_000
 _MOST_REPEATS = 1_000
 _LEAST_REPEAT_MS = 1_000
@@ -43,24 +46,68 @@ LINES = (
     'say "guest {A} is alone in {R}"',
     "until 30 min",
 )
-"""An example of each line there is."""
+"""An example of each line."""
+
+
+class Receiver(msgspec.Struct, frozen=True):
+    """A peer or a collective; `kind` is empty where the policy does not say which."""
+
+    kind: Literal["", "peer", "collective"]
+    name: str
+    place: SourceSpan
+
+
+class Escalation(msgspec.Struct, frozen=True):
+    """The next receiver when the one before did not answer, and the time to answer; 0 = that of the
+    action.
+    """
+
+    receiver: Receiver
+    within_ms: int = 0
+
+
+class DeliveryBlock(msgspec.Struct, kw_only=True):
+    """The delivery options of one action; None and empty values are left to the site."""
+
+    to: Receiver | None = None
+    then: list[Escalation] = []
+    reach: Reach | None = None
+    least: int = 0
+    """Number of answers needed; 0 where `reach` or the site decides."""
+    reach_place: SourceSpan | None = None
+    awaits_answer: bool = False
+    answer_within_ms: int | None = None
+    urgent: bool | None = None
+    say: str | None = None
+    say_place: SourceSpan | None = None
+    until_ms: int | None = None
+    repeat_every_ms: int | None = None
+    repeat_most: int = 0
+    """Maximum number of repetitions; 0 = until the message is done or expired."""
+    repeat_place: SourceSpan | None = None
+    ways: Ways | None = None
+    """Which addresses of a receiver are used."""
+
+    def receivers(self) -> list[Receiver]:
+        first = [self.to] if self.to is not None else []
+        return [*first, *(each.receiver for each in self.then)]
 
 
 def read_delivery(action: Action, faults: Diagnostics) -> DeliveryBlock:
-    """The lines below an action; faults are noted and reading goes on with the next line."""
-    block, said = DeliveryBlock(), dict[str, SourceSpan]()
+    """Parses the lines below an action; reports faults and continues with the next line."""
+    block, places = DeliveryBlock(), dict[str, SourceSpan]()
     for line in action.delivery:
         try:
-            _read_line(line, block, said, faults)
+            _read_line(line, block, places, faults)
         except SyntaxFault as fault:
             faults.add(fault.code, fault.message, fault.place, hint=fault.hint)
     return block
 
 
 def _read_line(
-    line: Delivery, block: DeliveryBlock, said: dict[str, SourceSpan], faults: Diagnostics
+    line: Delivery, block: DeliveryBlock, places: dict[str, SourceSpan], faults: Diagnostics
 ) -> None:
-    # Blanks in front keep the columns of the tokens those of the policy.
+    # Leading blanks keep the columns of the policy.
     shifted = " " * (line.place.column - 1) + line.text
     before = faults.count
     tokens = tokenize_line(shifted, line.place.line, faults)
@@ -74,20 +121,12 @@ def _read_line(
             key = read(cursor, block)
             block.reach_place = line.place if key == "reach" else block.reach_place
             _check_end(cursor, words)
-            _note_once(key, line.place, said)
+            if key in places and key != "then":
+                message = f"line {places[key].line} already sets this"
+                raise SyntaxFault("policy.delivery_twice", message, line.place, "leave one out")
+            places[key] = line.place
             return
     raise _unknown(line)
-
-
-def _note_once(key: str, place: SourceSpan, said: dict[str, SourceSpan]) -> None:
-    if key in said and key != "then":
-        raise SyntaxFault(
-            "policy.delivery_twice",
-            f"line {said[key].line} says already what this line says",
-            place,
-            "leave one out",
-        )
-    said[key] = place
 
 
 def _unknown(line: Delivery) -> SyntaxFault:
@@ -96,7 +135,7 @@ def _unknown(line: Delivery) -> SyntaxFault:
     near = nearest_names(written, beginnings, limit=1)
     near = near or nearest_names(written.split()[0], beginnings, limit=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(LINES)}"
-    message = "this says nothing about how to deliver the action above"
+    message = "this is not a delivery line"
     return SyntaxFault("policy.unknown_delivery", message, line.place, hint)
 
 
@@ -110,7 +149,18 @@ def _check_end(cursor: TokenCursor, words: tuple[str, ...]) -> None:
     raise cursor.fault("policy.delivery_too_long", f"{more.text!r} is too much here", hint=hint)
 
 
-# --- one function per line; each gives the key under which it may stand once ---
+# --- one function per line; each returns the key that may occur once ---
+
+
+def _setting(key: str, **values: object) -> Callable[[TokenCursor, DeliveryBlock], str]:
+    """A line without arguments, which sets fixed values."""
+
+    def read(_cursor: TokenCursor, block: DeliveryBlock) -> str:
+        for name, value in values.items():
+            setattr(block, name, value)
+        return key
+
+    return read
 
 
 def _to(cursor: TokenCursor, block: DeliveryBlock) -> str:
@@ -123,7 +173,7 @@ def _then(cursor: TokenCursor, block: DeliveryBlock) -> str:
     if cursor.reads("within"):
         cursor.take()
         within_ms, block.awaits_answer = read_duration(cursor, _THEN), True
-    block.then.append(Next(receiver, within_ms))
+    block.then.append(Escalation(receiver, within_ms))
     return "then"
 
 
@@ -133,23 +183,18 @@ def _receiver(cursor: TokenCursor, example: str) -> Receiver:
         kind = "peer" if cursor.take().text.lower() == "peer" else "collective"
     token = cursor.take_if("word") or cursor.take_if("text")
     if token is None:
-        message = "nothing says who is told"
+        message = "the receiver is missing"
         raise cursor.fault("policy.no_receiver", message, hint=f"such as: {example}")
     return Receiver(kind, token.text, token.place)
 
 
-def _first_answer(_cursor: TokenCursor, block: DeliveryBlock) -> str:
-    block.reach, block.awaits_answer = "anybody", True
-    return "reach"
-
-
 def _at_least(cursor: TokenCursor, block: DeliveryBlock) -> str:
-    """`at least 3 answer`; `any 3`, `at least 3` say the same: numbers count answers."""
+    """`at least 3 answer`; `any 3` and `at least 3` are the same: numbers count answers."""
     place = cursor.place()
     number = cursor.take_if("number")
-    wanted = int(number.text) if number is not None and number.text.isdigit() else 0
+    wanted = _whole_number(number)
     if not 0 < wanted <= _MOST_ANSWERS:
-        message = "nothing says how many" if number is None else f"{number.text} is no number here"
+        message = "the number is missing" if number is None else f"{number.text} is no number here"
         hint = "write a whole number from 1, such as: at least 3 answer"
         raise SyntaxFault("policy.bad_count", message, place, hint)
     block.least, block.awaits_answer = wanted, True
@@ -158,35 +203,15 @@ def _at_least(cursor: TokenCursor, block: DeliveryBlock) -> str:
     return "reach"
 
 
-def _everybody(_cursor: TokenCursor, block: DeliveryBlock) -> str:
-    block.reach = "everybody"
-    return "reach"
-
-
-def _everybody_answers(_cursor: TokenCursor, block: DeliveryBlock) -> str:
-    block.reach, block.awaits_answer = "everybody", True
-    return "reach"
-
-
 def _answer_within(cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.answer_within_ms, block.awaits_answer = read_duration(cursor, _ANSWER), True
     return "answer within"
 
 
-def _urgent(_cursor: TokenCursor, block: DeliveryBlock) -> str:
-    block.urgent = True
-    return "urgent"
-
-
-def _not_urgent(_cursor: TokenCursor, block: DeliveryBlock) -> str:
-    block.urgent = False
-    return "urgent"
-
-
 def _say(cursor: TokenCursor, block: DeliveryBlock) -> str:
     token = cursor.take_if("text")
     if token is None or not token.text.strip():
-        message = "nothing says what is said"
+        message = "the text is missing"
         place = token.place if token is not None else cursor.place()
         hint = 'write it in quotes: say "guest {A} is alone in {R}"'
         raise SyntaxFault("policy.no_text", message, place, hint)
@@ -203,7 +228,7 @@ def _repeat(cursor: TokenCursor, block: DeliveryBlock) -> str:
     block.repeat_place, block.awaits_answer = cursor.place(), True
     block.repeat_every_ms = read_duration(cursor, _REPEAT)
     if block.repeat_every_ms < _LEAST_REPEAT_MS:
-        message = "nobody can answer faster than it is repeated"
+        message = "it is repeated too soon to be answered"
         raise SyntaxFault(
             "policy.bad_repeat", message, block.repeat_place, "repeat every 1 s or more"
         )
@@ -216,7 +241,7 @@ def _repeat(cursor: TokenCursor, block: DeliveryBlock) -> str:
 
 def _times(cursor: TokenCursor) -> int:
     place, number = cursor.place(), cursor.take_if("number")
-    wanted = int(number.text) if number is not None and number.text.isdigit() else 0
+    wanted = _whole_number(number)
     if not 0 < wanted <= _MOST_REPEATS or not (cursor.reads("times") or cursor.reads("time")):
         message = "how often it is repeated cannot be read"
         hint = f"write: at most 5 times; up to {_MOST_REPEATS}"
@@ -225,40 +250,29 @@ def _times(cursor: TokenCursor) -> int:
     return wanted
 
 
+def _whole_number(token: Token | None) -> int:
+    return int(token.text) if token is not None and token.text.isdigit() else 0
+
+
 def _half_a_repeat(cursor: TokenCursor, _block: DeliveryBlock) -> str:
-    message = "nothing says how often it is repeated"
+    message = "the interval is missing"
     hint = "write: repeat every 2 min"
     raise SyntaxFault("policy.bad_repeat", message, cursor.last_place(), hint)
 
 
-def _preferred(_cursor: TokenCursor, block: DeliveryBlock) -> str:
-    block.ways = "preferred"
-    return "ways"
-
-
-def _all_ways(_cursor: TokenCursor, block: DeliveryBlock) -> str:
-    block.ways = "all"
-    return "ways"
-
-
-def _any_way(_cursor: TokenCursor, block: DeliveryBlock) -> str:
-    block.ways = "any"
-    return "ways"
-
-
 _READERS: dict[tuple[str, ...], Callable[[TokenCursor, DeliveryBlock], str]] = {
-    ("first", "answer", "wins"): _first_answer,
-    ("everybody", "answers"): _everybody_answers,
-    ("everybody",): _everybody,
+    ("first", "answer", "wins"): _setting("reach", reach="anybody", awaits_answer=True),
+    ("everybody", "answers"): _setting("reach", reach="everybody", awaits_answer=True),
+    ("everybody",): _setting("reach", reach="everybody"),
     ("answer", "within"): _answer_within,
-    ("by", "their", "preferred", "way"): _preferred,
-    ("by", "preferred", "way"): _preferred,
-    ("on", "all", "channels"): _all_ways,
-    ("on", "any", "channel"): _any_way,
+    ("by", "their", "preferred", "way"): _setting("ways", ways="preferred"),
+    ("by", "preferred", "way"): _setting("ways", ways="preferred"),
+    ("on", "all", "channels"): _setting("ways", ways="all"),
+    ("on", "any", "channel"): _setting("ways", ways="any"),
     ("at", "least"): _at_least,
     ("any",): _at_least,
-    ("not", "urgent"): _not_urgent,
-    ("urgent",): _urgent,
+    ("not", "urgent"): _setting("urgent", urgent=False),
+    ("urgent",): _setting("urgent", urgent=True),
     ("repeat", "every"): _repeat,
     ("repeat",): _half_a_repeat,
     ("until",): _until,
@@ -266,4 +280,4 @@ _READERS: dict[tuple[str, ...], Callable[[TokenCursor, DeliveryBlock], str]] = {
     ("say",): _say,
     ("to",): _to,
 }
-"""By the words a line begins with; longer ones first."""
+"""By the first words of a line; longer ones first."""

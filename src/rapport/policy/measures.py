@@ -1,4 +1,4 @@
-"""Measuring functions: a number made of one or two values, for comparisons. [PO-1, PO-3]
+"""Measuring functions: a number from one or two values, for comparisons. [PO-1, PO-3]
 
 `get(name)` finds built-in ones, installed ones (entry points `rapport.measures`), and a site's own
 `package.module:function`. Only a site file can name a function, never a policy text.
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.schema import TYPE_NAMES, AttributeType
 from rapport.kernel.plugins import Plugins
-from rapport.policy.named_functions import NamedFunctions
+from rapport.policy.relations import NamedFunctions
 
 Value = Sequence[Any]
 Numbers = npt.NDArray[np.float64]
@@ -26,8 +26,8 @@ Shape = Literal["distance", "opaque"]
 class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     """One measuring function over one or two values (a sequence of parts each).
 
-    `many` takes arrays of shape (n, parts) and answers the same as `one` row by row; NaN where
-    nothing can be said, which no comparison satisfies.
+    `many` takes arrays of shape (n, parts) and equals `one` row by row; NaN where there is no
+    result, which no comparison satisfies.
     """
 
     name: str
@@ -35,9 +35,9 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     one: Callable[..., float]
     many: Callable[..., Numbers]
     unit: str = ""
-    """The unit of its result in root; empty: the site says it, or it has none."""
+    """The canonical unit of its result; empty: the site declares it, or it has none."""
     shape: Shape = "opaque"
-    """What an index may assume: `distance` = the straight distance of two points."""
+    """What an index may assume: `distance` = the Euclidean distance of two points."""
 
 
 def _distance(first: Value, second: Value) -> float:
@@ -48,7 +48,7 @@ def _distance(first: Value, second: Value) -> float:
 def _distance_many(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> Numbers:
     with np.errstate(all="ignore"):
         dx, dy = first[:, 0] - second[:, 0], first[:, 1] - second[:, 1]
-        # Not hypot: it rounds otherwise than `_distance`, and both must always agree.
+        # Not hypot, which rounds differently from `_distance`; both must agree.
         return np.asarray(np.sqrt(dx * dx + dy * dy), np.float64)
 
 
@@ -95,9 +95,7 @@ def measure(
 
 
 def get(name: str) -> Measuring:
-    """The measure called `name`; raises UnknownName, or InvalidInput when its module cannot be
-    imported.
-    """
+    """Raises UnknownName, or InvalidInput when its module cannot be imported."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name not in _loaded:

@@ -1,5 +1,5 @@
-"""What a site speaks of: concepts, their attributes, relationships, and which attributes come as
-events. [PO-1, PO-2]
+"""The ontology of a site: concepts, attributes, relationships, and the sources that give attributes
+as events. [PO-1, PO-2]
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Relationship(msgspec.Struct, frozen=True):
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """What a definition may say: a concept, or `employee` for a person with status='employee'."""
+    """A name for definitions: a concept, or `employee` for a person with status='employee'."""
 
     name: str
     concept: str
     """The concept whose instances, attributes, streams and relationships it has."""
     constraints: tuple[Constraint, ...] = ()
-    """What makes an instance of the concept one of this kind; they come before an alias's own."""
+    """The constraints of the kind; they come before an alias's own."""
 
 
 class PairTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class AnyOf(msgspec.Struct, frozen=True, tag="any-of"):
 
 
 class Identity(msgspec.Struct, frozen=True, tag="identity"):
-    """The identity as a text, so that a relationship can compare it."""
+    """The identity as a text, for comparison in relationships."""
 
 
 class Enclosing(msgspec.Struct, frozen=True, tag="enclosing"):
@@ -68,7 +68,7 @@ class Enclosing(msgspec.Struct, frozen=True, tag="enclosing"):
 
 
 class Enclosed(msgspec.Struct, frozen=True, tag="enclosed"):
-    """The instance as `concept/id`, by which it is found among those that contain another."""
+    """The instance as `concept/id`, which is searched in `Enclosing` columns."""
 
 
 Derivation = AnyOf | Identity | Enclosing | Enclosed
@@ -95,17 +95,17 @@ class PushSource(msgspec.Struct, frozen=True, kw_only=True):
     events: str = ""
     """Recorded events for replay, relative to the site."""
     interpretation: str = ""
-    """Empty: the source speaks root units."""
+    """Empty: the source gives canonical units."""
     period_ms: int = 0
-    """The source promises some event at least this often; 0: it promises nothing."""
+    """The source sends an event at least this often; 0: not declared."""
     stale_after_ms: int = 0
-    """Its last value is unknown so long after it was given; 0: it holds until the next."""
+    """Its last value is unknown this long after its time; 0: it holds until the next."""
     uncertainty_ms: int = 0
-    """How far its clock may be wrong, either way."""
+    """Largest error of its clock, either way."""
     zone: str = ""
-    """Of local times that say none, by the source or the site."""
+    """Zone of local times without one, by the source or the site."""
     further: tuple[str, ...] = ()
-    """More attributes that it gives; only through a typed interpretation."""
+    """More attributes that it gives; only with a typed interpretation."""
     speaks: str = ""
     """The type of its events in a typed interpretation; empty: that of the envelope."""
 
@@ -116,7 +116,6 @@ class PushSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """All that it gives."""
         return (self.attribute, *self.further)
 
     @property
@@ -130,26 +129,26 @@ class Ontology(msgspec.Struct, frozen=True, kw_only=True):
 
     concepts: dict[str, dict[str, AttributeType]]
     relationships: dict[str, Relationship]
-    """By name; of those between several pairs of concepts the further ones have keys of their own,
-    so ask `relationships_named` or `relationship_between`.
+    """By name. Further pairs of concepts have keys of their own, so use `relationships_named` or
+    `relationship_between`.
     """
     sources: dict[str, PushSource]
     units: dict[str, dict[str, str]] = {}
-    """Units of number attributes in root, by concept, where the site says them."""
+    """Canonical units of number attributes, by concept, where the site declares them."""
     functions: dict[str, SiteFunction] = {}
-    """What comparisons may call."""
+    """Functions for comparisons."""
     kinds: dict[str, Kind] = {}
-    """Specialised concepts and groups, which are no concepts of their own; see `resolve_kind`."""
+    """Specialised concepts and groups, which are not concepts themselves; see `resolve_kind`."""
     groups: dict[str, tuple[str, ...]] = {}
-    """The members of each group as declared; one of several concepts is no kind, but can stand in
-    a relationship.
+    """The declared members of each group; a group of several concepts is no kind, but can be in a
+    relationship.
     """
     parents: dict[str, str] = {}
-    """Of each specialised concept what it `is`."""
+    """By specialised concept, its `is`."""
     containers: dict[str, tuple[Link, ...]] = {}
     derived: dict[str, dict[str, Derivation]] = {}
-    """By concept and attribute: columns that follow from the tables' (`policy/derived.py`). Their
-    names have a space or are `id`, so no policy and no file can mean them by accident.
+    """By concept and attribute: columns derived from those of the tables (`derived_columns.py`).
+    Their names contain a space or are `id`, so no policy and no file can name them by accident.
     """
 
     def streams(self) -> dict[str, AttributeType]:
@@ -162,8 +161,8 @@ class Ontology(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_kind(ontology: Ontology, name: str) -> Kind | None:
-    """What `name` stands for before an alias: a concept, a specialised one, or a group; None when
-    there is no such name. `known_kinds` gives all names, for hints.
+    """The kind of a name before an alias: a concept, a specialised one, or a group; None for an
+    unknown name. `known_kinds` has all names, for hints.
     """
     if name in ontology.concepts:
         return Kind(name, name)
@@ -176,7 +175,7 @@ def known_kinds(ontology: Ontology) -> list[str]:
 
 
 def why_no_kind(ontology: Ontology, name: str) -> str:
-    """A hint for a name that may not stand before an alias although the site knows it."""
+    """A hint for a known name that may not stand before an alias."""
     if name not in ontology.groups or name in ontology.kinds:
         return ""
     members = " or ".join(ontology.groups[name])
@@ -184,8 +183,8 @@ def why_no_kind(ontology: Ontology, name: str) -> str:
 
 
 def relationships_named(ontology: Ontology, name: str) -> list[Relationship]:
-    """All relationships of that name, as written or else by `common_name`, as declared; one per
-    pair of concepts. A term's aliases (their `Kind.concept`) say which of them is meant.
+    """All relationships of that name, as written or else by `common_name`; one per pair of
+    concepts. The concepts of a term's aliases select one.
     """
     declared = list(ontology.relationships.values())
     exact = [relationship for relationship in declared if relationship.name == name]
@@ -199,7 +198,7 @@ def relationships_named(ontology: Ontology, name: str) -> list[Relationship]:
 def relationship_between(
     ontology: Ontology, name: str, first: str, second: str
 ) -> Relationship | None:
-    """The relationship of that name between these two concepts in this order, None without one."""
+    """The relationship of that name between these concepts in this order; None without one."""
     for relationship in relationships_named(ontology, name):
         if (relationship.first[0], relationship.second[0]) == (first, second):
             return relationship

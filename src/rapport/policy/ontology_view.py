@@ -1,4 +1,4 @@
-"""An ontology for people: rows of tables, and a drawing of what joins what. Pure. [PO-1]"""
+"""The ontology as table rows and as a drawing. Pure. [PO-1]"""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Given = Collection[tuple[str, str]]
 """The (concept, attribute) that tables give."""
 
 _MOST_SHOWN = 12
-"""Members of a group in its box."""
+"""Members of a group shown in its box."""
 
 
 def concept_rows(ontology: Ontology, given: Given) -> list[Row]:
-    """Concept, attribute, type, unit, and where its values come from."""
+    """Concept, attribute, type, unit, and origin of its values."""
     rows: list[Row] = []
     for concept, attributes in ontology.concepts.items():
         rows += [(concept, "-", "-", "", "")] if not attributes else []
@@ -37,13 +37,13 @@ def concept_rows(ontology: Ontology, given: Given) -> list[Row]:
 
 
 def kind_rows(ontology: Ontology) -> list[Row]:
-    """Specialised concepts and groups: name, what it is, and which instances."""
+    """Specialised concepts and groups: name, definition, and instances."""
     rows: list[Row] = []
     for name, above in ontology.parents.items():
         rows.append((name, f"is {above}", _constraints(ontology.kinds[name].constraints)))
     for name, members in ontology.groups.items():
-        told = "" if name in ontology.kinds else "of several concepts: for relationships only"
-        rows.append((name, f"group of {', '.join(members)}", told))
+        remark = "" if name in ontology.kinds else "of several concepts: for relationships only"
+        rows.append((name, f"group of {', '.join(members)}", remark))
     return rows
 
 
@@ -63,7 +63,7 @@ def relationship_rows(ontology: Ontology) -> list[Row]:
 
 
 def function_rows(ontology: Ontology) -> list[Row]:
-    """Name, what it is of, how it is found, unit."""
+    """Name, arguments, how it is computed, unit."""
     return [
         (name, ", ".join(".".join(end) for end in one.of), _found_by(one), one.unit)
         for name, one in ontology.functions.items()
@@ -96,7 +96,9 @@ def _found_by(function: SiteFunction) -> str:
 
 
 def draw_ontology(ontology: Ontology, given: Given, *, title: str) -> str:
-    """Kinds and groups on the left, concepts in the middle, what joins them on the right, as SVG.
+    """Kinds and groups on the left, concepts in the middle, their relationships on the right, as
+    SVG.
+
     Attributes that come as events have an arrow.
     """
     boxes: list[Box] = []
@@ -149,7 +151,7 @@ def _add_kind(
 
 
 def _concepts_of(ontology: Ontology, name: str) -> list[str]:
-    """The concepts a kind or group stands for, each group looked into once."""
+    """The concepts of a kind or group; each group is resolved once."""
     found: dict[str, None] = {}
     waiting, seen = [name], {name}
     while waiting:
@@ -166,7 +168,7 @@ def _concepts_of(ontology: Ontology, name: str) -> list[str]:
 
 
 def _joined(ontology: Ontology) -> list[tuple[str, str, list[str]]]:
-    """What stands on the right: its text, how it is decided, and the concepts it joins."""
+    """The boxes on the right: text, how it is decided, and the joined concepts."""
     found: list[tuple[str, str, list[str]]] = []
     declared: dict[str, list[Relationship]] = {}
     for each in ontology.relationships.values():

@@ -18,6 +18,24 @@ import msgspec
 from rapport.core.ids import content_id
 from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
 
+NEGATED_OPERATORS: dict[Operator, Operator] = {
+    "=": "!=",
+    "!=": "=",
+    "<": ">=",
+    ">": "<=",
+    "<=": ">",
+    ">=": "<",
+}
+MIRRORED_OPERATORS: dict[Operator, Operator] = {
+    "=": "=",
+    "!=": "!=",
+    "<": ">",
+    ">": "<",
+    "<=": ">=",
+    ">=": "<=",
+}
+"""The operator after its operands are swapped."""
+
 
 class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     """An attribute of an instance compared with a constant."""
@@ -28,8 +46,7 @@ class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Side(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One end of a relationship: an alias, the attribute it brings, and what its instance must
-    satisfy.
+    """One end of a relationship: an alias, its attribute, and the constraints of its instance.
 
     `stream` is `concept.attribute` when push sources give the attribute, None when tables do.
     """
@@ -42,7 +59,7 @@ class Side(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Constant(msgspec.Struct, frozen=True, tag="constant", omit_defaults=True):
-    """A number in root's unit, or a text."""
+    """A number in the canonical unit, or a text."""
 
     value: str | float
 
@@ -58,14 +75,14 @@ class SideValue(msgspec.Struct, frozen=True, tag="value", omit_defaults=True):
 
 
 class Measure(msgspec.Struct, frozen=True, tag="measure", omit_defaults=True):
-    """A number made of one or two values by a measuring function (`policy/measures.py`)."""
+    """A number computed from one or two values by a measuring function (`policy/measures.py`)."""
 
     function: str
     of: tuple[SideValue, ...]
 
 
 class LookedUp(msgspec.Struct, frozen=True, tag="looked-up", omit_defaults=True):
-    """A number that the site's function `function` finds in its table under one or two texts."""
+    """A number that the site's function `function` looks up in its table by one or two texts."""
 
     function: str
     of: tuple[SideValue, ...]
@@ -75,7 +92,9 @@ Operand = Constant | SideValue | Measure | LookedUp
 
 
 class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Two operands in root's units; nothing missing (None, NaN) ever holds, not even `!=`."""
+    """Two operands in canonical units; a missing value (None, NaN) never satisfies it, not
+    even `!=`.
+    """
 
     left: Operand
     operator: Operator
@@ -120,29 +139,24 @@ class ConstraintTerm(msgspec.Struct, frozen=True, tag="constraint", omit_default
 
 
 class _WithoutFunction(msgspec.Struct, frozen=True):
-    """A term that no relationship decides; it can be asked like the others."""
+    """A term without a relationship function; it has the same attributes as the others."""
 
     @property
     def function(self) -> str:
-        """None."""
         return ""
 
     @property
     def parameter(self) -> None:
-        """None."""
         return
 
 
 class _OneSided(_WithoutFunction, frozen=True):
-    """A term of one alias, which stands on both sides, so that joins need not tell it from the
-    others.
-    """
+    """A term of one alias, which stands on both sides, so that joins need no special case."""
 
     first: Side
 
     @property
     def second(self) -> Side:
-        """The same side."""
         return self.first
 
 
@@ -155,7 +169,7 @@ class ReadingTerm(_OneSided, frozen=True, tag="reading", omit_defaults=True):
 
 
 StateTerm = QueryTerm | CorrelationTerm | ConstraintTerm | ReadingTerm
-"""What can be true, false or unknown of identities at a time, by their last values."""
+"""A term that is true, false or unknown for identities at a time, by their last values."""
 
 
 class StateAtom(msgspec.Struct, frozen=True, tag="state", omit_defaults=True):
@@ -236,7 +250,7 @@ class Clause(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An AND of clauses over terms, with the window and what to do about it."""
+    """An AND of clauses over terms, with the window and the actions."""
 
     policy: str
     terms: tuple[TermStep, ...]
@@ -247,25 +261,25 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     distinct: tuple[tuple[str, str], ...] = ()
     when_unsure: WhenUnsure = "hold"
     once_per_ms: int | None = None
-    """Detections with equal bindings less than this after one that was reported are left out."""
+    """Detections with equal bindings less than this after an emitted one are suppressed."""
     deliveries: tuple[tuple[str, ...], ...] = ()
-    """Of each action the lines below it; empty when none has any."""
+    """The delivery lines of each action; empty when none has any."""
 
     def version(self) -> str:
-        """A name for exactly this plan: changes when anything in it does."""
-        # Defaults are left out by identity; a text that came from another process is a copy.
+        """Content hash of the plan: changes when anything in it does."""
+        # msgspec omits defaults by identity; a text from another process is a copy.
         known = msgspec.structs.replace(
             self, consumption=intern(self.consumption), when_unsure=intern(self.when_unsure)
         )
         return content_id(msgspec.json.encode(known).decode())[:12]
 
     def shortest_silence_ms(self) -> int | None:
-        """Of the silences that it looks for, how long the shortest is; None when there is none."""
+        """The shortest silence of its terms; None without one."""
         durations = [one.duration_ms for one in self.terms if isinstance(one, SilentTerm)]
         return min(durations, default=None)
 
     def is_lasting(self) -> bool:
-        """Whether it is about states that last (`C for D`) and about nothing else."""
+        """Whether it has only states with a duration (`C for D`)."""
         children = [child for clause in self.clauses for child in clause.children]
         return all(
             isinstance(child, Positive) and isinstance(self.terms[child.term], LastingTerm)
@@ -277,7 +291,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(sorted(self.streams_of(range(len(self.terms)))))
 
     def absent_streams(self) -> frozenset[str]:
-        """The streams of all terms whose absence is asked for, alone or beside other things."""
+        """The streams of all terms whose absence is required."""
         terms: set[int] = set()
         for child in (child for clause in self.clauses for child in clause.children):
             if isinstance(child, Absent):
@@ -288,7 +302,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.streams_of(terms)
 
     def positive_terms(self) -> frozenset[int]:
-        """The terms that stand somewhere without NOT: their occurrences can be causes."""
+        """The terms that occur somewhere without NOT: their occurrences can be causes."""
         terms: set[int] = set()
         for child in (child for clause in self.clauses for child in clause.children):
             if isinstance(child, Positive):
@@ -302,10 +316,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The streams these terms read."""
         return frozenset(stream for term in terms for stream in streams_of_term(self.terms[term]))
 
+    def sides(self) -> list[Side]:
+        """Both sides of every term."""
+        return [side for term in self.terms for side in (term.first, term.second)]
+
     def concepts(self) -> tuple[str, ...]:
-        """The concepts whose instances this plan looks up, sorted."""
-        sides = [side for term in self.terms for side in (term.first, term.second)]
-        return tuple(sorted({side.concept for side in sides}))
+        """The concepts whose instances the plan looks up, sorted."""
+        return tuple(sorted({side.concept for side in self.sides()}))
 
 
 def streams_of_term(term: TermStep) -> frozenset[str]:
@@ -332,10 +349,18 @@ def state_atoms(state: StateExpression) -> Iterator[StateAtom]:
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """The plan as JSON."""
     return msgspec.json.encode(plan)
 
 
 def decode_plan(raw: bytes) -> Plan:
-    """The plan that `encode_plan` wrote."""
     return msgspec.json.decode(raw, type=Plan)
+
+
+def longest_duration_ms(plan: Plan) -> int:
+    """The longest `for` of a state or a silence; 0 without one."""
+    terms = (term for term in plan.terms if isinstance(term, LastingTerm | SilentTerm))
+    return max((term.duration_ms for term in terms), default=0)
+
+
+def terms_of_child(child: Child) -> tuple[int, ...]:
+    return (child.first, child.second) if isinstance(child, Sequence) else (child.term,)

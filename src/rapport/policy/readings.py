@@ -1,43 +1,320 @@
-"""Readings: the columns policies are executed on, and how events of the channel become them. [PO-2,
-PO-7]
+"""Readings: the columns that policies run on, and their conversion from events. [PO-2, PO-7]
 
 A reading says that an instance of a concept had a value of an event-based attribute at a time. A
-batch of them is an Arrow record batch: time, id, stream, source, key, then one column per part of
-every stream's type.
+batch is an Arrow record batch: time, id, stream, source, key, then one column per part of every
+stream's type.
+
+Data in the canonical encoding `{"key":"5","value":[1.5,2]}` (no spaces, no escapes, the key first)
+are parsed as columns: the positions of all commas or quotes give the fields, and every constant
+part is compared, so that no other data is accepted and no field crosses two readings. Other data
+are decoded one by one with the same result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rapport.core.codec import decode_bare_block
 from rapport.core.errors import InvalidInput, Problem
-from rapport.core.event import BareEvent, BareStoredEvent, Event, StoredEvent
-from rapport.core.event_columns import BlockEvents, EventColumns, decode_columns
+from rapport.core.event import MAX_NAME, BareEvent, BareStoredEvent, Event, StoredEvent
+from rapport.core.event_columns import (
+    BlockEvents,
+    EventColumns,
+    Offsets,
+    all_equal,
+    column_bytes,
+    column_offsets,
+    decode_columns,
+    slice_columns,
+)
 from rapport.core.schema import PARTS, AttributeType
 from rapport.policy.ontology import Ontology
-from rapport.policy.reading_columns import Columns, columns_of_data, repeated
-from rapport.policy.reading_payloads import PART_TYPES, Payload, columns_of_each, read_payload
 
+Octets = npt.NDArray[np.uint8]
+Columns = tuple[pa.Array, list[pa.Array]]
+"""Keys, and the parts of the values."""
+
+_BEGIN, _MIDDLE, _END = b'{"key":"', b'","value":[', b"]}"
+_TEXT_MIDDLE, _TEXT_END = b'","value":["', b'"]}'
+_QUOTES, _TEXT_QUOTES, _KEY_QUOTE, _TEXT_QUOTE = 6, 8, 3, 7
+"""Number of quotes in a reading, and which of them end the key and the text."""
+_QUOTE, _COMMA, _ESCAPE, _MINUS, _DOT = (ord(sign) for sign in '",\\-.')
+_ZERO = ord("0")
+_IN_NUMBERS = b"0123456789.-+eE"
+
+
+_REPEATED = 2**14
+PART_TYPES: dict[AttributeType, pa.DataType] = {
+    "text": pa.string(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "point": pa.float64(),
+    "rectangle": pa.float64(),
+}
+_FAULTS = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError)
 FARTHEST_MS = 2**60
-"""No reading lies further from 1970: windows and lateness can be added without leaving 64 bits."""
-
+"""Limit of reading times, so that windows and lateness can be added within 64 bits."""
 _MANY = 1_000
-"""From so many readings on, columns are worth their preparation, which takes 0.1 ms."""
-
+"""From this many readings on, columns are worth their preparation of 0.1 ms."""
 _SEVERAL = 64
 """The same for a batch of each stream."""
-
 Some = TypeVar("Some", Event, BareEvent)
 
 
+@lru_cache(maxsize=64)
+def _many_of(text: str) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), _REPEATED)
+
+
+def repeated(text: str, count: int) -> pa.Array:
+    """A column of one text; common sizes are slices of a cached one."""
+    if count > _REPEATED or len(text) > MAX_NAME:
+        return pa.repeat(pa.scalar(text, pa.string()), count)
+    return _many_of(text)[:count]
+
+
+class _Spread(NamedTuple):
+    """The data of all readings in one buffer, with begin and end of each."""
+
+    buffer: pa.Buffer
+    octets: Octets
+    begins: Offsets
+    ends: Offsets
+
+
+def columns_of_data(data: pa.Array, kind: AttributeType) -> Columns | None:
+    """Keys and parts of the readings in a binary column without nulls; None when one of them is not
+    canonical or not a reading.
+    """
+    spread = _spread(data)
+    if spread is None:
+        return None
+    if kind == "text":
+        return _text_columns(spread)
+    tokens = _tokens(spread, len(PARTS[kind]))
+    if tokens is None:
+        return None
+    keys, values = tokens
+    read = _truths(values) if kind == "boolean" else _numbers(values)
+    if read is None:
+        return None
+    count = len(keys)
+    return keys, [read[first : first + count] for first in range(0, len(read), count)]
+
+
+def _spread(data: pa.Array) -> _Spread | None:
+    """None when a character needs decoding or an item is too short."""
+    edges = column_offsets(data).astype(np.int64)
+    begins, ends = edges[:-1], edges[1:]
+    if not len(data) or int((ends - begins).min()) < len(_BEGIN + _MIDDLE + _END):
+        return None
+    octets = column_bytes(data)
+    if int(octets.min()) < 0x20 or (octets == _ESCAPE).any():
+        return None
+    if int(octets.max()) >= 0x80 and not _is_text(octets):
+        return None
+    return _Spread(data.buffers()[2], octets, begins, ends)
+
+
+def _is_text(octets: Octets) -> bool:
+    """Whether the bytes are UTF-8. Each reading begins and ends with an ASCII character, so the
+    check of all is a check of each.
+    """
+    try:
+        octets.tobytes().decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _places_of(spread: _Spread, sign: int, each: int) -> Offsets | None:
+    """The positions of a character, a row per reading; None unless it occurs `each` times per
+    reading in total. The caller checks which reading they are in.
+    """
+    places = np.flatnonzero(spread.octets == sign)
+    if len(places) != each * len(spread.begins):
+        return None
+    places += spread.begins[0]
+    return places.reshape(-1, each)
+
+
+def _tokens(spread: _Spread, count: int) -> tuple[pa.Array, pa.Array] | None:
+    """Keys, and the text of each part of a non-text value: the first part of all readings, then the
+    second. With every constant part in place, an extra quote would be in a key, and an extra comma
+    in a key or a value.
+    """
+    commas = _places_of(spread, _COMMA, count)
+    if commas is None or np.count_nonzero(spread.octets == _QUOTE) != _QUOTES * len(commas):
+        return None
+    first = commas[:, 0]
+    if not _is_framed(spread, first - 1, commas[:, -1] + 1, _MIDDLE, _END):
+        return None
+    places = [spread.begins + len(_BEGIN), first - 1, first - 1 + len(_MIDDLE)]
+    for number in range(1, count):
+        places += [commas[:, number], commas[:, number] + 1]
+    places.append(spread.ends - len(_END))
+    keys, values = slice_columns(spread.buffer, places, pa.string(), (1, count))
+    return keys, values
+
+
+def _text_columns(spread: _Spread) -> Columns | None:
+    quotes = _places_of(spread, _QUOTE, _TEXT_QUOTES)
+    if quotes is None:
+        return None
+    middle, last = quotes[:, _KEY_QUOTE], quotes[:, _TEXT_QUOTE]
+    if not _is_framed(spread, middle, last, _TEXT_MIDDLE, _TEXT_END):
+        return None
+    if (last != spread.ends - len(_TEXT_END)).any():
+        return None
+    begins = spread.begins + len(_BEGIN)
+    places = [begins, middle, middle + len(_TEXT_MIDDLE), last]
+    keys, values = slice_columns(spread.buffer, places, pa.string(), (1, 1))
+    return keys, [values]
+
+
+def _is_framed(
+    spread: _Spread, middle: Offsets, last: Offsets, between: bytes, after: bytes
+) -> bool:
+    """Whether every reading has the expected beginning, middle behind the key, and end, with `last`
+    between middle and end.
+    """
+    begins, ends, buffer = spread.begins, spread.ends, spread.buffer
+    in_order = (begins + len(_BEGIN) < middle) & (last <= ends - len(after))
+    in_order &= middle + len(between) <= ends - len(after)
+    return (
+        bool(in_order.all())
+        and all_equal(buffer, begins, _BEGIN)
+        and all_equal(buffer, middle, between)
+        and all_equal(buffer, ends - len(after), after)
+    )
+
+
+# --- values ---
+
+
+def _truths(tokens: pa.Array) -> pa.Array | None:
+    true = pc.equal(tokens, "true")
+    known = pc.or_(true, pc.equal(tokens, "false"))
+    return true if pc.all(known).as_py() else None
+
+
+def _numbers(tokens: pa.Array) -> pa.Array | None:
+    """The numbers of the tokens; None when one is not a JSON number or is too large. Arrow accepts
+    more forms than JSON, but rounds in the same way.
+    """
+    octets, edges = column_bytes(tokens), column_offsets(tokens).astype(np.int64)
+    edges -= edges[0]
+    if octets.tobytes().translate(None, _IN_NUMBERS):
+        return None
+    begins, ends = edges[:-1], edges[1:]
+    if (begins == ends).any() or not _are_json(octets, begins, ends):
+        return None
+    try:
+        numbers = pc.cast(tokens, pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    values = numbers.to_numpy()
+    # An integer has no sign when it is zero: -0 is 0, and -0.0 is not.
+    plain = (values == 0) & (octets[begins] == _MINUS) & (ends - begins == 2)
+    return None if plain.any() or not np.isfinite(values).all() else numbers
+
+
+def _are_json(octets: Octets, begins: Offsets, ends: Offsets) -> bool:
+    """Whether each begins with a digit (after a minus), has no digit after a leading zero, ends
+    with a digit, and has one after its point.
+    """
+    is_digit = octets - np.uint8(_ZERO) < 10
+    last = ends - 1
+    if not is_digit[last].all():
+        return False
+    # A token that ends with a digit has one after a minus and after a point.
+    first = begins + (octets[begins] == _MINUS)
+    zeros = first[(octets[first] == _ZERO) & (first < last)]
+    points = np.flatnonzero(octets == _DOT)
+    return bool(
+        is_digit[first].all() and not is_digit[zeros + 1].any() and is_digit[points + 1].all()
+    )
+
+
+class _Text(msgspec.Struct, gc=False):
+    key: str
+    value: tuple[str]
+
+
+class _Number(msgspec.Struct, gc=False):
+    key: str
+    value: tuple[float]
+
+
+class _Boolean(msgspec.Struct, gc=False):
+    key: str
+    value: tuple[bool]
+
+
+class _Point(msgspec.Struct, gc=False):
+    key: str
+    value: tuple[float, float]
+
+
+class _Rectangle(msgspec.Struct, gc=False):
+    key: str
+    value: tuple[float, float, float, float]
+
+
+Payload = _Text | _Number | _Boolean | _Point | _Rectangle
+_PAYLOADS: dict[AttributeType, Any] = {
+    "text": _Text,
+    "number": _Number,
+    "boolean": _Boolean,
+    "point": _Point,
+    "rectangle": _Rectangle,
+}
+_READ_ONE: dict[AttributeType, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(payload) for kind, payload in _PAYLOADS.items()
+}
+
+
+def read_payload(data: bytes, kind: AttributeType) -> Payload | Problem:
+    """The payload of one event, or why it is not a reading."""
+    try:
+        row: Payload = _READ_ONE[kind].decode(data)
+    except _FAULTS as error:
+        code = "reading.bad_value" if "$.value" in str(error) else "reading.bad_data"
+        hint = f'a reading is {{"key": "5", "value": [...]}} with {", ".join(PARTS[kind])}'
+        return Problem(code=code, message=f"not a {kind}: {error}", hint=hint)
+    return row if row.key else Problem(code="reading.no_key", message="the key is empty")
+
+
+def columns_of_each(data: Sequence[bytes], kind: AttributeType) -> Columns | None:
+    """Keys and parts of many readings; None when one of them is not a reading."""
+    try:
+        rows = list(map(_READ_ONE[kind].decode, data))
+    except _FAULTS:
+        return None
+    keys = [row.key for row in rows]
+    return None if "" in keys else (pa.array(keys, pa.string()), _parts(rows, kind))
+
+
+def _parts(rows: Sequence[Payload], kind: AttributeType) -> list[pa.Array]:
+    count = len(PARTS[kind])
+    if PART_TYPES[kind] != pa.float64():
+        return [pa.array([row.value[0] for row in rows], PART_TYPES[kind])]
+    numbers = chain.from_iterable([row.value for row in rows])
+    values = np.fromiter(numbers, np.float64, count * len(rows))
+    return [pa.array(np.ascontiguousarray(values[place::count])) for place in range(count)]
+
+
 def readings_schema(ontology: Ontology) -> pa.Schema:
-    """The columns of readings: five of every stream, then `<concept>.<attribute>.<part>`."""
+    """The columns of readings: five common ones, then `<concept>.<attribute>.<part>`."""
     fields = [
         ("time", pa.int64()),
         ("id", pa.string()),
@@ -51,13 +328,11 @@ def readings_schema(ontology: Ontology) -> pa.Schema:
 
 
 def part_type(kind: AttributeType) -> pa.DataType:
-    """The column type of each part of an attribute."""
     return PART_TYPES[kind]
 
 
 def readings_from_events(events: Sequence[Event], ontology: Ontology) -> pa.RecordBatch:
-    """Events of the `events` channel as readings, in their order; events of other types are left
-    out.
+    """Events of the `events` channel as readings, in their order; other types are left out.
 
     Raises InvalidInput for the first whose data is not a reading of its stream.
     """
@@ -71,7 +346,7 @@ def readings_from_events(events: Sequence[Event], ontology: Ontology) -> pa.Reco
 
 
 class ReceivedReadings(NamedTuple):
-    """Readings, and when the node received each; no times where no reading is ahead of that."""
+    """Readings, and when the node received each; no times if no reading is ahead of its arrival."""
 
     readings: pa.RecordBatch
     times: npt.NDArray[np.int64] | None = None
@@ -80,8 +355,8 @@ class ReceivedReadings(NamedTuple):
 def bare_readings(
     batch: Sequence[StoredEvent | BareStoredEvent], ontology: Ontology, skew_ms: int
 ) -> ReceivedReadings | None:
-    """Readings of events without headers; None when one of them needs a closer look: it is dated
-    further ahead than the skew, is no reading, or its source has no declared name.
+    """Readings of events without headers; None when one of them needs its headers: it is too far
+    ahead, is not a reading, or its source is not declared.
     """
     if isinstance(batch, BlockEvents):
         return _readings_of_blocks(batch, ontology, skew_ms)
@@ -102,7 +377,7 @@ def bare_readings(
 def received_readings(
     batch: Sequence[StoredEvent], ontology: Ontology
 ) -> tuple[ReceivedReadings, list[tuple[Event, Problem]]]:
-    """Readings of whole events, and the events that are none with what is wrong with them."""
+    """Readings of whole events, and the other events with their problems."""
     readings, rejected = split_events([item.event for item in batch], ontology)
     if all(item.event.time <= item.received for item in batch):
         return ReceivedReadings(readings), rejected
@@ -138,8 +413,8 @@ def _readings_of_blocks(
 def split_blocks(
     blocks: Sequence[bytes], ontology: Ontology
 ) -> tuple[pa.RecordBatch, list[tuple[BareEvent, Problem]]]:
-    """What `split_events` gives of the bare events of log blocks, without making an event of each
-    where all are alike; raises Corrupt when the bytes are not blocks.
+    """`split_events` for the bare events of log blocks, without decoding each if all are alike;
+    raises Corrupt for invalid blocks.
     """
     columns = decode_columns(blocks)
     if columns is not None:
@@ -152,9 +427,7 @@ def split_blocks(
 def split_events(
     events: Sequence[Some], ontology: Ontology
 ) -> tuple[pa.RecordBatch, list[tuple[Some, Problem]]]:
-    """Readings of the events that are some, in their order, and the others with what is wrong with
-    them.
-    """
+    """The readings of the events, in their order, and the other events with their problems."""
     streams = ontology.streams()
     schema = readings_schema(ontology)
     named = ontology.sources.keys()
@@ -172,7 +445,7 @@ def split_events(
 
 
 def _readings_of_columns(columns: EventColumns, ontology: Ontology) -> pa.RecordBatch | None:
-    """Readings of bare events of one source and type; None when one needs a closer look."""
+    """Readings of bare events of one source and type; None when one needs decoding."""
     schema, kind = readings_schema(ontology), ontology.streams().get(columns.type)
     if kind is None:
         return pa.RecordBatch.from_pylist([], schema=schema)
@@ -192,7 +465,7 @@ def _one_stream(
     named: Collection[str],
     schema: pa.Schema,
 ) -> pa.RecordBatch | None:
-    """Readings of many events of one stream; None when one of them needs a closer look."""
+    """Readings of many events of one stream; None when one needs decoding."""
     try:
         times = np.array([event.time for event in events], np.int64)
     except OverflowError:
@@ -213,8 +486,8 @@ def _several_streams(
     named: Collection[str],
     schema: pa.Schema,
 ) -> pa.RecordBatch | None:
-    """Readings of many events of these streams, each stream at once, then put in the order of the
-    events; None when one of them needs a closer look.
+    """Readings of many events, converted by stream and then put in the order of the events; None
+    when one needs decoding.
     """
     places: dict[str, list[int]] = {stream: [] for stream in kinds}
     for place, event in enumerate(events):
@@ -237,7 +510,7 @@ def _are_near(times: npt.NDArray[np.int64]) -> bool:
 
 
 def _columns(events: Sequence[Event | BareEvent], kind: AttributeType) -> Columns | None:
-    """Keys and parts; each event is read alone, so that none can be part of its neighbour."""
+    """Keys and parts; each event is parsed alone, so that none can be part of its neighbour."""
     data = [event.data for event in events]
     found = columns_of_data(pa.array(data, pa.binary()), kind) if len(data) >= _MANY else None
     return columns_of_each(data, kind) if found is None else found
@@ -276,7 +549,6 @@ def _one_by_one(
 def _look_closer(
     event: Event | BareEvent, kind: AttributeType
 ) -> tuple[Payload | None, Problem | None]:
-    """The payload of one event, or what keeps it from being a reading."""
     if not -FARTHEST_MS < event.time < FARTHEST_MS:
         return None, Problem(code="reading.bad_time", message=f"{event.time} is out of range")
     found = read_payload(event.data, kind)
@@ -284,7 +556,7 @@ def _look_closer(
 
 
 def _sources(events: Sequence[Event | BareEvent], named: Collection[str]) -> pa.Array:
-    """The source of each event; mostly they share one."""
+    """The source of each event; usually one for all."""
     given = {event.source for event in events}
     if len(given) == 1 and given <= set(named):
         return repeated(given.pop(), len(events))
@@ -292,8 +564,8 @@ def _sources(events: Sequence[Event | BareEvent], named: Collection[str]) -> pa.
 
 
 def _source(event: Event | BareEvent, named: Collection[str]) -> str:
-    """The push source the event came from. Whoever publishes an envelope of his own may call
-    himself as he likes; then the raw channel it came in by has the name.
+    """The declared push source of the event. An envelope may have another source; then the raw
+    channel names it.
     """
     if event.source in named or isinstance(event, BareEvent):
         return event.source
@@ -303,7 +575,7 @@ def _source(event: Event | BareEvent, named: Collection[str]) -> str:
 def _batch(
     schema: pa.Schema, stream: str, own: Sequence[pa.Array], parts: list[pa.Array]
 ) -> pa.RecordBatch:
-    """A batch of one stream from times, ids, sources and keys; the columns of other streams are
+    """A batch of one stream from times, ids, sources and keys; columns of other streams are
     null.
     """
     times, ids, sources, keys = own

@@ -1,5 +1,5 @@
-"""Relationship functions: what decides whether two values stand in a relationship, one by one or in
-bulk. [PO-1]
+"""Relationship functions, which decide whether two values are in a relationship, one by one or in
+bulk; their parameters; and how named functions are found. [PO-1]
 
 `get(name)` finds built-in ones, installed ones (entry points `rapport.relations`), and a site's own
 `package.module:function`. Only a site file can name a function, never a policy text.
@@ -7,8 +7,11 @@ bulk. [PO-1]
 
 from __future__ import annotations
 
+import importlib
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,24 +20,135 @@ import numpy.typing as npt
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.schema import TYPE_NAMES, AttributeType
 from rapport.kernel.plugins import Plugins
-from rapport.policy.named_functions import NamedFunctions
-from rapport.policy.parameters import ParameterKind, parse_parameter
 
+ParameterKind = Literal["none", "length", "number"]
+
+LENGTHS_METRES = {
+    "m": Decimal(1),
+    "metre": Decimal(1),
+    "metres": Decimal(1),
+    "meter": Decimal(1),
+    "meters": Decimal(1),
+    "cm": Decimal("0.01"),
+    "mm": Decimal("0.001"),
+    "km": Decimal(1000),
+    "ft": Decimal("0.3048"),
+    "in": Decimal("0.0254"),
+    "yd": Decimal("0.9144"),
+    "mi": Decimal("1609.344"),
+}
+"""Exact, so that `3 ft` and `0.9144 m` are equal."""
+_LARGEST = Decimal("1e12")
+_PARAMETER = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([^\W\d]\w*)?\Z")
+T = TypeVar("T")
 __all__ = ["BUILT_IN", "ParameterKind", "Relation", "get", "names", "parse_parameter", "relation"]
-
 Shape = Literal["contains", "distance", "opaque"]
 Value = Sequence[Any]
 Mask = npt.NDArray[np.bool_]
 Holds = Callable[[Value, Value, float | None], bool]
 HoldsMany = Callable[[npt.NDArray[Any], npt.NDArray[Any], float | None], Mask]
+_loaded: dict[str, Relation] = {}
+
+
+def parse_parameter(text: str, kind: ParameterKind) -> float:
+    """The parameter in base units; raises InvalidInput with what was expected.
+
+    >>> parse_parameter("5m", "length"), parse_parameter("2 ft", "length")
+    (5.0, 0.6096)
+    >>> parse_parameter("3", "number")
+    3.0
+    """
+    found = _PARAMETER.match(text.strip())
+    number = _finite(found[1]) if found else None
+    if found is None or number is None:
+        raise _bad_parameter(
+            text, f"write a number{' and a length unit, such as 5m' * (kind == 'length')}"
+        )
+    unit = found[2]
+    if kind == "number":
+        if unit is not None:
+            raise _bad_parameter(text, f"write {found[1]} without a unit")
+        return float(number)
+    if unit is None:
+        raise _bad_parameter(text, f"add a length unit, such as {found[1]}m")
+    if unit not in LENGTHS_METRES:
+        error = UnknownName(
+            "length unit", unit, list(LENGTHS_METRES), code="relations.unknown_unit"
+        )
+        error.hint = error.hint or f"known: {', '.join(LENGTHS_METRES)}"
+        raise error
+    if number < 0:
+        raise _bad_parameter(text, "a length is not negative")
+    return float(number * LENGTHS_METRES[unit])
+
+
+def _finite(text: str) -> Decimal | None:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if abs(number) <= _LARGEST else None
+
+
+def _bad_parameter(text: str, hint: str) -> InvalidInput:
+    return InvalidInput(
+        f"{text!r} is not a fitting parameter", code="relations.bad_parameter", hint=hint
+    )
+
+
+class NamedFunctions(msgspec.Struct, frozen=True):
+    """One kind of function; `group` is that of its plug-ins and the prefix of its error codes."""
+
+    group: str
+    what: str
+    """For messages: `relationship function`."""
+    names: Callable[[], list[str]]
+    """Names that need no module."""
+
+    def find(self, name: str, kind: type[T], not_one: InvalidInput) -> T:
+        """Raises UnknownName, InvalidInput when its module cannot be imported, or `not_one` when it
+        is something else.
+        """
+        found = self._import(name, kind) if ":" in name else self._installed(name)
+        if not isinstance(found, kind):
+            raise not_one
+        return found
+
+    def _installed(self, name: str) -> Any:
+        known = self.names()
+        if name not in known:
+            raise UnknownName(self.what, name, known, code=f"{self.group}.unknown")
+        try:
+            return Plugins().get(self.group, name)
+        except Exception as error:  # a foreign module may raise anything
+            raise self._cannot_import(name, error) from error
+
+    def _import(self, name: str, kind: type[Any]) -> Any:
+        module_name, _, attribute = name.partition(":")
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as error:  # as above
+            raise self._cannot_import(module_name, error) from error
+        found = getattr(module, attribute, None)
+        if found is None:
+            known = [key for key, value in vars(module).items() if isinstance(value, kind)]
+            code = f"{self.group}.unknown"
+            raise UnknownName(f"function of {module_name}", attribute, known, code=code)
+        return found
+
+    def _cannot_import(self, name: str, error: Exception) -> InvalidInput:
+        return InvalidInput(
+            f"cannot import {name!r}: {type(error).__name__}: {error}",
+            code=f"{self.group}.cannot_import",
+            hint="the module must be installed, or lie on PYTHONPATH",
+        )
 
 
 class Relation(msgspec.Struct, frozen=True, kw_only=True):
     """One relationship function.
 
     A value is a sequence with one entry per part of its type (`core/schema.py`). `holds_many` takes
-    arrays of shape (n, parts) and answers the same as `holds` row by row; missing values (NaN,
-    None) never hold.
+    arrays of shape (n, parts) and equals `holds` row by row; missing values (NaN, None) never hold.
     """
 
     name: str
@@ -47,8 +161,7 @@ class Relation(msgspec.Struct, frozen=True, kw_only=True):
     """What an index may assume: `contains` = point in closed rectangle, `distance` = at most the
     parameter apart."""
     symmetric: bool = False
-    """True when the two values may change places, so that a policy may name them in either
-    order."""
+    """Whether a policy may name the two values in either order."""
 
 
 def _inside(first: Value, second: Value, parameter: float | None) -> bool:
@@ -139,10 +252,9 @@ CONTAINED = Relation(
     holds=_contained,
     holds_many=_contained_many,
 )
-"""The second is one of the lines of the first: what `[containers]` are decided by."""
+"""The second is one of the lines of the first; decides `[containers]`."""
 
 BUILT_IN = {relation.name: relation for relation in (INSIDE, WITHIN, SAME, CONTAINED)}
-_loaded: dict[str, Relation] = {}
 
 
 def relation(
@@ -181,8 +293,7 @@ def relation(
 
 
 def get(name: str) -> Relation:
-    """The relation called `name`; raises UnknownName, or InvalidInput when its module cannot be
-    imported."""
+    """Raises UnknownName, or InvalidInput when its module cannot be imported."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name not in _loaded:
@@ -206,9 +317,7 @@ def _row_by_row(function: Holds) -> HoldsMany:
 
 
 def _of_complete_rows(many: HoldsMany) -> HoldsMany:
-    """The same, and false where a part is missing: an author need not look out for that, and
-    `not a >= b` would hold.
-    """
+    """Wraps a bulk function: rows with a missing part are false, which authors need not handle."""
 
     def holds_many(
         first: npt.NDArray[Any], second: npt.NDArray[Any], parameter: float | None
@@ -225,7 +334,7 @@ def _of_complete_rows(many: HoldsMany) -> HoldsMany:
 
 
 def _are_complete(values: npt.NDArray[Any]) -> Mask:
-    """Which rows miss nothing; only None and NaN are missing, and NaN alone differs from itself."""
+    """Which rows have no missing part (None or NaN)."""
     is_there = values == values
     if values.dtype == object:
         known = [value is not None for value in values.ravel().tolist()]

@@ -16,7 +16,7 @@ from rapport.policy.compiler.compile import CompiledPolicy
 from rapport.policy.compiler.scope import first_mentions, table_attributes
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import SourceSpan
-from rapport.policy.life.commands import lint_commands, stop_of
+from rapport.policy.lifecycle.record import lint_commands, stop_of
 from rapport.site.linting import check_chains, check_contrary, check_instances, check_similar
 from rapport.site.parts import Checker, SiteParts
 from rapport.site.policies import policy_files

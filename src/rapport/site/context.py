@@ -28,9 +28,9 @@ from rapport.kernel.config_fields import Fields
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.overlay.membership_steps import MembershipSettings
-from rapport.policy.context_on_record import check_context_on_record, read_from_tables
-from rapport.policy.engine.on_spark import OnSpark
+from rapport.policy.engine.spark_policies import SparkPolicies
 from rapport.policy.plan import Plan
+from rapport.policy.table_history import check_context_on_record, read_from_tables
 from rapport.site.datagram_fields import read_address, read_addresses, read_keys
 from rapport.site.on_spark import on_spark_of
 from rapport.site.parts import SiteParts
@@ -221,7 +221,7 @@ def _on_spark(parts: SiteParts) -> list[Problem]:
     """Policies on Spark look at tables as they are when they start: context would never be new."""
     problems: list[Problem] = []
     known = parts.tables.context_attributes() if parts.tables is not None else set()
-    chosen = OnSpark(on_spark_of(parts.file))
+    chosen = SparkPolicies(on_spark_of(parts.file))
     fields = Fields(parts.file.section("policies"), problems)
     for name, compiled in parts.policies.items():
         asked = sorted(read_from_tables(compiled.plan) & known) if name in chosen else []

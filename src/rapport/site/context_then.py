@@ -11,9 +11,9 @@ from rapport.channel.event_lookup import position_before
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.times import format_time
-from rapport.policy.explaining.then import AtTime, TablesThen, always
-from rapport.policy.explaining.verdict import Known, Note
-from rapport.policy.explaining.wording import Wording
+from rapport.policy.explain.answer import AnswerNote, ExternalFact
+from rapport.policy.explain.past_tables import TablesAtTime, TablesLookup, current_tables
+from rapport.policy.explain.wording import Wording
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
 from rapport.tables.context_source import (
@@ -56,15 +56,15 @@ def context_at(
     ontology: Ontology,
     channels: Channels,
     on_record: Collection[str] = (),
-) -> AtTime:
+) -> TablesLookup:
     """What was known at a time; where no table asks a broker, the tables as they are. Those named
     in `on_record` have the rows of that time already.
     """
     declared = [one for one in tables.declarations().values() if one.context]
     if not declared:
-        return always(tables)
+        return current_tables(tables)
 
-    async def at(time: int) -> TablesThen:
+    async def at(time: int) -> TablesAtTime:
         asked = {(one.name, identity) for one in declared for identity in tables.context_ids(one)}
         told = await read_told(channels, asked, time)
         return ContextThen(tables, ontology, declared, told, time, on_record)
@@ -120,12 +120,12 @@ class ContextThen:
         asked = [one for one in declared if one.name not in on_record]
         self.pull: PullData = tables.with_rows({one.name: self._rows(one) for one in asked})
 
-    def known(self, concept: str, identity: str) -> Sequence[Known]:
+    def known(self, concept: str, identity: str) -> Sequence[ExternalFact]:
         """What was told of an instance; also that nothing was known, and why."""
         own = [one for one in self._declared if one.concept == concept]
         return [self._known(one, identity) for one in own if self._is_asked(one, identity)]
 
-    def notes(self, concepts: Sequence[str]) -> Sequence[Note]:
+    def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
         """Per table those of whom nothing was known."""
         return [
             note for one in self._declared if one.concept in concepts for note in self._unknown(one)
@@ -150,18 +150,18 @@ class ContextThen:
             declared
         )
 
-    def _known(self, declared: TableDeclaration, identity: str) -> Known:
+    def _known(self, declared: TableDeclaration, identity: str) -> ExternalFact:
         place = declared.name, identity
         found = self._valid(*place)
         if found is None:
-            return Known(
+            return ExternalFact(
                 text=f"nothing was known of {identity}",
                 told=self._why_unknown(declared, identity),
                 time=self._told[place].time if place in self._told else self._time,
                 event=self._told.events.get(place, ""),
                 is_known=False,
             )
-        return Known(
+        return ExternalFact(
             text=self._said(declared, identity, found),
             told=f"{_provided(declared, found)}, {_far(found)}",
             time=found.time,
@@ -196,13 +196,13 @@ class ContextThen:
             said = ended if last.is_found else f"{ended}; {said}"
         return f"{asked}: {said}"
 
-    def _unknown(self, declared: TableDeclaration) -> Iterable[Note]:
+    def _unknown(self, declared: TableDeclaration) -> Iterable[AnswerNote]:
         asked = list(dict.fromkeys(self._tables.context_ids(declared)))
         lost = [one for one in asked if self._valid(declared.name, one) is None]
         if lost:
             named = ", ".join(lost[:_MOST_NAMED]) + (", ..." if lost[_MOST_NAMED:] else "")
             text = f"context {declared.context!r}: of {len(asked)} asked for nothing was known of "
-            yield Note(kind="context", text=f"{text}{len(lost)}: {named}", time=self._time)
+            yield AnswerNote(kind="context", text=f"{text}{len(lost)}: {named}", time=self._time)
 
 
 def _provided(declared: TableDeclaration, found: ContextAnswer) -> str:

@@ -19,13 +19,12 @@ from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDe
 from rapport.communication.templates import ALWAYS_KNOWN, named_in_texts, template_fields
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
-from rapport.policy.delivery import read_delivery
-from rapport.policy.delivery_block import DeliveryBlock, Reach, Receiver, Ways
+from rapport.policy.delivery import DeliveryBlock, Reach, Receiver, Ways, read_delivery
 from rapport.policy.language.diagnostics import Diagnostics, did_you_mean
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.tree import Action as PolicyAction
 from rapport.policy.language.tree import PolicyTree
-from rapport.policy.life.commands import stop_of
+from rapport.policy.lifecycle.record import stop_of
 
 _REACH: dict[Reach, CollectiveDelivery] = {"anybody": "to-any", "everybody": "to-all-members"}
 _WAYS: dict[Ways, PeerDelivery] = {

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rapport.core.errors import UnknownName
-from rapport.policy.explaining.asking import Asking
-from rapport.policy.explaining.reach import needs_last_values, reach_of
-from rapport.policy.explaining.verdict import Answer, Note
-from rapport.policy.explaining.why_not import Question, check_aliases, why_not
-from rapport.policy.explaining.world import LateReading
-from rapport.policy.replaying.faults import Faults
-from rapport.policy.replaying.replay import Recording, replay
+from rapport.policy.explain.answer import AnswerNote, WhyNotAnswer
+from rapport.policy.explain.evidence import LateReading, needed_range, needs_last_values
+from rapport.policy.explain.explainer import Explainer
+from rapport.policy.explain.why_not import WhyNotQuestion, check_aliases, why_not
+from rapport.policy.replay.replay import Recording, RowFaults, replay
 from rapport.site.context import check_without_context
 from rapport.site.explaining_files import FilesAround, Found
 from rapport.site.policies import policy_files, read_policy
@@ -35,11 +33,11 @@ _MOST_LATE = 8
 
 def asking_of(
     site: Site, channels: Channels, *, may_read: Callable[[str], bool] | None = None
-) -> Asking:
+) -> Explainer:
     """Questions to the log of a site; `may_read` says which raw channels may be shown, and whether
     the rows that tables had and what was known of context may.
     """
-    return Asking(
+    return Explainer(
         channels,
         site.ontology,
         site.tables,
@@ -86,11 +84,11 @@ def compiled_of_text(site: Site, name: str, text: str) -> CompiledPolicy:
 def recorded_answer(
     site: Site,
     policy: str,
-    question: Question,
+    question: WhyNotQuestion,
     events: Sequence[str],
     *,
     in_force: InForce | None = None,
-) -> Answer:
+) -> WhyNotAnswer:
     """The same from recorded files: of Parquet in root form the row groups that touch the time are
     read, others once from beginning to end; only the readings around the time are kept. `in_force`:
     the interpretations of raw files; None: those of the site's files.
@@ -102,8 +100,8 @@ def recorded_answer(
     check_without_context(site.tables, [plan], "recorded files")
     check_aliases(plan, question.given)
     recordings = recordings_in_site(site, events, in_force=in_force)
-    reach = reach_of(plan, site.ontology.sources, question.span(plan))
-    faults = Faults()
+    reach = needed_range(plan, site.ontology.sources, question.span(plan))
+    faults = RowFaults()
     files = FilesAround(
         site.ontology,
         reach,
@@ -138,10 +136,10 @@ def _reported(site: Site, plan: Plan, recordings: Sequence[Recording]) -> list[D
     return found.detections
 
 
-def _late(found: Found) -> list[Note]:
+def _late(found: Found) -> list[AnswerNote]:
     """The readings of the time that a replay does not count, some of them."""
     return [
-        Note(
+        AnswerNote(
             kind="late",
             text=f"the {one.stream.partition('.')[2]} of {one.key} stands too far behind others in "
             "its file, too late to count",
@@ -152,10 +150,10 @@ def _late(found: Found) -> list[Note]:
     ]
 
 
-def _unread(faults: Faults) -> list[Note]:
+def _unread(faults: RowFaults) -> list[AnswerNote]:
     """What of the files could not be used, by reason."""
     return [
-        Note(
+        AnswerNote(
             kind="reach",
             text=f"{rows.count:,} rows of {rows.first.file} could not be read, the first in line "
             f"{rows.first.line}: {rows.first.message}",

@@ -13,14 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rapport.core.release import CORRECTS
-from rapport.policy.explaining.reach import Reach
-from rapport.policy.explaining.world import Reading, readings_of
+from rapport.policy.explain.evidence import NeededRange, Reading, readings_of
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import readings_schema
-from rapport.policy.recorded.columns import convert
-from rapport.policy.recorded.files import as_readings
-from rapport.policy.recorded.rows import Report, Wanted
-from rapport.policy.replaying.replay import DEFAULT_BATCH, Recording
+from rapport.policy.recordings.files import as_readings
+from rapport.policy.recordings.formats import FieldMapping, Report, convert_columns
+from rapport.policy.replay.replay import DEFAULT_BATCH, Recording
 
 _NEVER = -(2**62)
 
@@ -71,7 +69,13 @@ class FilesAround:
     """Reads what recorded files hold around a time, judged as a replay judges it."""
 
     def __init__(
-        self, ontology: Ontology, reach: Reach, *, lateness_ms: int, with_last: bool, report: Report
+        self,
+        ontology: Ontology,
+        reach: NeededRange,
+        *,
+        lateness_ms: int,
+        with_last: bool,
+        report: Report,
     ) -> None:
         """`with_last`: of everybody the last reading before the reach counts, for which all that is
         earlier must be read.
@@ -146,7 +150,7 @@ def _row_groups(item: Recording) -> list[tuple[int, int]] | None:
             schema, metadata = file.schema_arrow, file.metadata
     except (pa.ArrowInvalid, OSError):
         return None  # told by who reads the rows
-    fields = set(Wanted.of(item.source, "text").fields())
+    fields = set(FieldMapping.of(item.source, "text").fields())
     if CORRECTS in schema.names or not fields <= set(schema.names):
         return None
     kind = schema.field(item.source.time).type
@@ -178,10 +182,10 @@ def _milliseconds(value: object, kind: pa.DataType) -> int:
 
 def _group_rows(item: Recording, ontology: Ontology, number: int) -> pa.RecordBatch:
     source = item.source
-    wanted = Wanted.of(source, ontology.streams()[source.stream])
+    wanted = FieldMapping.of(source, ontology.streams()[source.stream])
     with pq.ParquetFile(item.path) as file:
         table = file.read_row_group(number, columns=list(dict.fromkeys(wanted.fields())))
-    rows = convert(table.combine_chunks().to_batches()[0], wanted)
+    rows = convert_columns(table.combine_chunks().to_batches()[0], wanted)
     if rows is None:
         raise _CloserLook
     return as_readings(rows, source, wanted, readings_schema(ontology))
@@ -195,7 +199,7 @@ def _judged(part: _Slice, lateness_ms: int) -> tuple[pa.RecordBatch, pa.RecordBa
     return part.rows.filter(pc.invert(late)), part.rows.filter(late)
 
 
-def _between(rows: pa.RecordBatch, reach: Reach) -> pa.RecordBatch:
+def _between(rows: pa.RecordBatch, reach: NeededRange) -> pa.RecordBatch:
     times = rows.column("time")
     return rows.filter(
         pc.and_(pc.greater_equal(times, reach.start), pc.less_equal(times, reach.end))

@@ -13,19 +13,21 @@ from rapport.core.errors import Problem
 from rapport.kernel.config_fields import Fields
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.tree import Action
-from rapport.policy.life.commands import stop_of
-from rapport.policy.linting.chains import Effect, effect_of, leads_to, way_round
-from rapport.policy.linting.contrary import (
+from rapport.policy.lifecycle.record import stop_of
+from rapport.policy.lint.instances import TableCandidates, lint_instances, lint_lookups
+from rapport.policy.lint.policy_set import (
     CONTRARY,
+    ActionStatement,
+    Effect,
     Pair,
-    Saying,
+    action_statements,
     contrary_to,
+    effect_of,
     exclude_each_other,
-    sayings,
+    nearly_equal,
+    policy_graph,
+    shortest_cycle,
 )
-from rapport.policy.linting.instances import Candidates, lint_instances
-from rapport.policy.linting.lookups import lint_lookups
-from rapport.policy.linting.similar import nearly_equal
 from rapport.site.parts import SiteParts
 
 _SHOWN = 3
@@ -41,7 +43,7 @@ def check_instances(parts: SiteParts) -> list[Problem]:
     if parts.tables is None:
         return []
     problems: list[Problem] = []
-    candidates = Candidates(parts.tables, parts.tables.context_attributes())
+    candidates = TableCandidates(parts.tables, parts.tables.context_attributes())
     for name, compiled in parts.policies.items():
         faults = Diagnostics(name, parts.texts[name])
         lint_instances(compiled.tree, compiled.plan, candidates, faults)
@@ -54,9 +56,9 @@ def check_chains(parts: SiteParts) -> list[Problem]:
     """Policies whose actions set them off again, and policies that stop each other."""
     found = _Findings(parts)
     effects = _effects(parts)
-    leads = leads_to({name: each.plan for name, each in parts.policies.items()}, effects)
+    leads = policy_graph({name: each.plan for name, each in parts.policies.items()}, effects)
     for name in parts.policies:
-        way = way_round(name, leads)
+        way = shortest_cycle(name, leads)
         if not way:
             continue
         phrase = _leading(effects[name], leads, parts, way[1])
@@ -81,10 +83,10 @@ def check_contrary(parts: SiteParts) -> list[Problem]:
     """
     pairs, problems = contrary_pairs(parts)
     found = _Findings(parts)
-    before: dict[Saying, Said] = {}
+    before: dict[ActionStatement, Said] = {}
     for name, compiled in parts.policies.items():
         for action in compiled.tree.actions:
-            said = sayings(action.phrase, pairs)
+            said = action_statements(action.phrase, pairs)
             first = next((one for one in said if contrary_to(one) in before), None)
             if first is not None:
                 _tell_contrary(parts, before[contrary_to(first)], (name, action), first, found)
@@ -127,7 +129,7 @@ def contrary_pairs(parts: SiteParts) -> tuple[tuple[Pair, ...], list[Problem]]:
 
 
 def _tell_contrary(
-    parts: SiteParts, first: Said, second: Said, saying: Saying, found: _Findings
+    parts: SiteParts, first: Said, second: Said, saying: ActionStatement, found: _Findings
 ) -> None:
     (one, action), (other, last) = first, second
     about = f" of {saying.target!r}" if saying.target else ""
@@ -163,7 +165,7 @@ def _leading(
 ) -> str:
     """The action by which a policy sets another off."""
     plan = {other: parts.policies[other].plan}
-    return next(one.phrase for one in effects if leads_to(plan, {other: [one]})[other])
+    return next(one.phrase for one in effects if policy_graph(plan, {other: [one]})[other])
 
 
 def _action(parts: SiteParts, name: str, phrase: str) -> Action:

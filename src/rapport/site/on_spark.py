@@ -5,8 +5,8 @@ from __future__ import annotations
 from rapport.core.errors import Problem, nearest_names
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.toml import TomlFile
-from rapport.policy.engine.on_spark import ALL, OnSpark
-from rapport.policy.life.commands import stop_of
+from rapport.policy.engine.spark_policies import ALL, SparkPolicies
+from rapport.policy.lifecycle.record import stop_of
 from rapport.site.parts import SiteParts
 from rapport.site.policies import policy_files
 
@@ -32,7 +32,7 @@ def check_on_spark(parts: SiteParts) -> list[Problem]:
             hint = f"did you mean {near[0]!r}?" if near else "it may be registered later"
             message = f"there is no policy named {name!r} to run on Spark"
             fields.fault(KEY, "site.unknown_policy", message, hint=hint, severity="warning")
-    chosen = OnSpark(names)
+    chosen = SparkPolicies(names)
     for name, compiled in parts.policies.items():
         stops = [phrase for phrase in compiled.plan.actions if stop_of(phrase) is not None]
         if stops and name in chosen:

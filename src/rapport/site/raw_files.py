@@ -28,7 +28,7 @@ from rapport.mediation.formats.csv_options import SNIFFED
 from rapport.mediation.formats.files import values_of
 from rapport.mediation.interpretation import FormatChoice
 from rapport.mediation.rejection import Rejected
-from rapport.policy.recorded.rows import Report, nothing_in, unreadable
+from rapport.policy.recordings.formats import Report, nothing_in, unreadable
 from rapport.site.raw_csv import CsvLayout, Lines, encoding_of, opened_csv
 
 NO_TIME = -(2**61)

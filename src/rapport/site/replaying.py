@@ -26,9 +26,9 @@ from rapport.mediation.model.finding import ContextLookup
 from rapport.mediation.reading_times import RepeatedHours, repeated_after_ms
 from rapport.mediation.resolve import resolve
 from rapport.policy.readings import FARTHEST_MS, readings_schema, split_events
-from rapport.policy.recorded.files import as_readings, in_batches
-from rapport.policy.recorded.rows import Report, Wanted
-from rapport.policy.replaying.replay import Recording, recordings_of
+from rapport.policy.recordings.files import as_readings, in_batches
+from rapport.policy.recordings.formats import FieldMapping, Report
+from rapport.policy.replay.replay import Recording, recordings_of
 from rapport.site.bindings import source_bindings
 from rapport.site.interpreting import meanings_in_site
 from rapport.site.raw_columns import Columns, QuickFile, is_columnar, is_plain
@@ -126,7 +126,7 @@ class _Reading:
 
     def _finished(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         ontology, source = self._site.ontology, self._item.source
-        wanted = Wanted.of(source, ontology.streams()[source.stream])
+        wanted = FieldMapping.of(source, ontology.streams()[source.stream])
         return as_readings(rows, source, wanted, readings_schema(ontology))
 
     def _by_rows(self, raws: list[StoredEvent]) -> pa.RecordBatch:

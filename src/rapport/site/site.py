@@ -16,8 +16,8 @@ from rapport.core.errors import Problem, RapportError, SiteError
 from rapport.kernel.config_fields import Fields, read_zone
 from rapport.kernel.toml import TomlFile
 from rapport.policy.compiler.compile import CompiledPolicy
-from rapport.policy.declare import ontology_from_site
-from rapport.policy.derived import DerivedColumns
+from rapport.policy.config.loader import ontology_from_site
+from rapport.policy.derived_columns import DerivedColumns
 from rapport.policy.ontology import Ontology
 from rapport.site.checkers import CHECKERS
 from rapport.site.on_spark import on_spark_of

@@ -7,9 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rapport.channel.channel import Channels
-from rapport.policy.explaining.rows_then import RowsOnRecord, rows_on_record
-from rapport.policy.explaining.then import AtTime, TablesThen, always
-from rapport.policy.explaining.verdict import Known, Note
+from rapport.policy.explain.answer import AnswerNote, ExternalFact
+from rapport.policy.explain.past_tables import (
+    RecordedTables,
+    TablesAtTime,
+    TablesLookup,
+    current_tables,
+    rows_on_record,
+)
 from rapport.policy.ontology import Ontology
 from rapport.site.context_then import context_at
 from rapport.tables.context_source import FOUND_CHANNEL
@@ -20,16 +25,16 @@ from rapport.tables.tables import Tables
 class RowsAndContext:
     """Both, where a site has both."""
 
-    def __init__(self, rows: RowsOnRecord, context: TablesThen) -> None:
+    def __init__(self, rows: RecordedTables, context: TablesAtTime) -> None:
         """`context`: made of the tables that `rows` has."""
         self._rows, self._context = rows, context
         self.pull = context.pull
 
-    def known(self, concept: str, identity: str) -> Sequence[Known]:
+    def known(self, concept: str, identity: str) -> Sequence[ExternalFact]:
         """See TablesThen."""
         return [*self._rows.known(concept, identity), *self._context.known(concept, identity)]
 
-    def notes(self, concepts: Sequence[str]) -> Sequence[Note]:
+    def notes(self, concepts: Sequence[str]) -> Sequence[AnswerNote]:
         """See TablesThen."""
         return [*self._rows.notes(concepts), *self._context.notes(concepts)]
 
@@ -41,7 +46,7 @@ def tables_at(
     *,
     lateness_ms: int,
     may_read: Callable[[str], bool] | None = None,
-) -> AtTime:
+) -> TablesLookup:
     """What was known at a time, as far as it is on record and `may_read` allows to tell it; else
     the tables as they are, with the versions that they keep themselves.
     """
@@ -49,12 +54,12 @@ def tables_at(
     may_tell_rows = may_read is None or may_read(ROWS_CHANNEL)
     asks_brokers = may_tell and any(one.context for one in tables.declarations().values())
 
-    async def at(time: int) -> TablesThen:
+    async def at(time: int) -> TablesAtTime:
         rows = None
         if may_tell_rows:  # a reading is judged when no earlier one can come any more
             rows = await rows_on_record(tables, channels, time - lateness_ms)
         if not asks_brokers:
-            return rows or await always(tables)(time)
+            return rows or await current_tables(tables)(time)
         then = tables if rows is None else rows.tables
         # Who told what is on one record, from where in the stream on policies saw it on the other.
         known = frozenset() if rows is None else rows.on_record()

@@ -20,8 +20,8 @@ from rapport.cli.backtesting.run import Asked, prepare
 from rapport.cli.backtesting.text import Shown
 from rapport.cli.main import OK, PROBLEMS, WRONG_USE, run
 from rapport.kernel.clock import SystemClock
-from rapport.policy.engine.places import Place
-from rapport.policy.life.changes import Changed, change_event
+from rapport.policy.engine.stream_steps import StreamPosition
+from rapport.policy.lifecycle.registry import PolicyChange, change_event
 from rapport.scenarios.year import Year, write_year
 
 Read = pytest.CaptureFixture[str]
@@ -198,10 +198,10 @@ def test_a_version_on_record_is_compared_by_the_beginning_of_its_name(
     shutil.copytree(site, tmp_path / "site")
     monkeypatch.chdir(tmp_path / "site")
     older = (site / "alone.dpl").read_text().replace("5m", "1m")
-    changed = Changed(
+    changed = PolicyChange(
         what="registered",
         name="alone",
-        place=Place(0, 0),
+        place=StreamPosition(0, 0),
         number=1,
         by="test",
         version="0123456789ab",

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.cli.main import run
-from rapport.policy.explaining.reach import Reach
-from rapport.policy.replaying.faults import Faults
+from rapport.policy.explain.evidence import NeededRange
+from rapport.policy.replay.replay import RowFaults
 from rapport.site.explaining_files import FilesAround, Found
 from rapport.site.replaying import recordings_in_site
 from rapport.site.site import load_site
@@ -64,10 +64,10 @@ def test_a_file_of_many_row_groups_gives_the_same_text(
 
 def around(checks: Path, file: Path, *, with_last: bool = False, lateness_ms: int = 2_000) -> Found:
     site = load_site(checks / "secure-building", refusing_policies=False)
-    faults = Faults()
+    faults = RowFaults()
     files = FilesAround(
         site.ontology,
-        Reach(1_040_000, 1_041_000),
+        NeededRange(1_040_000, 1_041_000),
         lateness_ms=lateness_ms,
         with_last=with_last,
         report=faults.report,

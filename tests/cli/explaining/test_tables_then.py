@@ -90,7 +90,7 @@ def test_a_lake_apart_from_its_site_is_enough(place: Path, capsys: Read) -> None
     assert json.loads(out)["tallies"][0]["detections"] == 2
     asked = ("why-not", "inside", "A=ann", "--lake", lake, "--at")
     out, _err = said(capsys, *asked, str(NOW + 5_000), code=NO)
-    assert "the tables of then, which are on record" in out
+    assert "the recorded rows of that time" in out
     out, _err = said(capsys, *asked, str(NOW), code=OK)
     assert "inside fired" in out
 
@@ -98,7 +98,7 @@ def test_a_lake_apart_from_its_site_is_enough(place: Path, capsys: Read) -> None
 def test_why_not_on_the_log_tells_by_the_rows_of_then(place: Path, capsys: Read) -> None:
     out, _err = said(capsys, "why-not", "inside", "A=ann", "--at", str(NOW + 5_000), code=NO)
     assert "did not fire" in out
-    assert "loaded again with other rows, once; this is told by the tables of then" in out
+    assert "loaded again with other rows, once; this uses the recorded rows of that time" in out
 
 
 @pytest.mark.parametrize(

@@ -7,23 +7,23 @@ from typing import Any
 from rich.console import Console
 
 from rapport.cli.explaining.text import show_answer
-from rapport.policy.explaining.verdict import (
-    Answer,
+from rapport.policy.explain.answer import (
+    AnswerNote,
     Candidate,
-    Miss,
-    Node,
-    Note,
-    Shown,
-    Suppressed,
+    ConditionNode,
+    NearestMiss,
+    ShownReading,
+    Suppression,
+    WhyNotAnswer,
 )
 
-OPEN = Node(text="A is inside R for 1 h", truth="true")
+OPEN = ConditionNode(text="A is inside R for 1 h", truth="true")
 
 
 def test_what_is_not_decided_yet_has_neither_failed_nor_been_missed() -> None:
     waiting = Candidate(bindings={"A": "guest"}, became="pending", time=0, clauses=(OPEN,))
-    note = Note(kind="told", text="not decided yet: that comes at 01:00")
-    answer = Answer(
+    note = AnswerNote(kind="told", text="not decided yet: that comes at 01:00")
+    answer = WhyNotAnswer(
         policy="stays",
         version="1",
         at=0,
@@ -43,15 +43,15 @@ def test_what_is_not_decided_yet_has_neither_failed_nor_been_missed() -> None:
     assert "Nearest miss" not in text
 
 
-def shown(answer: Answer) -> str:
+def shown(answer: WhyNotAnswer) -> str:
     console = Console(width=200)
     with console.capture() as text:
         show_answer(console, answer)
     return text.get()
 
 
-def answer_of(candidate: Candidate, **more: Any) -> Answer:
-    return Answer(
+def answer_of(candidate: Candidate, **more: Any) -> WhyNotAnswer:
+    return WhyNotAnswer(
         policy="stays",
         version="1",
         at=0,
@@ -64,30 +64,33 @@ def answer_of(candidate: Candidate, **more: Any) -> Answer:
 
 
 def test_what_was_suppressed_held_and_was_neither_missed_nor_refuted() -> None:
-    limit = Node(
+    limit = ConditionNode(
         text="at most once per 10 min",
         truth="false",
-        because="A = guest was told at 00:00:00, detection d1; the next is told from 00:10:00 on",
+        because="A = guest was detected at 00:00:00, detection d1; "
+        "the next is emitted from 00:10:00 on",
     )
     candidate = Candidate(
         bindings={"A": "guest"},
         became="left out",
         time=300_000,
         clauses=(OPEN, limit),
-        suppressed_by=Suppressed(detection="d1", time=0, until=600_000),
+        suppressed_by=Suppression(detection="d1", time=0, until=600_000),
     )
     text = shown(answer_of(candidate))
     assert text.startswith("stays did not fire again for A = guest around ")
     assert "A = guest  held, but was suppressed\n" in text
-    assert "detection d1; the next is told from 00:10:00 on" in text
+    assert "detection d1; the next is emitted from 00:10:00 on" in text
     assert "conditions held" not in text
     assert "Nearest miss" not in text
 
 
 def test_what_was_told_and_does_not_hold_now_is_not_said_not_to_have_fired() -> None:
-    failed = Node(text="A is inside R", truth="false")
+    failed = ConditionNode(text="A is inside R", truth="false")
     candidate = Candidate(bindings={}, became="incomplete", time=0, clauses=(failed,))
-    note = Note(kind="told", text="it was told at 01:00; the readings have changed", event="d1")
+    note = AnswerNote(
+        kind="told", text="it was told at 01:00; the readings have changed", event="d1"
+    )
     text = shown(answer_of(candidate, notes=(note,)))
     assert text.startswith("stays would not fire by what is on record now for A = guest")
     assert "did not fire" not in text
@@ -95,7 +98,7 @@ def test_what_was_told_and_does_not_hold_now_is_not_said_not_to_have_fired() -> 
 
 def test_ids_of_rows_are_shown_whole_and_the_zone_is_said_once() -> None:
     id = f"{'ab' * 32}:1234"
-    reading = Shown(
+    reading = ShownReading(
         id=id,
         time=0,
         stream="person.position",
@@ -104,9 +107,9 @@ def test_ids_of_rows_are_shown_whole_and_the_zone_is_said_once() -> None:
         text="position of guest = 1, 2 m",
         source="readers",
     )
-    failed = Node(text="A is inside R", truth="false", readings=(reading,))
+    failed = ConditionNode(text="A is inside R", truth="false", readings=(reading,))
     candidate = Candidate(bindings={}, became="incomplete", time=0, clauses=(failed,))
-    miss = Miss(reading=reading, text="guest slightly nearer", relative=1e-9)
+    miss = NearestMiss(reading=reading, text="guest slightly nearer", relative=1e-9)
     text = shown(answer_of(candidate, nearest=miss))
     assert text.count(id) == 2
     assert text.count("UTC") == 1

@@ -20,8 +20,8 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS, RELEASE_DONE, RELEASED, RELEASES, ReleaseDone
 from rapport.kernel.clock import ManualClock
-from rapport.policy.replaying.log import LogReplay
-from rapport.policy.replaying.replay import ReplayResult
+from rapport.policy.replay.log_replay import LogReplay
+from rapport.policy.replay.replay import ReplayResult
 from rapport.site.site import load_site
 
 Bytes = pytest.CaptureFixture[bytes]

@@ -23,7 +23,7 @@ from rapport.mediation.guessing.proposal import propose
 from rapport.mediation.guessing.sample import sample_of
 from rapport.mediation.in_force import take_in
 from rapport.mediation.meaning import build_meaning
-from rapport.policy.declare import ontology_from_site
+from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.language.lexer import is_name
 from rapport.site.bindings import concepts_of, source_bindings
 

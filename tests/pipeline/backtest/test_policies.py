@@ -8,22 +8,22 @@ import pytest
 
 from rapport.core.errors import InvalidInput, SiteError, UnknownName
 from rapport.pipeline.backtest.policies import choose, opponents
-from rapport.policy.engine.places import Place
-from rapport.policy.life.changes import Changed, KeptChange, What
+from rapport.policy.engine.stream_steps import StreamPosition
+from rapport.policy.lifecycle.registry import ChangeKind, PolicyChange, RecordedChange
 from rapport.site.site import Site
 
 
-def kept(name: str, what: What, version: str, text: str) -> KeptChange:
-    changed = Changed(
+def kept(name: str, what: ChangeKind, version: str, text: str) -> RecordedChange:
+    changed = PolicyChange(
         what=what,
         name=name,
-        place=Place(0, 0),
+        place=StreamPosition(0, 0),
         number=1,
         by="test",
         version=version,
         text=text,
     )
-    return KeptChange(position=1, id="c", time=0, changed=changed)
+    return RecordedChange(position=1, id="c", time=0, changed=changed)
 
 
 def test_a_policy_is_meant_by_name_or_by_file(site: Site, week: Path) -> None:

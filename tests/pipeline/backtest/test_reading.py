@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rapport.core.errors import Problem
 from rapport.pipeline.backtest.history import Feed, History, Piece, Window
 from rapport.pipeline.backtest.reading import Reader
-from rapport.policy.recorded.rows import Report
+from rapport.policy.recordings.formats import Report
 
 LATENESS = 3
 

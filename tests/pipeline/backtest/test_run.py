@@ -17,7 +17,7 @@ from rapport.pipeline.backtest.policies import Contender, choose
 from rapport.pipeline.backtest.run import Found, Work, run_here, total_rows
 from rapport.pipeline.history.files import recorded_files
 from rapport.policy.operators.base import END_OF_TIME
-from rapport.policy.replaying.replay import Recording, replay
+from rapport.policy.replay.replay import Recording, replay
 from rapport.site.site import Site
 
 

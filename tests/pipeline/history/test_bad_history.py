@@ -24,7 +24,7 @@ from rapport.pipeline.history.files import (
 )
 from rapport.pipeline.history.here import Here
 from rapport.pipeline.history.result import SparkReplay
-from rapport.policy.replaying.replay import Recording, ReplayResult, replay
+from rapport.policy.replay.replay import Recording, ReplayResult, replay
 from rapport.site.site import Site
 
 Rows = Callable[..., list[pa.RecordBatch]]

@@ -29,9 +29,9 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.recorded.files import read_recorded
-from rapport.policy.replaying.replay import Recording
-from rapport.policy.replaying.replay import replay as replay_here
+from rapport.policy.recordings.files import read_recorded
+from rapport.policy.replay.replay import Recording
+from rapport.policy.replay.replay import replay as replay_here
 from rapport.policy.runner.local import LocalRunner
 from rapport.site.site import Site, load_site
 from rapport.testing.judge.holding import Reading

@@ -28,7 +28,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.pull_by_time import PullByTime, RunnerThen, Switch
+from rapport.policy.table_history import PullByTime, SwitchingRunner, TableSwitch
 from rapport.tables.instances import Instances
 from support.varied.policies import varied_policy
 from support.varied.sites import varied_site
@@ -59,10 +59,10 @@ class Case:
         moments = [chance.choice(times) + chance.randint(-3, 3) for _ in range(3)]
         before = [times[0] - 50] if chance.randint(0, 1) else []
         given: PullData = first
-        switches: list[Switch] = []
+        switches: list[TableSwitch] = []
         for since in sorted({*moments, *before}):
             given = other_rows(chance, given, self.ontology.concepts)
-            switches.append(Switch(since, partial(itself, given)))
+            switches.append(TableSwitch(since, partial(itself, given)))
         self.pull = PullByTime(pull=first, switches=tuple(switches))
 
 
@@ -108,7 +108,7 @@ def other_rows(chance: Chance, pull: PullData, concepts: Iterable[str]) -> Other
 
 
 def locally(case: Case) -> tuple[bytes, list[Undecided], dict[str, int]]:
-    runner = RunnerThen(
+    runner = SwitchingRunner(
         case.plans, case.pull, lateness_ms=case.lateness_ms, sources=case.ontology.sources
     )
     found, undecided = [], list[Undecided]()
@@ -177,7 +177,7 @@ def test_what_travels_is_plain_data_and_rows_that_did_not_change_travel_once() -
     plans = plans_of([random_policy(Chance(number)) for number in range(4)], ONTOLOGY)
     same = PullByTime(
         pull=world.pull,
-        switches=tuple(Switch(time, lambda: world.pull) for time in range(50)),
+        switches=tuple(TableSwitch(time, lambda: world.pull) for time in range(50)),
     )
     sent = tables_for_workers(plans, same)
     once = len(pickle.dumps(tables_for_workers(plans, world.pull)))
@@ -194,7 +194,7 @@ def test_more_rows_than_can_travel_are_refused(monkeypatch: pytest.MonkeyPatch) 
     world = random_world(chance, events=10)
     plans = plans_of([random_policy(Chance(number)) for number in range(4)], ONTOLOGY)
     changed = tuple(
-        Switch(time, partial(itself, other_rows(chance, world.pull, ["person", "room"])))
+        TableSwitch(time, partial(itself, other_rows(chance, world.pull, ["person", "room"])))
         for time in range(20)
     )
     monkeypatch.setattr(switching, "MOST_ROWS_SENT", 30)

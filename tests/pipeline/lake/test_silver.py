@@ -26,7 +26,7 @@ from rapport.pipeline.lake.locks import reading
 from rapport.pipeline.lake.silver import silver_due, update_silver
 from rapport.pipeline.lake.silver_ids import IdIndex, reading_keys
 from rapport.pipeline.lake.silver_step import read_waiting
-from rapport.policy.engine.events import late_event, quarantine_event
+from rapport.policy.engine.stream_steps import late_event, quarantine_event
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import split_events
 

@@ -17,7 +17,7 @@ from rapport.core.event import Event
 from rapport.core.release import Corrections
 from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.silver import update_silver
-from rapport.policy.engine.events import late_event
+from rapport.policy.engine.stream_steps import late_event
 from rapport.policy.ontology import Ontology
 
 DAY = 86_400_000

@@ -16,7 +16,7 @@ from rapport.pipeline.history.here import Here
 from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.silver import update_silver
 from rapport.pipeline.lake.silver_readings import silver_history
-from rapport.policy.engine.events import late_event
+from rapport.policy.engine.stream_steps import late_event
 from rapport.policy.ontology import Ontology
 from rapport.site.site import Site
 

@@ -13,7 +13,7 @@ from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.query import ask_duckdb
 from rapport.pipeline.lake.query_spark import ask_spark
 from rapport.pipeline.lake.silver import update_silver
-from rapport.policy.engine.events import late_event
+from rapport.policy.engine.stream_steps import late_event
 from rapport.policy.ontology import Ontology
 
 if TYPE_CHECKING:

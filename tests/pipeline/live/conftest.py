@@ -18,7 +18,7 @@ from rapport.pipeline.live.saving import Held, Keeper, Mark, Row
 from rapport.pipeline.live.sharing import Shares, Sharing, plan_of_bucket, share_out
 from rapport.pipeline.worker_tables import WorkerTables, tables_asked
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.engine.events import TimeMoved
+from rapport.policy.engine.stream_steps import TimeMoved
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators import check_supported
 from rapport.policy.operators.base import PullData

@@ -12,7 +12,7 @@ from rapport.core.errors import Conflict, Corrupt
 from rapport.kernel.chance import Chance
 from rapport.pipeline.live import saving
 from rapport.pipeline.live.sharing import Sharing
-from rapport.policy.engine.events import TimeMoved
+from rapport.policy.engine.stream_steps import TimeMoved
 
 
 def through(ways: Any, stream: Any, batches: Any, *shelves: Any) -> Any:

@@ -13,8 +13,8 @@ from rapport.channel.backends.local import open_embedded
 from rapport.core.event import Event, make_event
 from rapport.core.schema import PARTS
 from rapport.kernel.clock import ManualClock
-from rapport.policy.recorded.files import read_recorded
-from rapport.policy.replaying.replay import recordings_of
+from rapport.policy.recordings.files import read_recorded
+from rapport.policy.replay.replay import recordings_of
 from rapport.site.site import Site, load_site
 from support.servers.spark import spark
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rapport.kernel.toml import TomlFile
-from rapport.policy.declare import ontology_from_site
+from rapport.policy.config.loader import ontology_from_site
 from rapport.policy.ontology import Ontology
 
 TESTS = Path(__file__).parents[2]

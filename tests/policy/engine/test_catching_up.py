@@ -15,7 +15,7 @@ from rapport.core.detection import DETECTED, Detection, detection_lines
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.recorded.files import read_recorded
+from rapport.policy.recordings.files import read_recorded
 from rapport.site.site import load_site
 
 CHECK = Path(__file__).parents[2] / "data" / "checks" / "small-policies"

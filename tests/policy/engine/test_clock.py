@@ -17,7 +17,7 @@ from rapport.core.detection import DETECTED, Detection, detection_lines
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.events import LATE_TYPE, RESET_TYPE
+from rapport.policy.engine.stream_steps import LATE_TYPE, RESET_TYPE
 from rapport.site.site import load_site
 
 CHECK = Path(__file__).parents[2] / "data" / "checks" / "small-policies"
@@ -129,7 +129,7 @@ def test_time_never_passes_the_clock_whatever_readings_say() -> None:
             ahead = (number * 37_000) % 59_000
             await come(running, channels, position(clock.now_ms() + ahead, f"e{number}"))
             async with running.turn:
-                assert (await running.standing()).watermark <= clock.now_ms() - 2_000
+                assert (await running.progress()).watermark <= clock.now_ms() - 2_000
 
     scenario(test)
 

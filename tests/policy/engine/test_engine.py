@@ -28,7 +28,7 @@ from rapport.core.errors import Corrupt, UnknownName
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock, SystemClock, settle
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.recorded.files import read_recorded
+from rapport.policy.recordings.files import read_recorded
 from rapport.site.site import load_site
 
 CHECK = Path(__file__).parents[2] / "data" / "checks" / "small-policies"
@@ -351,9 +351,9 @@ def test_a_change_that_fails_while_a_batch_is_awaited_loses_nothing(asked: bool)
         await settle()
         async with running.turn:
             # What a change does that fails: the engine goes back to the commit before all events.
-            running.start_over()
+            running.return_to_commit()
             if asked:
-                assert (await running.place()).after == 100
+                assert (await running.next_position()).after == 100
         await channels.channel("events").append(events[100:])
         await awaited
         await drain(running)

@@ -13,7 +13,7 @@ from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.telemetry import DegradedConditions
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.late_share import UNDECLARED, LateShare, LateShares
+from rapport.policy.engine.metrics import UNDECLARED, LateShare, LateShares
 from rapport.policy.runner.local import LateCount
 from rapport.site.site import load_site
 

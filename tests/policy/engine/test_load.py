@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rapport.policy.engine.counts import PolicyCounts
-from rapport.policy.engine.load import TREND_MS, LoadMeter, LoadReport, Sample
+from rapport.policy.engine.metrics import TREND_MS, LoadMeter, LoadReport, LoadSample, PolicyCounts
 
 
 def measured(
@@ -21,7 +20,7 @@ def measured(
             "wide": PolicyCounts(read=int(rate * second), cost_ms=0.75 * spent),
             "narrow": PolicyCounts(read=int(rate * second / 2), cost_ms=0.05 * spent),
         }
-        sample = Sample(1_000 * second, spent, int(rate * second), int(behind * second))
+        sample = LoadSample(1_000 * second, spent, int(rate * second), int(behind * second))
         meter.take(sample, costs)
     return meter.report(costs)
 
@@ -75,8 +74,8 @@ def test_a_rising_trend_is_told_before_the_node_is_full() -> None:
 
 def test_a_policy_that_began_anew_counts_from_there() -> None:
     meter = LoadMeter()
-    meter.take(Sample(0, 0, 0), {"p": PolicyCounts(read=500, cost_ms=900)})
-    meter.take(Sample(10_000, 100, 10), {"p": PolicyCounts(read=10, cost_ms=100)})
+    meter.take(LoadSample(0, 0, 0), {"p": PolicyCounts(read=500, cost_ms=900)})
+    meter.take(LoadSample(10_000, 100, 10), {"p": PolicyCounts(read=10, cost_ms=100)})
     (policy,) = meter.report({"p": PolicyCounts(read=10, cost_ms=100)}).policies
     assert (policy.read, policy.share) == (10, 0.01)
 
@@ -84,6 +83,6 @@ def test_a_policy_that_began_anew_counts_from_there() -> None:
 def test_samples_are_kept_as_long_as_the_trend_needs_them() -> None:
     meter = LoadMeter()
     for second in range(5_000):
-        meter.take(Sample(1_000 * second, 0, 0), {})
+        meter.take(LoadSample(1_000 * second, 0, 0), {})
     assert len(meter._samples) == TREND_MS / 1_000 + 1
     assert len(meter._costs) <= 14

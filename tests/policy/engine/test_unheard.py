@@ -16,7 +16,7 @@ from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.events import TIME_TYPE, TimeMoved
+from rapport.policy.engine.stream_steps import TIME_TYPE, TimeMoved
 from rapport.policy.plan import Plan
 from rapport.tables.instances import Instances
 from support.varied.worlds import ONTOLOGY, Pull

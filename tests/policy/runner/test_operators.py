@@ -12,7 +12,7 @@ from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import Corrupt
 from rapport.policy.operators import check_supported, make_operator
 from rapport.policy.operators.base import END_OF_TIME, Operator
-from rapport.policy.recorded.files import read_recorded
+from rapport.policy.recordings.files import read_recorded
 from rapport.site.site import Site, load_site
 
 CHECKS = Path(__file__).parents[2] / "data" / "checks"

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from rapport.core.detection import Detection, detection_order
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.engine.counts import PolicyMeter
-from rapport.policy.engine.load import LoadMeter
+from rapport.policy.engine.metrics import LoadMeter, PolicyMeter
 from rapport.policy.operators.detection_output import in_output_order
 from rapport.policy.operators.identities import Identities
 from rapport.policy.operators.sharing import SharedCache, StepCounts

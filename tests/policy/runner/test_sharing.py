@@ -19,7 +19,7 @@ from rapport.policy.operators.predicates import Predicate
 from rapport.policy.operators.variants import FamilyMember, FamilyMembers, ValueChoice, VaryingTerm
 from rapport.policy.plan import Plan
 from rapport.policy.relations import WITHIN, relation
-from rapport.policy.replaying.replay import Recording, replay
+from rapport.policy.replay.replay import Recording, replay
 from rapport.policy.runner.families import PropertyConstant, TermConstant, family_key, slots_of
 from rapport.policy.runner.groups import converges, gather_families
 from rapport.policy.runner.local import LocalRunner

@@ -14,7 +14,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.policy.rows_on_record import versions_on_record
+from rapport.policy.table_history import versions_on_record
 from rapport.site.site import load_site
 from rapport.tables.row_history import RowsVersion
 

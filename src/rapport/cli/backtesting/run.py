@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.mediation.in_force import InForce
     from rapport.pipeline.settings import SparkSettings
-    from rapport.policy.life.changes import KeptChange
+    from rapport.policy.lifecycle.registry import RecordedChange
     from rapport.site.site import Site
     from rapport.tables.row_history import RowsVersion
 
@@ -176,7 +176,7 @@ class _Timed:
 
 def prepare(asked: Asked) -> Prepared:
     """Finds policies and history; raises what is wrong with them."""
-    from rapport.policy.context_on_record import check_context_on_record
+    from rapport.policy.table_history import check_context_on_record
     from rapport.site.site import load_site
 
     site = load_site(asked.directory, policies=[], refusing_policies=False)
@@ -190,9 +190,9 @@ def prepare(asked: Asked) -> Prepared:
     if asked.tables == "then" and not versions:
         raise no_rows_on_record()
     if versions:
-        from rapport.policy.pull_by_time import RowsThen
+        from rapport.policy.table_history import TableHistory
 
-        work = msgspec.structs.replace(work, then=RowsThen(site.tables, versions))
+        work = msgspec.structs.replace(work, then=TableHistory(site.tables, versions))
     return Prepared(
         asked=asked,
         site=site,
@@ -207,7 +207,7 @@ def prepare(asked: Asked) -> Prepared:
 def _rows_on_record(asked: Asked, site: Site, work: Work) -> Sequence[RowsVersion]:
     """The rows that tables had while the lake was filled; recorded files say nothing of that."""
     from rapport.cli.explaining.reading import read_history
-    from rapport.policy.rows_on_record import versions_on_record
+    from rapport.policy.table_history import versions_on_record
 
     lake, window = work.history.lake, work.window()
     if lake is None or asked.tables == "now":
@@ -229,7 +229,7 @@ def _rows_on_record(asked: Asked, site: Site, work: Work) -> Sequence[RowsVersio
 
 
 def _contenders(asked: Asked, site: Site) -> tuple[list[Contender], list[str]]:
-    def on_record() -> Sequence[KeptChange]:
+    def on_record() -> Sequence[RecordedChange]:
         return _changes(asked.directory)
 
     first = choose(site, asked.policy, on_record)
@@ -239,10 +239,10 @@ def _contenders(asked: Asked, site: Site) -> tuple[list[Contender], list[str]]:
     return [first, second], by
 
 
-def _changes(directory: Path) -> Sequence[KeptChange]:
+def _changes(directory: Path) -> Sequence[RecordedChange]:
     """What the site's log has about policies; nothing where there is no log."""
     from rapport.cli.local import read_channels
-    from rapport.policy.explaining.versions_then import changes_on_record
+    from rapport.policy.explain.policy_versions import changes_on_record
 
     try:
         return read_channels(directory, changes_on_record)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rapport.cli.explaining.text import candidate_tree
 from rapport.pipeline.backtest.result import BackTest, Comparison, Example, Tally
 from rapport.pipeline.drawing.calendar import WEEKDAYS, Calendar, level, months, shades
-from rapport.policy.explaining.verdict import Answer
-from rapport.policy.explaining.wording import duration, who
+from rapport.policy.explain.answer import WhyNotAnswer
+from rapport.policy.explain.wording import bindings_text, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,7 +121,7 @@ class Shown:
     def _example(self, mark: str, one: Example, style: str = "") -> None:
         from rich.text import Text
 
-        about = who(one.detection.bindings) or "nobody in particular"
+        about = bindings_text(one.detection.bindings) or "nobody in particular"
         when = self._calendar.clock(one.detection.time)
         self._print(Text.assemble((mark, style), (when, "cyan"), "  ", (about, "bold")))
 
@@ -142,7 +142,7 @@ class Shown:
         if examples[0].command and all(one.why is None for one in examples):
             self._print(Text(f"\nwhy: {examples[0].command}", "dim"))
 
-    def _why_not(self, answer: Answer) -> None:
+    def _why_not(self, answer: WhyNotAnswer) -> None:
         from rich.text import Text
 
         did = "fired, too" if answer.fired else "did not"

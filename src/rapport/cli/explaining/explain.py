@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.channel.event_lookup import CauseNode
     from rapport.cli.remote import Remote
-    from rapport.policy.explaining.verdict import Explained
+    from rapport.policy.explain.answer import Explanation
     from rapport.site.site import Site
 
 _LONGEST_DATA = 160
@@ -92,12 +92,14 @@ def explain(
     return 0
 
 
-def _explained_there(remote: Remote, event_id: str) -> tuple[CauseNode, list[Explained], list[str]]:
+def _explained_there(
+    remote: Remote, event_id: str
+) -> tuple[CauseNode, list[Explanation], list[str]]:
     """What the doors of a node say."""
     from urllib.parse import quote
 
     from rapport.channel.event_lookup import CauseNode
-    from rapport.policy.explaining.verdict import Explained
+    from rapport.policy.explain.answer import Explanation
 
     answer = remote.get(f"/explain/{quote(event_id, safe='')}")
     said = dict.fromkeys(answer.pop("notes", ()))
@@ -106,7 +108,7 @@ def _explained_there(remote: Remote, event_id: str) -> tuple[CauseNode, list[Exp
     for one in _detections(tree):
         why = remote.get(f"/explain/{quote(one.id, safe='')}/why")
         said |= dict.fromkeys(why.pop("notes", ()))
-        found.append(msgspec.convert(why, Explained))
+        found.append(msgspec.convert(why, Explanation))
     return tree, found, list(said)
 
 
@@ -146,7 +148,7 @@ def _members(tree: CauseNode) -> dict[str, Any]:
 
 async def _explained(
     directory: Path, channels: Channels, event_id: str
-) -> tuple[CauseNode, list[Explained]]:
+) -> tuple[CauseNode, list[Explanation]]:
     from rapport.channel.event_lookup import cause_tree, resolve_id_prefix
 
     tree = await cause_tree(channels, await resolve_id_prefix(channels, event_id))
@@ -165,7 +167,7 @@ def _detections(node: CauseNode) -> Iterator[CauseNode]:
         yield from _detections(cause)
 
 
-async def _why(directory: Path, channels: Channels, node: CauseNode) -> Explained:
+async def _why(directory: Path, channels: Channels, node: CauseNode) -> Explanation:
     import asyncio
 
     from rapport.core.detection import Detection
@@ -182,11 +184,11 @@ def _site(directory: Path) -> Site:
     return load_site(directory, refusing_policies=False)
 
 
-def _show(one: Explained, with_text: bool) -> None:
+def _show(one: Explanation, with_text: bool) -> None:
     from rich.text import Text
 
     from rapport.cli.explaining.text import candidate_tree
-    from rapport.policy.explaining.wording import duration
+    from rapport.policy.explain.wording import duration
 
     console = stdout()
     became = "fired" if one.held is None or one.held.became == "detected" else "was left open"

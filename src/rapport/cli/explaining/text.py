@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rapport.core.times import format_time
-from rapport.policy.explaining.verdict import (
-    Answer,
+from rapport.policy.explain.answer import (
     Candidate,
-    Known,
-    Node,
-    Shown,
+    ConditionNode,
+    ExternalFact,
+    ShownReading,
     Truth,
+    WhyNotAnswer,
 )
-from rapport.policy.explaining.wording import duration, relative, who
+from rapport.policy.explain.wording import bindings_text, duration, relative
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +36,7 @@ _BECAME = {
 }
 
 
-def show_answer(console: Console, answer: Answer) -> None:
+def show_answer(console: Console, answer: WhyNotAnswer) -> None:
     """Headline, the best candidates as trees, the nearest miss, and what else bears on it."""
     from rich.text import Text
 
@@ -78,7 +78,7 @@ def candidate_tree(candidate: Candidate) -> Tree:
     from rich.tree import Tree
 
     head = Text.assemble(
-        (who(candidate.bindings) or "nobody in particular", "bold"),
+        (bindings_text(candidate.bindings) or "nobody in particular", "bold"),
         f"  {_outcome(candidate)}\n",
         (f"times in UTC, counted from {format_time(candidate.time)}", "dim"),
     )
@@ -95,7 +95,7 @@ def candidate_tree(candidate: Candidate) -> Tree:
     return tree
 
 
-def _grow(tree: Tree, node: Node, reference: int, shown: set[str]) -> None:
+def _grow(tree: Tree, node: ConditionNode, reference: int, shown: set[str]) -> None:
     """`shown`: readings whose raw form was told already."""
     from rich.text import Text
 
@@ -111,7 +111,7 @@ def _grow(tree: Tree, node: Node, reference: int, shown: set[str]) -> None:
         _grow(branch, child, reference, shown)
 
 
-def _reading(reading: Shown, reference: int, *, is_known: bool) -> Text:
+def _reading(reading: ShownReading, reference: int, *, is_known: bool) -> Text:
     from rich.text import Text
 
     line = Text.assemble(
@@ -124,7 +124,7 @@ def _reading(reading: Shown, reference: int, *, is_known: bool) -> Text:
     return line
 
 
-def _known(known: Known, reference: int) -> Text:
+def _known(known: ExternalFact, reference: int) -> Text:
     from rich.text import Text
 
     return Text.assemble(
@@ -135,10 +135,10 @@ def _known(known: Known, reference: int) -> Text:
     )
 
 
-def _headline(answer: Answer) -> Text:
+def _headline(answer: WhyNotAnswer) -> Text:
     from rich.text import Text
 
-    about = f" for {who(answer.given)}" if answer.given else ""
+    about = f" for {bindings_text(answer.given)}" if answer.given else ""
     around = f"{format_time(answer.at)} ± {duration(answer.within_ms)}"
     if answer.fired:
         times = f" {len(answer.fired)} times" if len(answer.fired) > 1 else ""
@@ -160,9 +160,9 @@ def _short(candidate: Candidate) -> Text:
 
     if candidate.became == "detected" and candidate.detection is not None:
         told = f"  fired too, told at {format_time(candidate.detection.time)}"
-        return Text.assemble((who(candidate.bindings), "bold"), told)
+        return Text.assemble((bindings_text(candidate.bindings), "bold"), told)
     label = Text.assemble(
-        ("\n" + (who(candidate.bindings) or "nobody in particular"), "bold"),
+        ("\n" + (bindings_text(candidate.bindings) or "nobody in particular"), "bold"),
         f"  {_outcome(candidate)}",
     )
     failed = candidate.first_failed
@@ -174,7 +174,7 @@ def _short(candidate: Candidate) -> Text:
     return label
 
 
-def _miss(answer: Answer) -> Text:
+def _miss(answer: WhyNotAnswer) -> Text:
     from rich.text import Text
 
     if answer.nearest is not None:

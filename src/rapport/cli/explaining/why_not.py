@@ -22,8 +22,8 @@ from rapport.core.times import parse_duration
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rapport.policy.explaining.verdict import Answer
-    from rapport.policy.explaining.why_not import Question
+    from rapport.policy.explain.answer import WhyNotAnswer
+    from rapport.policy.explain.why_not import WhyNotQuestion
 
 
 def why_not(
@@ -46,10 +46,10 @@ def why_not(
 
     Exits with 1 when it did not fire.
     """
-    from rapport.policy.explaining.why_not import Question, given_in
+    from rapport.policy.explain.why_not import WhyNotQuestion, given_in
 
     given = given_in(who)
-    question = Question(
+    question = WhyNotQuestion(
         at=said_moment(at), given=given, within_ms=parse_duration(window) if window else None
     )
     if where.url is not None:
@@ -76,16 +76,16 @@ def why_not(
 def answer_here(
     site: Path,
     policy: str,
-    question: Question,
+    question: WhyNotQuestion,
     events: Sequence[str] | None,
     *,
     lake: str | None = None,
-) -> Answer:
+) -> WhyNotAnswer:
     """From recorded files when some are named (an empty list: those the site names), from a lake
     when one is, else from the site's log; beside a running node too.
     """
     from rapport.cli.explaining.reading import read_history
-    from rapport.policy.explaining.verdict import Note
+    from rapport.policy.explain.answer import AnswerNote
     from rapport.site.explaining import asking_of, recorded_answer
     from rapport.site.site import load_site
 
@@ -95,13 +95,15 @@ def answer_here(
     answer, said = read_history(
         site, lake, lambda channels: asking_of(loaded, channels).why_not(policy, question)
     )
-    notes = (Note(kind="reach", text=text) for text in said)
+    notes = (AnswerNote(kind="reach", text=text) for text in said)
     return msgspec.structs.replace(answer, notes=(*answer.notes, *notes))
 
 
-def _ask_there(remote: Remote, policy: str, question: Question, patience_ms: int) -> Answer:
+def _ask_there(
+    remote: Remote, policy: str, question: WhyNotQuestion, patience_ms: int
+) -> WhyNotAnswer:
     """What a node says that has so much time to look; 0: as long as it usually takes."""
-    from rapport.policy.explaining.verdict import Answer
+    from rapport.policy.explain.answer import WhyNotAnswer
 
     asked: list[tuple[str, Any]] = [("at", question.at)]
     asked += [("who", f"{alias}={id}") for alias, id in question.given.items()]
@@ -111,4 +113,4 @@ def _ask_there(remote: Remote, policy: str, question: Question, patience_ms: int
         asked.append(("within", f"{patience_ms}ms"))
     path = f"/policies/{quote(policy, safe='')}/why-not?{urlencode(asked)}"
     found = remote.get(path, within_ms=patience_ms)
-    return msgspec.convert(found, Answer)
+    return msgspec.convert(found, WhyNotAnswer)

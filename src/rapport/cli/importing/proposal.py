@@ -45,7 +45,7 @@ def propose_file(
 
 def _concepts(site: Path | None) -> Concepts:
     """Those of the site that is named, or that stands here; none without a site."""
-    from rapport.policy.declare import ontology_from_site
+    from rapport.policy.config.loader import ontology_from_site
     from rapport.site.bindings import concepts_of
 
     path = site_directory(site) / "site.toml"

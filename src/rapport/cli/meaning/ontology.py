@@ -119,7 +119,7 @@ def _loaded(
 ) -> tuple[Ontology, set[tuple[str, str]], list[Problem]]:
     """The sound part of the ontology, what tables give, and everything wrong with it."""
     from rapport.kernel.toml import TomlFile
-    from rapport.policy.declare import ontology_from_site
+    from rapport.policy.config.loader import ontology_from_site
     from rapport.site.site import SITE_FILE
     from rapport.tables.config import tables_from_site
 

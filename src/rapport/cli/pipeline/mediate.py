@@ -67,7 +67,7 @@ def mediate(
 def _asked(meanings: Meanings, what: tuple[str, ...]) -> tuple[dict[str, list[Path]], list[str]]:
     """Files by source, or names of sources; raises InvalidInput for a mixture or an unknown one."""
     from rapport.core.errors import InvalidInput
-    from rapport.policy.recorded.files import READERS
+    from rapport.policy.recordings.files import READERS
 
     files: dict[str, list[Path]] = {}
     names: list[str] = []

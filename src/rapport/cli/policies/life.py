@@ -33,13 +33,12 @@ from rapport.core.times import format_time
 
 if TYPE_CHECKING:
     from rapport.node.node import Node
-    from rapport.policy.life.asking import Done
-    from rapport.policy.life.life import PolicyLife
+    from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
 
 JsonOption = Annotated[bool, Parameter(help="As JSON.")]
 FileArgument = Annotated[Path, Parameter(help="The policy's text.")]
 NameOption = Annotated[str, Parameter(help="Its name; else the stem of the file.")]
-Local = Callable[["PolicyLife"], Awaitable[Any]]
+Local = Callable[["PolicyLifecycle"], Awaitable[Any]]
 _TEXT = "text/plain; charset=utf-8"
 _CHECKED = (400, 422)
 """What a node answers when a policy failed its checks."""
@@ -62,7 +61,7 @@ def list_all(
     by `at most once per`, errors, and the milliseconds spent on it.
     """
 
-    async def local(life: PolicyLife) -> Any:
+    async def local(life: PolicyLifecycle) -> Any:
         return life.policies()
 
     door = NodeDoor(where)
@@ -139,7 +138,7 @@ def history(
 ) -> None:
     """List the changes of a policy, oldest first: who, when, from which event on."""
 
-    async def local(life: PolicyLife) -> Any:
+    async def local(life: PolicyLifecycle) -> Any:
         return life.history(name)
 
     path = f"/policies/{quote(name, safe='')}/history"
@@ -216,7 +215,7 @@ def _bring(
     text, policy = _read(file), name or file.stem
     path = f"/policies/{quote(policy, safe='')}?how={how}&expects={quote(expects, safe='')}"
 
-    async def local(life: PolicyLife) -> Done:
+    async def local(life: PolicyLifecycle) -> ChangeResult:
         if how == "replace":
             return await life.replace(policy, text, by="local", expects=expects)
         bring = life.register if how == "register" else life.shadow

@@ -7,7 +7,7 @@ from pathlib import Path
 from rapport.cli.names import NO_POLICIES, unknown
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput
-from rapport.policy.linting.similar import features, most_alike
+from rapport.policy.lint.policy_set import features, most_similar
 from rapport.policy.plan import Plan
 from rapport.site.site import load_site
 
@@ -26,7 +26,7 @@ def show_similar(name: str, site: Path, *, limit: int, as_json: bool) -> None:
     plans = {each: compiled.plan for each, compiled in loaded.policies.items()}
     if name not in plans:
         raise unknown("policy", name, plans, if_none=NO_POLICIES, code="policy.unknown")
-    found = most_alike(name, plans, limit=limit)
+    found = most_similar(name, plans, limit=limit)
     if as_json:
         write_json([{"policy": one.policy, "score": round(one.score, 3)} for one in found])
         return

@@ -22,8 +22,7 @@ from rapport.core.times import parse_duration
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from rapport.policy.replaying.faults import FaultyRows
-    from rapport.policy.replaying.replay import ReplayResult
+    from rapport.policy.replay.replay import FaultyRows, ReplayResult
 
 _SHOWN_PROBLEMS = 20
 _FAILED = "policy.failed"
@@ -70,7 +69,7 @@ def replay(
     from rapport.cli.replaying.run import Chosen, Over, choose_policies, run_over
     from rapport.cli.replaying.text import Readable, time_zone
     from rapport.core.detection import detection_lines
-    from rapport.policy.replaying.difference import difference_lines
+    from rapport.policy.replay.replay import difference_lines
     from rapport.site.context import check_without_context
     from rapport.site.site import load_site
 

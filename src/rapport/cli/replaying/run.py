@@ -19,12 +19,18 @@ from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.policy.explaining.reach import needs_last_values
+from rapport.policy.explain.evidence import needs_last_values
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.causes import readings_behind
-from rapport.policy.replaying.difference import Compared, beside, compare
-from rapport.policy.replaying.replay import Recording, ReplayResult, recordings_of
-from rapport.policy.replaying.replay import replay as replay_here
+from rapport.policy.replay.replay import (
+    Recording,
+    ReplayComparison,
+    ReplayResult,
+    cause_readings,
+    compare_plans,
+    recordings_of,
+    renamed_plan,
+)
+from rapport.policy.replay.replay import replay as replay_here
 from rapport.site.policies import PolicyFile, compile_text, read_policy
 from rapport.site.replaying import recordings_in_site, version_of_meanings
 from rapport.site.site import Site
@@ -32,8 +38,8 @@ from rapport.site.terms import terms_of_policies
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
-    from rapport.policy.explaining.world import Reading
-    from rapport.policy.pull_by_time import RowsThen
+    from rapport.policy.explain.evidence import Reading
+    from rapport.policy.table_history import TableHistory
 
 Progress = Callable[[int], None]
 Found = tuple[ReplayResult, dict[Cause, list["Reading"]]]
@@ -149,10 +155,10 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
         theirs = sum(one.policy == self.changed.policy for one in result.detections)
         return f"{len(result.detections) - theirs:,} detections, {theirs:,} by {self.file.name},"
 
-    def compared(self, result: ReplayResult) -> Compared:
+    def compared(self, result: ReplayResult) -> ReplayComparison:
         """What only one of the two versions found."""
         assert self.changed is not None
-        return compare(self.plans[0], self.changed, result.detections)
+        return compare_plans(self.plans[0], self.changed, result.detections)
 
 
 def choose_policies(site: Site, names: Sequence[str], changed: Path | None) -> Chosen:
@@ -166,7 +172,9 @@ def choose_policies(site: Site, names: Sequence[str], changed: Path | None) -> C
         which = f"say which it stands in for: --policy NAME --changed {changed}"
         raise unknown("policy", name, site.policies, if_none=which, code="policy.unknown")
     plan = _compiled(site, PolicyFile(name, changed, str(changed)))
-    return Chosen(site=site, plans=[site.policies[name].plan], changed=beside(plan), file=changed)
+    return Chosen(
+        site=site, plans=[site.policies[name].plan], changed=renamed_plan(plan), file=changed
+    )
 
 
 def run_over(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> Found:
@@ -207,7 +215,7 @@ def _run_files(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -
             tables_version=version,
             progress=progress,
         )
-    return result, readings_behind(recordings, site.ontology, wanted(result))
+    return result, cause_readings(recordings, site.ontology, wanted(result))
 
 
 def _recordings(site: Site, over: Over) -> tuple[list[Recording], str]:
@@ -244,7 +252,7 @@ def _engine(site: Site, over: Over) -> Iterator[Callable[..., ReplayResult]]:
 def _run_log(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> Found:
     from rapport.cli.local import read_channels
     from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-    from rapport.policy.replaying.log import LogReplay
+    from rapport.policy.replay.log_replay import LogReplay
 
     site, plans = chosen.site, chosen.all_plans()
     now_ms = SystemClock().now_ms()
@@ -263,11 +271,11 @@ def _run_log(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> 
             is_open=over.until is None,
         )
         result = await log.run(plans, progress)
-        if log.then is None and over.tables == "then":
+        if log.tables_used is None and over.tables == "then":
             raise no_rows_on_record()
-        tell_tables(log.then, result.first)
+        tell_tables(log.tables_used, result.first)
         causes = wanted(result)
-        return result, await log.behind(causes) if causes else {}
+        return result, await log.cause_readings(causes) if causes else {}
 
     return read_channels(site.directory, work)
 
@@ -276,7 +284,7 @@ def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted)
     """All policies on record run, since one may stop another; the named ones are shown."""
     from rapport.cli.local import read_channels
     from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-    from rapport.policy.replaying.live_replay import LiveReplay
+    from rapport.policy.replay.log_replay import LiveReplay
     from rapport.site.explaining import compiled_of_text
 
     site = chosen.site
@@ -293,18 +301,18 @@ def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted)
             elsewhere=site.on_spark,
         )
         result = over.shown(await live.run(progress))
-        tell_tables(live.then, None)
+        tell_tables(live.tables_used, None)
         for line in live.notes:
             stderr().print(line, highlight=False, markup=False, soft_wrap=True)
         causes = wanted(result)
-        return result, await live.behind(causes) if causes else {}
+        return result, await live.cause_readings(causes) if causes else {}
 
     return read_channels(site.directory, work)
 
 
-def tell_tables(then: RowsThen | None, first: int | None) -> None:
+def tell_tables(then: TableHistory | None, first: int | None) -> None:
     """Says once which rows tables had, the first reading being of that time."""
-    for line in then.said(first) if then is not None else ():
+    for line in then.notes(first) if then is not None else ():
         stderr().print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -10,18 +10,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from rapport.core.detection import Cause, Detection
 from rapport.core.errors import InvalidInput
-from rapport.policy.explaining.wording import Wording, duration, relative, who
+from rapport.policy.explain.wording import Wording, bindings_text, duration, relative
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.causes import streams_behind, values_behind
+from rapport.policy.replay.replay import cause_streams, cause_values
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from rapport.cli.replaying.run import Chosen
-    from rapport.policy.explaining.world import Reading
-    from rapport.policy.replaying.difference import Difference
-    from rapport.policy.replaying.replay import ReplayResult
+    from rapport.policy.explain.evidence import Reading
+    from rapport.policy.replay.replay import ReplayDifference, ReplayResult
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BARS = "▁▂▃▄▅▆▇█"
@@ -78,7 +77,7 @@ class Readable:
             [one for one in result.detections if one.policy == policy] for policy in self._plans
         ]
 
-    def _differences(self, result: ReplayResult, chosen: Chosen) -> Sequence[Difference]:
+    def _differences(self, result: ReplayResult, chosen: Chosen) -> Sequence[ReplayDifference]:
         if chosen.changed is None:
             return ()
         return chosen.compared(result).differences[: self._most]
@@ -108,9 +107,9 @@ class Readable:
     def _detection(self, mark: str, one: Detection, readings: Readings) -> Text:
         from rich.text import Text
 
-        streams = streams_behind(self._plans[one.policy])
-        because = self._because(one, values_behind(one.causes, readings, streams))
-        about = who(one.bindings) or "nobody in particular"
+        streams = cause_streams(self._plans[one.policy])
+        because = self._because(one, cause_values(one.causes, readings, streams))
+        about = bindings_text(one.bindings) or "nobody in particular"
         return Text.assemble(mark, (self._time(one.time), "cyan"), "  ", (about, "bold"), because)
 
     def _because(self, one: Detection, values: Sequence[Reading]) -> str:

@@ -22,10 +22,10 @@ from rapport.core.release import CORRECTS, Corrections
 from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile, Piece
 from rapport.pipeline.history.footers import bad_file
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-from rapport.policy.engine.events import ahead_problem
+from rapport.policy.engine.stream_steps import ahead_problem
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import split_events
-from rapport.policy.recorded.rows import Report
+from rapport.policy.recordings.formats import Report
 
 _EVENTS = "events"
 _COLUMNS = ["position", "received", "time", "source", "id", "type", "subject", "headers", "data"]

@@ -14,17 +14,22 @@ from rapport.pipeline.backtest.policies import Contender
 from rapport.pipeline.backtest.reading import Reader
 from rapport.pipeline.backtest.result import Example, FoundBy
 from rapport.pipeline.backtest.run import Work
-from rapport.policy.explaining.attempts import Span
-from rapport.policy.explaining.candidates import Candidates
-from rapport.policy.explaining.deciding import Decisions
-from rapport.policy.explaining.nodes import Nodes
-from rapport.policy.explaining.reach import Reach, needs_last_values, reach_of
-from rapport.policy.explaining.verdict import Answer, Candidate, Node
-from rapport.policy.explaining.why_not import Question, why, why_not
-from rapport.policy.explaining.wording import Wording, told
-from rapport.policy.explaining.world import Reading, World, readings_of
+from rapport.policy.explain.answer import Candidate, ConditionNode, WhyNotAnswer
+from rapport.policy.explain.candidates import CandidateBuilder, NodeBuilder
+from rapport.policy.explain.evidence import (
+    Evidence,
+    NeededRange,
+    Reading,
+    TimeSpan,
+    needed_range,
+    needs_last_values,
+    readings_of,
+)
+from rapport.policy.explain.matches import Decisions
+from rapport.policy.explain.why_not import WhyNotQuestion, why, why_not
+from rapport.policy.explain.wording import Wording, with_times
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.faults import Faults
+from rapport.policy.replay.replay import RowFaults
 
 _WIDENED = 4
 _MOST_WIDENINGS = 3
@@ -34,7 +39,7 @@ class _Asked(NamedTuple):
     """A question about one example; `began` is where the history begins."""
 
     plan: Plan
-    span: Span
+    span: TimeSpan
     given: Mapping[str, str]
 
 
@@ -68,7 +73,7 @@ def _why_not(
     readings: Sequence[Reading],
     example: Example,
     began: int | None,
-) -> Answer:
+) -> WhyNotAnswer:
     """What the other version made of the same readings; where it made nothing of them, how it stood
     when the last of them came, or else until the finding.
     """
@@ -91,38 +96,38 @@ def _same_causes(
     began: int | None,
 ) -> Candidate | None:
     """How a version decided about exactly the readings that a finding rests on."""
-    world = World(other.plan, work.ontology.sources, work.pull, readings, began=began)
+    world = Evidence(other.plan, work.ontology.sources, work.pull, readings, began=began)
     decisions = Decisions(world)
     given = _questions(other, example)[0].given
     for decision in decisions.all(given):
         if decision.detection.causes == example.detection.causes:
-            nodes = Nodes(world, Wording(work.ontology))
-            return _said(Candidates(decisions, nodes, given).of_decision(decision))
+            nodes = NodeBuilder(world, Wording(work.ontology))
+            return _said(CandidateBuilder(decisions, nodes, given).of_decision(decision))
     return None
 
 
 def _said(candidate: Candidate) -> Candidate:
     """With the times in its sentences told from its moment."""
 
-    def node(one: Node) -> Node:
+    def node(one: ConditionNode) -> ConditionNode:
         return msgspec.structs.replace(
             one,
-            because=told(one.because, candidate.time),
+            because=with_times(one.because, candidate.time),
             children=tuple(node(child) for child in one.children),
         )
 
     return msgspec.structs.replace(candidate, clauses=tuple(node(one) for one in candidate.clauses))
 
 
-def _questions(other: Contender, example: Example) -> tuple[Question, Question]:
+def _questions(other: Contender, example: Example) -> tuple[WhyNotQuestion, WhyNotQuestion]:
     """About a moment, and about all the time that the finding is about."""
     detection, aliases = example.detection, other.aliases()
     given = {alias: who for alias, who in detection.bindings.items() if alias in aliases}
     times = [time for time, _id in detection.causes] or [detection.time]
     at = (min(times) + detection.time) // 2
     return (
-        Question(at=max(times), given=given, within_ms=1),
-        Question(at=at, given=given, within_ms=max(detection.time - at, 1)),
+        WhyNotQuestion(at=max(times), given=given, within_ms=1),
+        WhyNotQuestion(at=at, given=given, within_ms=max(detection.time - at, 1)),
     )
 
 
@@ -134,7 +139,7 @@ def _around(
     """
     asked = [_asked(example, contenders) for example in examples]
     reaches = [
-        _widest([reach_of(one.plan, work.ontology.sources, one.span) for one in some])
+        _widest([needed_range(one.plan, work.ontology.sources, one.span) for one in some])
         for some in asked
     ]
     found = _read(work, reaches)
@@ -148,7 +153,9 @@ def _around(
             break
         for number in unknown:
             reach = reaches[number]
-            reaches[number] = Reach(reach.end - _WIDENED * (reach.end - reach.start), reach.end)
+            reaches[number] = NeededRange(
+                reach.end - _WIDENED * (reach.end - reach.start), reach.end
+            )
         for number, readings in zip(
             unknown, _read(work, [reaches[number] for number in unknown]), strict=True
         ):
@@ -159,7 +166,7 @@ def _around(
 def _asked(example: Example, contenders: Mapping[FoundBy, Contender]) -> list[_Asked]:
     detection = example.detection
     first = min((time for time, _id in detection.causes), default=detection.time)
-    span = Span(first, detection.time)
+    span = TimeSpan(first, detection.time)
     asked = []
     for side, contender in contenders.items():
         if side != example.found_by:
@@ -168,8 +175,8 @@ def _asked(example: Example, contenders: Mapping[FoundBy, Contender]) -> list[_A
     return asked
 
 
-def _widest(reaches: Sequence[Reach]) -> Reach:
-    return Reach(min(one.start for one in reaches), max(one.end for one in reaches))
+def _widest(reaches: Sequence[NeededRange]) -> NeededRange:
+    return NeededRange(min(one.start for one in reaches), max(one.end for one in reaches))
 
 
 def _is_known(asked: Sequence[_Asked], readings: Sequence[Reading]) -> bool:
@@ -182,13 +189,13 @@ def _is_known(asked: Sequence[_Asked], readings: Sequence[Reading]) -> bool:
     return True
 
 
-def _read(work: Work, reaches: Sequence[Reach]) -> list[list[Reading]]:
+def _read(work: Work, reaches: Sequence[NeededRange]) -> list[list[Reading]]:
     windows = [Window(reach.start, reach.end + 1) for reach in reaches]
     reader = Reader(
         work.history,
         lateness_ms=work.lateness_ms,
         windows=_joined(windows),
-        report=Faults().report,
+        report=RowFaults().report,
     )
     found: list[list[Reading]] = [[] for _reach in reaches]
     for rows in reader.batches():

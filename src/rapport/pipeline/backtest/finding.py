@@ -15,7 +15,7 @@ from rapport.pipeline.backtest.silver import behind, silver_as_history
 from rapport.pipeline.lake.places import SILVER
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.replay import Recording
+from rapport.policy.replay.replay import Recording
 from rapport.site.replaying import recordings_in_site
 
 if TYPE_CHECKING:

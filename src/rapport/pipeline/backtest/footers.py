@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from rapport.core.errors import SiteError
 from rapport.pipeline.history.footers import bad_file
-from rapport.policy.recorded.rows import nothing_in, unreadable
+from rapport.policy.recordings.formats import nothing_in, unreadable
 
 _LONGEST_LINE = 1 << 22
 

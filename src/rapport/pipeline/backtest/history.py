@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME
-from rapport.policy.recorded.rows import Report
+from rapport.policy.recordings.formats import Report
 
 BEGIN_OF_TIME = -END_OF_TIME
 BATCH = 65_536

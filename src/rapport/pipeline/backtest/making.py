@@ -27,7 +27,7 @@ from rapport.pipeline.backtest.result import (
 from rapport.pipeline.backtest.run import Found, Work
 from rapport.pipeline.drawing.calendar import Calendar
 from rapport.pipeline.lake.locks import reading
-from rapport.policy.explaining.wording import who
+from rapport.policy.explain.wording import bindings_text
 
 SIDES: tuple[FoundBy, FoundBy] = ("first", "second")
 
@@ -200,7 +200,7 @@ def _different(examples: Sequence[Example]) -> list[Example]:
     fresh: list[Example] = []
     alike: list[Example] = []
     for one in examples:
-        about = who(one.detection.bindings)
+        about = bindings_text(one.detection.bindings)
         (alike if about in seen else fresh).append(one)
         seen.add(about)
     return fresh + alike

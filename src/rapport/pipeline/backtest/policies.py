@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rapport.core.errors import InvalidInput, SiteError, UnknownName
-from rapport.policy.life.changes import WITH_TEXT, KeptChange
-from rapport.policy.life.versions import text_of_version
+from rapport.policy.lifecycle.registry import WITH_TEXT, RecordedChange, text_of_version
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.difference import beside
+from rapport.policy.replay.replay import renamed_plan
 from rapport.site.policies import PolicyFile, compile_text, policy_files, read_policy
 from rapport.site.terms import terms_of_policies
 
 if TYPE_CHECKING:
     from rapport.site.site import Site
 
-OnRecord = Callable[[], Sequence[KeptChange]]
+OnRecord = Callable[[], Sequence[RecordedChange]]
 """All changes of policies that the site's log has; asked only when files do not know a name."""
 
 
@@ -83,7 +82,7 @@ def opponents(first: Contender, second: Contender) -> tuple[Contender, Contender
         )
     if first.label == second.label:
         second = msgspec.structs.replace(second, label=f"{second.label} (other)")
-    return first, msgspec.structs.replace(second, plan=beside(second.plan)), shared
+    return first, msgspec.structs.replace(second, plan=renamed_plan(second.plan)), shared
 
 
 def _spoken(aliases: dict[str, str]) -> str:
@@ -108,7 +107,9 @@ def _compiled(site: Site, given: str, label: str, file: PolicyFile, text: str) -
     return Contender(given=given, label=label, name=file.name, plan=compiled.plan, text=text)
 
 
-def _recorded(name: str, version: str, changes: Sequence[KeptChange], files: Sequence[str]) -> str:
+def _recorded(
+    name: str, version: str, changes: Sequence[RecordedChange], files: Sequence[str]
+) -> str:
     """The text of a version, or the newest one, of a policy that is on record."""
     own = [kept for kept in changes if kept.changed.name == name]
     texts = [kept.changed for kept in own if kept.changed.what in WITH_TEXT and kept.changed.text]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from rapport.core.errors import Problem
 from rapport.pipeline.backtest.history import BATCH, Feed, History, Window
 from rapport.pipeline.history.lateness import NEVER, clocks, is_late
-from rapport.policy.recorded.merge import merge
+from rapport.policy.recordings.files import merge_recordings
 
 Flags = npt.NDArray[np.bool_]
 
@@ -43,7 +43,7 @@ class Reader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Readings that are not late, in arrival order, several feeds as one."""
         feeds = [self._feed(feed) for feed in self._history.feeds]
-        return merge(feeds, batch=BATCH) if feeds else iter(())
+        return merge_recordings(feeds, batch=BATCH) if feeds else iter(())
 
     def _feed(self, feed: Feed) -> Iterator[pa.RecordBatch]:
         newest = NEVER

@@ -18,11 +18,9 @@ from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile,
 from rapport.pipeline.history.footers import RowGroup, read_footer
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.readings import readings_schema
-from rapport.policy.recorded.corrections import superseded_in
-from rapport.policy.recorded.files import READERS, as_readings, in_batches
-from rapport.policy.recorded.parquet_files import parquet_batches
-from rapport.policy.recorded.rows import Report, Wanted, check_fields
-from rapport.policy.replaying.replay import Recording
+from rapport.policy.recordings.files import READERS, as_readings, in_batches, superseded_in
+from rapport.policy.recordings.formats import FieldMapping, Report, check_fields, parquet_batches
+from rapport.policy.replay.replay import Recording
 
 Interpreted = Callable[[PushSource, Path], Recording]
 """Gives a raw file of a source with what makes readings of it; the site has that."""
@@ -234,11 +232,11 @@ def _told(file: _File, feed: str) -> HistoryFile:
     )
 
 
-def _wanted(ontology: Ontology, source: PushSource) -> Wanted:
-    return Wanted.of(source, ontology.streams()[source.stream])
+def _wanted(ontology: Ontology, source: PushSource) -> FieldMapping:
+    return FieldMapping.of(source, ontology.streams()[source.stream])
 
 
-def _has_all(heading: Heading, wanted: Wanted) -> bool:
+def _has_all(heading: Heading, wanted: FieldMapping) -> bool:
     """Fields of JSON lines may be paths: their beginnings must be there."""
     names = set(heading.columns)
     return all(field in names or field.partition(".")[0] in names for field in wanted.fields())

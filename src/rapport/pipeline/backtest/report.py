@@ -14,8 +14,8 @@ from rapport.pipeline.drawing.days import bars_plot, calendar_plot, difference_p
 from rapport.pipeline.drawing.html import behind, cards, section, table
 from rapport.pipeline.drawing.html import page as whole_page
 from rapport.pipeline.drawing.style import style
-from rapport.policy.explaining.wording import duration, who
-from rapport.policy.life.versions import text_difference
+from rapport.policy.explain.wording import bindings_text, duration
+from rapport.policy.lifecycle.registry import text_difference
 
 _MARKS = {"first": "−", "second": "+"}
 _MOST_MONTHS = 60
@@ -169,7 +169,7 @@ class _Page:
 
     def _row(self, one: Example) -> str:
         when = escape(self._calendar.clock(one.detection.time))
-        about = escape(who(one.detection.bindings) or "nobody in particular")
+        about = escape(bindings_text(one.detection.bindings) or "nobody in particular")
         if self._told.comparison is not None:
             label = self._told.tallies[0 if one.found_by == "first" else 1].label
             sign = (

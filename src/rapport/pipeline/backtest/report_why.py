@@ -9,8 +9,8 @@ from html import escape
 from rapport.core.times import format_time
 from rapport.pipeline.backtest.result import Example
 from rapport.pipeline.drawing.calendar import Calendar
-from rapport.policy.explaining.verdict import Answer, Candidate, Node, Truth
-from rapport.policy.explaining.wording import relative, who
+from rapport.policy.explain.answer import Candidate, ConditionNode, Truth, WhyNotAnswer
+from rapport.policy.explain.wording import bindings_text, relative
 
 _MARKS: dict[Truth, tuple[str, str]] = {
     "true": ("✓", "true"),
@@ -21,7 +21,7 @@ _MARKS: dict[Truth, tuple[str, str]] = {
 
 def explained(example: Example, calendar: Calendar, number: int) -> str:
     """One finding with why it was found and why the other version did not find it."""
-    when, about = calendar.clock(example.detection.time), who(example.detection.bindings)
+    when, about = calendar.clock(example.detection.time), bindings_text(example.detection.bindings)
     parts = [f'<article id="why-{number}"><h3>{escape(when)} · {escape(about)}</h3>']
     if example.why is not None:
         parts.append(f"<p>Why <b>{escape(example.why.policy)}</b> fired</p>")
@@ -34,7 +34,7 @@ def explained(example: Example, calendar: Calendar, number: int) -> str:
     return "".join([*parts, "</article>"])
 
 
-def _answer(answer: Answer) -> str:
+def _answer(answer: WhyNotAnswer) -> str:
     did = "fired, too" if answer.fired else "did not"
     parts = [f"<p>Why <b>{escape(answer.policy)}</b> {did}</p>"]
     shown = answer.fired or answer.candidates
@@ -51,7 +51,7 @@ def _candidate(candidate: Candidate) -> str:
     return f'<ul class="why">{nodes}</ul><p class="soft">{escape(told)}</p>'
 
 
-def _node(node: Node, reference: int) -> str:
+def _node(node: ConditionNode, reference: int) -> str:
     mark, said = _MARKS[node.truth]
     because = f'<br><span class="soft">{escape(node.because)}</span>' if node.because else ""
     readings = "".join(

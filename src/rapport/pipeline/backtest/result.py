@@ -17,7 +17,7 @@ from rapport.core.detection import Detection
 from rapport.core.errors import Problem
 from rapport.pipeline.backtest.columns import Findings, by_identity
 from rapport.pipeline.drawing.calendar import Calendar
-from rapport.policy.explaining.verdict import Answer, Explained
+from rapport.policy.explain.answer import Explanation, WhyNotAnswer
 
 FoundBy = Literal["first", "second"]
 Flags = npt.NDArray[np.bool_]
@@ -61,9 +61,9 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     detection: Detection
     found_by: FoundBy = "first"
-    why: Explained | None = None
+    why: Explanation | None = None
     """The conditions that held, by the version that found it."""
-    why_not: Answer | None = None
+    why_not: WhyNotAnswer | None = None
     """How the other version stood."""
     command: str = ""
     """What to type to see it explained."""

@@ -13,13 +13,12 @@ from rapport.pipeline.backtest.history import BEGIN_OF_TIME, History, Window
 from rapport.pipeline.backtest.reading import Reader
 from rapport.pipeline.backtest.series import files_of
 from rapport.pipeline.history.partitioning import look_ahead_ms, look_back_ms, why_in_one_piece
-from rapport.policy.explaining.reach import longest_duration_ms
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import END_OF_TIME, PullData
 from rapport.policy.operators.plan_shape import longest_window_ms
-from rapport.policy.plan import Plan
-from rapport.policy.pull_by_time import PullByTime, RowsThen, RunnerThen
-from rapport.policy.replaying.faults import Faults, FaultyRows
+from rapport.policy.plan import Plan, longest_duration_ms
+from rapport.policy.replay.replay import FaultyRows, RowFaults
+from rapport.policy.table_history import PullByTime, SwitchingRunner, TableHistory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +56,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     lateness_ms: int
     period: Window | None = None
     """Only detections in it are wanted; None: all."""
-    then: RowsThen | None = None
+    then: TableHistory | None = None
     """The rows that tables had; None: at all times those of `pull`."""
 
     @staticmethod
@@ -114,7 +113,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         begin = BEGIN_OF_TIME if whole else max(wanted.begin - back, BEGIN_OF_TIME)
         return Window(begin, min(wanted.end + ahead, END_OF_TIME))
 
-    def reader(self, faults: Faults, progress: Progress | None = None) -> Reader:
+    def reader(self, faults: RowFaults, progress: Progress | None = None) -> Reader:
         """A pass over what is needed of the history."""
         window = self.window()
         return Reader(
@@ -128,11 +127,11 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_here(work: Work, progress: Progress | None = None) -> Found:
     """Runs the plans in this process; memory does not grow with the history."""
-    faults = Faults()
+    faults = RowFaults()
     reader = work.reader(faults, progress)
     sources = work.ontology.sources
     pull = work.pull_by_time()
-    switching = RunnerThen(work.plans, pull, lateness_ms=work.lateness_ms, sources=sources)
+    switching = SwitchingRunner(work.plans, pull, lateness_ms=work.lateness_ms, sources=sources)
     columns = DetectionColumns()
     for rows in reader.batches():
         columns.add(switching.feed(rows))
@@ -200,7 +199,7 @@ def _through_here(
 ) -> Found:
     from rapport.pipeline.history.detect import replay_spark
 
-    faults = Faults()
+    faults = RowFaults()
     reader = work.reader(faults, progress)
     made = replay_spark(
         spark,

@@ -22,7 +22,7 @@ from rapport.pipeline.lake.silver import silver_due
 from rapport.pipeline.lake.silver_readings import silver_history
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import readings_schema
-from rapport.policy.recorded.rows import Report
+from rapport.policy.recordings.formats import Report
 
 _EVENTS = "events"
 

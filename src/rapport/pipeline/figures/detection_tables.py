@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rapport.core.detection import DETECTED, UNDECIDED
 from rapport.core.release import REEVALUATION
 from rapport.pipeline.figures.percentiles import percentiles
-from rapport.policy.engine.events import LATE_TYPE
+from rapport.policy.engine.stream_steps import LATE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rapport.core.event import INTERPRETATION
 from rapport.core.release import CORRECTS, RELEASED
-from rapport.policy.engine.events import ASIDE_TYPE
+from rapport.policy.engine.stream_steps import QUARANTINED_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,7 @@ SELECT id, received, coalesce(nullif(said.reason, ''), type) AS reason,
            AS source,
        coalesce(nullif(said.interpretation, ''), headers['{INTERPRETATION}'],
                 said.event.interpretation, '') AS interpretation,
-       if(type = '{ASIDE_TYPE}', 'policy', 'mediation') AS found_by,
+       if(type = '{QUARANTINED_TYPE}', 'policy', 'mediation') AS found_by,
        coalesce(concat(headers['rawchannel'], '/', headers['rawposition']),
                 concat(said.event.rawchannel, '/', said.event.rawposition), id) AS place
 FROM (SELECT *, from_json(data, 'reason STRING, source STRING, interpretation STRING,

@@ -20,7 +20,7 @@ from rapport.pipeline.history.lateness import NEVER, GroupAt, Late, is_late
 from rapport.pipeline.history.reading import Reader
 from rapport.pipeline.history.rows import CLOCK, ID, TIME, Codes, in_event_order
 from rapport.policy.operators.base import END_OF_TIME
-from rapport.policy.recorded.rows import Report
+from rapport.policy.recordings.formats import Report
 
 _MUCH = 1 << 20
 """So many rows that wait are not copied for the sake of a few that need not."""

@@ -17,9 +17,9 @@ from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.schema import PARTS, AttributeType
 from rapport.pipeline.history.footers import RowGroup, read_footer
 from rapport.policy.ontology import Ontology, PushSource
-from rapport.policy.recorded.corrections import superseded_in
-from rapport.policy.recorded.rows import Wanted
-from rapport.policy.replaying.replay import Recording
+from rapport.policy.recordings.files import superseded_in
+from rapport.policy.recordings.formats import FieldMapping
+from rapport.policy.replay.replay import Recording
 
 
 class ReadingsFile(msgspec.Struct, frozen=True):
@@ -59,9 +59,9 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     left_out: frozenset[str] = frozenset()
     """Ids of rows that others stand in for (`corrects`)."""
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> FieldMapping:
         """The columns as readers of recorded files name them."""
-        return Wanted(self.id, self.time, self.key, self.value, self.kind)
+        return FieldMapping(self.id, self.time, self.key, self.value, self.kind)
 
     def columns(self) -> tuple[str, ...]:
         """The names in the files of all that makes a reading of one stream."""
@@ -147,7 +147,7 @@ def _recorded(ontology: Ontology, source: PushSource, paths: Path | Sequence[Pat
             hint="read it through the site, or from the lake's silver, which is mediated",
         )
     kind = ontology.concepts[source.concept][source.attribute]
-    wanted = Wanted.of(source, kind)
+    wanted = FieldMapping.of(source, kind)
     given = [paths] if isinstance(paths, Path) else list(paths)
     chosen = [file for path in given for file in parquet_files(path)]
     files = tuple(file for path in chosen for file in _files(path, wanted.fields(), wanted.time))

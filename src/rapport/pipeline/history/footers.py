@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from rapport.core.errors import Problem, SiteError, nearest_names
 from rapport.policy.readings import FARTHEST_MS
-from rapport.policy.recorded.rows import unreadable
+from rapport.policy.recordings.formats import unreadable
 
 
 class RowGroup(msgspec.Struct, frozen=True, array_like=True):

@@ -28,7 +28,7 @@ from rapport.pipeline.history.outcome import (
     unpacked,
     unpacked_columns,
 )
-from rapport.policy.replaying.faults import FaultyRows
+from rapport.policy.replay.replay import FaultyRows
 
 _MOST_PROBLEMS = 1_000
 _MOST_LINES = 4

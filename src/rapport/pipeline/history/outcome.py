@@ -13,7 +13,7 @@ from rapport.core.errors import Problem
 from rapport.pipeline.history.detection_columns import as_bytes, encode_detections, from_bytes
 from rapport.pipeline.history.feeds import GroupFacts
 from rapport.pipeline.history.lateness import Late
-from rapport.policy.replaying.faults import FaultyRows
+from rapport.policy.replay.replay import FaultyRows
 
 OUTCOME = "task INT, kind STRING, body BINARY"
 """The columns, as Spark writes them."""

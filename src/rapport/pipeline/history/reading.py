@@ -24,8 +24,7 @@ from rapport.pipeline.history.lateness import GroupAt, Times, clocks
 from rapport.pipeline.history.rows import FIRST_PART, ID, TIME, Codes
 from rapport.pipeline.history.texts import Codes as Numbers
 from rapport.policy.readings import FARTHEST_MS, part_type
-from rapport.policy.recorded.parquet_files import usable_rows
-from rapport.policy.recorded.rows import Report
+from rapport.policy.recordings.formats import Report, usable_rows
 
 BATCH_ROWS = 1 << 17
 _READINGS = ("time", "id", "stream", "source", "key")

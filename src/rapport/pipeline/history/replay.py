@@ -22,14 +22,17 @@ from rapport.pipeline.history.run import run_history
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
-from rapport.policy.replaying.replay import (
+from rapport.policy.replay.replay import (
     DEFAULT_BATCH,
     EngineResult,
     Recording,
     ReplayResult,
+    ReplayState,
+    digest_of,
+    load_state,
     replay,
+    save_state,
 )
-from rapport.policy.replaying.state import ReplayState, digest_of, load_state, save_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from rapport.core.errors import Problem
 from rapport.pipeline.history.found import HistoryFound
 from rapport.pipeline.history.layout import Layout
 from rapport.pipeline.history.native.choose import Choice
-from rapport.policy.replaying.faults import FaultyRows
+from rapport.policy.replay.replay import FaultyRows
 
 
 class SparkReplay(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """The plans of a task under way, going over to other tables where live did. [PI-5, PO-2, PO-8]
 
-As `policy/pull_by_time.py` has it: everything before a switch is decided by the rows of before,
+As `policy/table_history.py` has it: everything before a switch is decided by the rows of before,
 then the steps are made anew with the new rows and given what they knew. A slice of time begins with
 the rows that were in force where it begins to read.
 """
@@ -22,10 +22,10 @@ from rapport.policy.operators.base import PullData
 from rapport.policy.operators.detection_output import SuppressionFilter
 from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.plan import Plan
-from rapport.policy.pull_by_time import PullByTime, Switch, always
 from rapport.policy.runner.deployed_plans import DeployedPlans
 from rapport.policy.runner.families import OperatorContext
 from rapport.policy.runner.groups import FailedPlan
+from rapport.policy.table_history import PullByTime, TableSwitch, as_pull_by_time
 from rapport.tables.instances import Instances
 
 Found = Detection | Undecided
@@ -43,14 +43,14 @@ def is_changing(pull: Pull) -> bool:
 
 def first_of(pull: Pull) -> PullData:
     """What the first readings meet."""
-    return always(pull).pull
+    return as_pull_by_time(pull).pull
 
 
 def tables_for_workers(plans: Sequence[Plan], pull: Pull) -> Pull:
     """What plans look at, as plain data that travels; rows that did not change travel once. Raises
     Unsupported when there are too many.
     """
-    by_time, sent = always(pull), dict[int, Instances]()
+    by_time, sent = as_pull_by_time(pull), dict[int, Instances]()
 
     def plain(tables: PullData) -> WorkerTables:
         made = tables_asked(plans, tables)
@@ -66,7 +66,7 @@ def tables_for_workers(plans: Sequence[Plan], pull: Pull) -> Pull:
 
     first = plain(by_time.pull)
     switches = tuple(
-        Switch(one.since, partial(_itself, plain(one.pull()))) for one in by_time.switches
+        TableSwitch(one.since, partial(_itself, plain(one.pull()))) for one in by_time.switches
     )
     return PullByTime(pull=first, switches=switches) if switches else first
 
@@ -93,7 +93,7 @@ class SwitchingPlans:
         read_from: int,
     ) -> None:
         """`counts`: which of those left out are counted; `began`: see RunningPlans."""
-        by_time = always(pull)
+        by_time = as_pull_by_time(pull)
         self._silence, self._sources, self._counts = silence, sources, counts
         self._began, self._left = began, deque(by_time.switches)
         first = by_time.pull

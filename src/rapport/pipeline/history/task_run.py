@@ -34,7 +34,7 @@ from rapport.pipeline.history.switching import Found, Pull, SwitchingPlans
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.uncertainty import SourceSilence
 from rapport.policy.plan import Plan, SilentTerm, decode_plan
-from rapport.policy.replaying.faults import Faults
+from rapport.policy.replay.replay import RowFaults
 
 PORTION = 20_000
 """Readings given to operators at once: enough for columns to pay, few enough for the caches."""
@@ -67,7 +67,7 @@ def run_task(job: Job, number: int, pull: Pull) -> Iterator[pa.RecordBatch]:
 
 def _run(job: Job, number: int, pull: Pull) -> Iterator[pa.RecordBatch]:
     task = job.tasks[number]
-    faults = Faults()
+    faults = RowFaults()
     judge = Judge(faults.report, job.most_late)
     run = start_plans(job, number, pull)
     for rows, watermark in _rows_of(job, task, run, judge):

@@ -15,7 +15,7 @@ from rapport.core.detection import DETECTED, UNDECIDED
 from rapport.core.errors import Problem
 from rapport.core.release import REEVALUATION
 from rapport.pipeline.lake.silver_rows import QUARANTINED_SCHEMA, header, quarantined_rows
-from rapport.policy.engine.events import ASIDE_TYPE, LATE_TYPE
+from rapport.policy.engine.stream_steps import LATE_TYPE, QUARANTINED_TYPE
 
 LATE_REASON = "policy.late"
 
@@ -113,9 +113,9 @@ def read_quarantine(rows: pa.RecordBatch) -> Findings:
         event = held.event or held.raw or {}
         told = {"source": row["source"], "id": row["id"], "type": row["type"]}
         told |= {name: str(event[name]) for name in told if name in event}
-        by = "policy" if row["type"] == ASIDE_TYPE else "mediation"
+        by = "policy" if row["type"] == QUARANTINED_TYPE else "mediation"
         about.append(told | {"by": by, "data": _payload(event, row["data"])})
-        if row["type"] == ASIDE_TYPE and held.event is not None:
+        if row["type"] == QUARANTINED_TYPE and held.event is not None:
             verdicts.append(_aside(row, told))
     table = quarantined_rows(rows, problems)
     columns = {"source": "source", "id": "id", "stream": "type", "found_by": "by", "data": "data"}

@@ -21,8 +21,8 @@ from rapport.pipeline.live.working import QUARANTINE, Report
 from rapport.pipeline.sources.appending import Target, in_requests
 from rapport.pipeline.sources.place import Place
 from rapport.pipeline.sources.writing import opened_to_write
-from rapport.policy.engine.events import ASIDE_TYPE, LATE_TYPE
-from rapport.policy.engine.on_spark import CHANNEL, LiveReport, report_event
+from rapport.policy.engine.spark_policies import CHANNEL, LiveReport, report_event
+from rapport.policy.engine.stream_steps import LATE_TYPE, QUARANTINED_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,7 +82,7 @@ class Appending:
         counts.detections += kinds[DETECTED]
         counts.undecided += kinds[UNDECIDED]
         counts.late += kinds[LATE_TYPE]
-        counts.quarantined += kinds[ASIDE_TYPE]
+        counts.quarantined += kinds[QUARANTINED_TYPE]
 
     def _note(self, reports: list[Report]) -> None:
         self.counts.batches += 1

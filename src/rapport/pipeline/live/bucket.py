@@ -20,7 +20,7 @@ from rapport.core.errors import Conflict, Corrupt, Problem
 from rapport.pipeline.history.keys import Key
 from rapport.pipeline.live.parcel import HIGH, POSITION, Parcel, Times, unpack_rows
 from rapport.pipeline.worker_tables import WorkerTables, decode_tables
-from rapport.policy.engine.events import TimeMoved
+from rapport.policy.engine.stream_steps import TimeMoved
 from rapport.policy.ontology import PushSource
 from rapport.policy.operators.base import END_OF_TIME
 from rapport.policy.plan import Plan, decode_plan, encode_plan

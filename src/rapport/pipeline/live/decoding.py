@@ -15,12 +15,7 @@ import pyarrow.compute as pc
 
 from rapport.core.errors import Problem
 from rapport.core.event import BareEvent, Event, StoredEvent
-from rapport.policy.engine.events import (
-    TIME_TYPE,
-    TimeMoved,
-    ahead_problem,
-    quarantine_event,
-)
+from rapport.policy.engine.stream_steps import TIME_TYPE, TimeMoved, ahead_problem, quarantine_event
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import readings_schema, split_events
 

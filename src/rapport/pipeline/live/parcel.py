@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rapport.core.errors import Corrupt
-from rapport.policy.engine.events import TimeMoved
+from rapport.policy.engine.stream_steps import TimeMoved
 
 POSITION, HIGH = "position", "high"
 """Columns before those of a reading: its place in `events`, and the time that the stretch had

@@ -10,9 +10,8 @@ from rapport.core.errors import Conflict, SiteError
 from rapport.pipeline.live.whole import read_events
 from rapport.pipeline.sources.place import Place
 from rapport.pipeline.sources.planning import Piece
-from rapport.policy.engine.on_spark import OnSpark
-from rapport.policy.life.changes import CHANNEL, kept_change
-from rapport.policy.life.registry import Entry, Registry
+from rapport.policy.engine.spark_policies import SparkPolicies
+from rapport.policy.lifecycle.registry import CHANNEL, PolicyEntry, PolicyRegistry, recorded_change
 from rapport.policy.plan import Plan
 from rapport.site.policies import PolicyFile, compile_text
 from rapport.site.site import Site
@@ -23,7 +22,7 @@ def plans_on_spark(site: Site, place: Place) -> list[Plan]:
     """Raises Conflict when a version on record cannot be made from what the site says now, and
     SiteError when its text does not compile.
     """
-    chosen = OnSpark(site.on_spark)
+    chosen = SparkPolicies(site.on_spark)
     registry = _registry(place)
     if not registry.entries:  # no node has run yet: what its files say will run
         return [one.plan for name, one in sorted(site.policies.items()) if name in chosen]
@@ -31,18 +30,18 @@ def plans_on_spark(site: Site, place: Place) -> list[Plan]:
     return [_plan(site, entry) for entry in entries]
 
 
-def _registry(place: Place) -> Registry:
-    registry = Registry()
+def _registry(place: Place) -> PolicyRegistry:
+    registry = PolicyRegistry()
     with place.opened() as opened:
         span = opened.span(CHANNEL)
     for stored in read_events(place, Piece(CHANNEL, span.first - 1, span.last)):
-        kept = kept_change(stored)
+        kept = recorded_change(stored)
         if kept is not None:
             registry.add(kept)
     return registry
 
 
-def _plan(site: Site, entry: Entry) -> Plan:
+def _plan(site: Site, entry: PolicyEntry) -> Plan:
     known = site.policies.get(entry.name)
     if known is not None and known.plan.version() == entry.version:
         return known.plan

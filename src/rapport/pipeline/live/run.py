@@ -27,7 +27,7 @@ from rapport.pipeline.sources.options import PlaceOptions
 from rapport.pipeline.sources.place import Opened, Place, place_of
 from rapport.pipeline.sources.planning import Piece, begin_at
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-from rapport.policy.life.changes import CHANNEL as POLICIES
+from rapport.policy.lifecycle.registry import CHANNEL as POLICIES
 from rapport.site.site import Site, load_site
 
 if TYPE_CHECKING:

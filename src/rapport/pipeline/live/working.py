@@ -23,7 +23,7 @@ from rapport.pipeline.live.parcel import decode_parcel, encode_parcel
 from rapport.pipeline.live.saving import Held, Keeper, Shelf
 from rapport.pipeline.live.sharing import Sharing, plan_of_bucket
 from rapport.pipeline.live.whole import read_whole
-from rapport.policy.engine.events import late_event
+from rapport.policy.engine.stream_steps import late_event
 
 QUARANTINE = "quarantine"
 PARCELS = "bucket INT, parcel BINARY"

@@ -18,9 +18,8 @@ from rapport.policy.delivery import read_delivery
 from rapport.policy.language.diagnostics import Diagnostics
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.tree import PolicyTree
-from rapport.policy.linting.aliases import lint_policy
-from rapport.policy.linting.possible import lint_possible
-from rapport.policy.linting.times import lint_times
+from rapport.policy.lint.satisfiability import lint_aliases, lint_satisfiable
+from rapport.policy.lint.times import lint_times
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 
@@ -118,10 +117,10 @@ def _logic_tree(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
 
 def _lint(draft: CompilerDraft, faults: Diagnostics) -> CompilerDraft:
     used = frozenset(aliases_of(draft.condition))
-    lint_policy(_by_concepts(draft), draft.constraints, used, faults)
+    lint_aliases(_by_concepts(draft), draft.constraints, used, faults)
     assert draft.plan is not None
     lint_times(draft.plan, draft.ontology, draft.condition, faults)
-    lint_possible(draft.tree, draft.plan, faults)
+    lint_satisfiable(draft.tree, draft.plan, faults)
     return draft
 
 

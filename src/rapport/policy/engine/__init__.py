@@ -1,1 +1,1 @@
-"""Policies live in a node: readings taken, states kept, detections told. [PO-8]"""
+"""The policies of a running node: events in, detections out. [PO-8]"""

@@ -1,11 +1,11 @@
 """The live policy engine: reads `events`, runs the plans, appends to `detections`. [PO-7, PO-8,
 PO-9, design 14, 15]
 
-Snapshot and cursor are committed together, after what was found has been appended. The commit may
-lag behind (by `commit_every_ms`, or by `commit_every_events`): after a crash the events since the
-last one are read again and give the same detections, which have the same ids and are dropped as
-duplicates. What the clock decided and what changed about policies is on record with its place in
-the stream, and read back before going on, so the second reading meets the same in the same places.
+Snapshot and position are committed together, after the results are appended. The commit may lag (by
+`commit_every_ms` or `commit_every_events`): after a crash the engine reads the events since the
+last commit again and finds the same detections, whose ids are the same and which are dropped as
+duplicates. Clock decisions and policy changes are recorded with their position in the stream. The
+engine reads these records first, so the second pass applies them at the same positions.
 """
 
 from __future__ import annotations
@@ -13,41 +13,40 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+import msgspec
+
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import Problem
 from rapport.core.event import BareStoredEvent, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import DegradedConditions
-from rapport.policy.engine.counts import PolicyCounts
-from rapport.policy.engine.late_share import MOST_LATE, LateShare
-from rapport.policy.engine.on_spark import OnSpark
-from rapport.policy.engine.output import Output
-from rapport.policy.engine.pace import Pace
-from rapport.policy.engine.places import FixedPlans, Place, PlanChange, PlanSource
-from rapport.policy.engine.reading import Reading
-from rapport.policy.engine.running import Running
-from rapport.policy.engine.state import EngineCounts, Standing, decode_state, encode_state
-from rapport.policy.life.shadow import Tally
+from rapport.policy.engine.active_plans import ActivePlans, decode_state, encode_state
+from rapport.policy.engine.metrics import MOST_LATE, EngineCounts, LateShare, PolicyCounts
+from rapport.policy.engine.output import EngineOutput
+from rapport.policy.engine.shadows import ShadowTally
+from rapport.policy.engine.spark_policies import SparkPolicies
+from rapport.policy.engine.stream_reader import EngineSchedule, StreamReader
+from rapport.policy.engine.stream_steps import FixedPlans, PlanChange, PlanSource, StreamPosition
 from rapport.policy.ontology import Ontology
 from rapport.policy.operators.base import PullData
 from rapport.policy.plan import Plan
 from rapport.policy.runner.local import LocalRunner
 
-__all__ = ["EngineCounts", "PolicyEngine", "Standing"]
+__all__ = ["EngineCounts", "EngineProgress", "PolicyEngine"]
 
 ALLOWED_SKEW_MS = 60_000
 _LATE_LOOK_NS = 1_000_000_000
 _UPSTREAM_WAIT_MS = 20
-"""How soon to look again when time may not move on because received events are still on the way."""
+"""How soon to check again when received events have not reached `events` yet."""
 
 
 class PolicyEngine:
-    """Plans running on a node's events. All methods belong to one event loop; `step` it or `run`
-    it, not both.
+    """Plans running on a node's events. All methods belong to one event loop; call `step` or `run`,
+    not both.
 
-    Holds what runs, a subscription of `events` under the name `policy`, and what was not yet
-    committed.
+    Holds the active plans, a subscription of `events` under the name `policy`, and uncommitted
+    state.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class PolicyEngine:
         commit_every_events: int = 20_000,
         quiet_ms: int = 100,
         upstream_is_idle: Callable[[], bool] | None = None,
-        on_spark: OnSpark | None = None,
+        on_spark: SparkPolicies | None = None,
         act_within_ms: int = ACT_WITHIN_MS,
         conditions: DegradedConditions | None = None,
     ) -> None:
@@ -74,19 +73,18 @@ class PolicyEngine:
 
         Args:
             name: the source of the detections.
-            quiet_ms: the clock moves time on only after so long without an event; while events
-                flow they do it themselves, and nothing is late because of a slow transport.
-            upstream_is_idle: whether everything received so far has reached `events`; while it has
-                not, the clock does not move time on.
-            on_spark: policies that are not run here. For their sake the clock moves time on about
-                once a second while no event comes, and tells it: what waits there is not known
-                here.
-            act_within_ms: detections older than this are not acted on; of the states among them it
-                is reported which are still true once everything received was taken.
-            conditions: where sources are named of which more than one reading in a hundred is
-                late.
+            quiet_ms: the clock advances time only after this long without an event; while events
+                flow they advance it themselves, and nothing is late because of a slow transport.
+            upstream_is_idle: whether everything received so far has reached `events`; otherwise
+                the clock does not advance time.
+            on_spark: policies that run elsewhere. For them the clock advances time about once a
+                second while no event comes, and records it, because their pending matches are not
+                known here.
+            act_within_ms: older detections trigger no actions; once the backlog is processed, the
+                engine reports which of the detected states are still true.
+            conditions: receives the sources with more than one late reading in a hundred.
         """
-        self.on_spark = on_spark or OnSpark()
+        self.on_spark = on_spark or SparkPolicies()
         self._channels, self._clock = channels, clock
         self.name, self.ontology, self.pull = name, ontology, pull
         self._fixed = FixedPlans(plans)
@@ -94,13 +92,13 @@ class PolicyEngine:
         self._batch = batch
         self._upstream_is_idle = upstream_is_idle or _always
         self._subscription: Subscription | None = None
-        self._pace = Pace(
+        self._schedule = EngineSchedule(
             clock.steady_ns(),
             quiet_ms=quiet_ms,
             commit_every_ms=commit_every_ms,
             commit_every_events=commit_every_events,
         )
-        running = Running(
+        running = ActivePlans(
             plans,
             pull,
             ontology,
@@ -108,11 +106,11 @@ class PolicyEngine:
             steady_ns=clock.steady_ns,
             elsewhere=self.on_spark,
         )
-        self._reading = Reading(
+        self._stream = StreamReader(
             self._fixed,
             running,
-            Output(channels, name),
-            self._pace,
+            EngineOutput(channels, name),
+            self._schedule,
             clock.steady_ns,
             now_ms=clock.now_ms,
             act_within_ms=act_within_ms,
@@ -121,128 +119,127 @@ class PolicyEngine:
         self._late_looked_ns = clock.steady_ns()
         self._late_now: set[str] = set()
         self.busy_ns = 0
-        """Time in which a step was at work; while it waits for events it is not."""
+        """Time spent in steps, without waiting for events."""
         self.turn = asyncio.Lock()
-        """Held while a batch is taken; who asks for `standing` or changes what is known takes it
-        too."""
+        """Held while a batch is processed. Hold it to call `progress` or to change plans and
+        tables.
+        """
 
-    # --- which plans run ---
+    # --- plans ---
 
     def follow(self, source: PlanSource) -> None:
-        """From the next step on runs what `source` says; the plans given before are forgotten."""
-        self._reading.source, self._subscription = source, None
+        """Runs the plans of `source` from the next step on; forgets the plans given before."""
+        self._stream.source, self._subscription = source, None
 
     def deploy(self, plan: Plan) -> None:
-        """Starts a plan, in the place of an older version if there is one; it sees what comes from
-        now on. For an engine that follows nobody.
+        """Starts a plan and replaces an older version; it sees readings from now on. For an engine
+        without a plan source.
         """
         self._fixed.plans[plan.policy] = plan
-        self._reading.running.deploy(plan)
-        self._reading.count_silence_from(self._clock.now_ms())
-        self._pace.is_dirty = True
+        self._stream.active.deploy(plan)
+        self._stream.count_silence_from(self._clock.now_ms())
+        self._schedule.is_dirty = True
 
     def withdraw(self, policy: str) -> None:
-        """Stops a plan; what it waited for is forgotten. Raises UnknownName. For an engine that
-        follows nobody.
+        """Stops a plan and drops its pending matches. Raises UnknownName. For an engine without a
+        plan source.
         """
-        self._reading.running.withdraw(policy)
+        self._stream.active.withdraw(policy)
         del self._fixed.plans[policy]
-        self._pace.is_dirty = True
+        self._schedule.is_dirty = True
 
     def policies(self) -> dict[str, str]:
-        """Names and versions of the plans running."""
-        return self._reading.running.runner.policies()
+        """Names and versions of the running plans."""
+        return self._stream.active.runner.policies()
 
     def failed(self) -> dict[str, Problem]:
-        """The policies that were set aside because something they use raised, with the reason."""
-        return self._reading.running.runner.failed()
+        """Policies stopped because a function or table they use raised, with the reason."""
+        return self._stream.active.runner.failed()
 
     @property
     def counts(self) -> EngineCounts:
-        """What happened since the start."""
-        return self._reading.output.counts
+        return self._stream.output.counts
 
     def counts_by_policy(self) -> dict[str, PolicyCounts]:
-        """What each policy that runs read, found and cost since the start."""
-        return self._reading.running.counts()
+        return self._stream.active.meter.counts(self._stream.active.runner)
 
-    def shadows(self) -> dict[str, Tally]:
-        """By policy what it and the version in its shadow found."""
-        return self._reading.running.shadows.tallies()
+    def shadows(self) -> dict[str, ShadowTally]:
+        """By policy, the counts of the running version and its shadow."""
+        return self._stream.active.shadow_tallies()
 
     def behind(self) -> int:
-        """Events that wait to be taken."""
-        return self._channels.channel("events").last_position() - self._reading.position
+        """Number of events not processed yet."""
+        return self._channels.channel("events").last_position() - self._stream.position
 
     def failed_shadows(self) -> dict[str, Problem]:
-        """By policy why the version in its shadow was set aside."""
-        return self._reading.running.shadows.failed()
+        """By policy, the reason its shadow was stopped."""
+        return self._stream.active.shadow_problems()
 
-    async def place(self) -> Place:
-        """Where a change made now holds from. Call it, and act on it, while holding `turn`.
+    async def next_position(self) -> StreamPosition:
+        """The stream position from which a change made now applies. Call it, and act on it, while
+        holding `turn`.
 
-        After a crash that is behind everything that may have been read before: what the old plans
-        found there was told already.
+        After a crash this lies behind everything that may have been read before, because the
+        results of the old plans are already emitted.
         """
         await self._subscribed()
-        return self._reading.place()
+        return self._stream.next_position()
 
     async def take_change(self, change: PlanChange) -> None:
-        """Takes over a change that is on record. Call it while holding `turn`."""
-        await self._reading.take_change(change)
-        self._reading.count_silence_from(self._clock.now_ms())
+        """Applies a recorded change. Call it while holding `turn`."""
+        await self._stream.take_change(change)
+        self._stream.count_silence_from(self._clock.now_ms())
 
-    def make_way(self, change: PlanChange) -> None:
-        """Ends what a change will end, before other tables are looked at. Call it while holding
-        `turn`, and `take_change` then.
+    def end_replaced(self, change: PlanChange) -> None:
+        """Ends the plans that a change will end, before the tables change. Call it while holding
+        `turn`, then call `take_change`.
         """
-        self._reading.running.make_way(change)
+        self._stream.active.end_replaced(change)
 
     @property
-    def reads_again(self) -> bool:
-        """Whether it is still behind what may have been read before a crash. Ask it while holding
-        `turn`, after `place`.
+    def is_catching_up(self) -> bool:
+        """Whether the engine still repeats events that it may have read before a crash. Read it
+        while holding `turn`, after `place`.
         """
-        return self._reading.reads_again
+        return self._stream.is_catching_up
 
-    def start_over(self) -> None:
-        """Goes back to the last commit and to what is on record: for who does not know whether a
-        change was recorded.
+    def return_to_commit(self) -> None:
+        """Returns to the last commit and to the recorded changes, for a caller that does not know
+        whether a change was recorded.
         """
         self._subscription = None
 
     async def refresh_pull(self, pull: PullData, ontology: Ontology | None = None) -> None:
-        """Looks instances up in other tables from the next batch on, and reads by another ontology
-        with the same streams.
+        """Uses other tables from the next batch on, and another ontology with the same streams.
 
-        Commits first: no reading is judged again by other tables than it was, unless the process
-        dies and the tables change meanwhile. Costs a snapshot.
+        Commits first, so that no reading is evaluated twice with different tables unless the
+        process dies and the tables change meanwhile. Costs a snapshot.
         """
         async with self.turn:
             await self.commit()
             self.renew(pull, ontology or self.ontology)
 
     def renew(self, pull: PullData, ontology: Ontology) -> None:
-        """The same from now on. Call it while holding `turn`, after a commit; what the new tables
-        cannot be asked for must not run any more.
+        """Uses other tables from now on. Call it while holding `turn`, after a commit; plans that
+        the new tables cannot serve must be stopped before.
         """
         self.pull, self.ontology = pull, ontology
-        self._reading.running.renew_pull(pull, ontology)
-        self._reading.count_silence_from(self._clock.now_ms())
-        self._pace.is_dirty = True
+        self._stream.active.renew_pull(pull, ontology)
+        self._stream.count_silence_from(self._clock.now_ms())
+        self._schedule.is_dirty = True
 
     async def run(self) -> None:
-        """Works until cancelled; started again after a failure it goes on from the last commit."""
+        """Runs until cancelled. Started again after a failure it continues from the last commit."""
         self._subscription = None
         while True:
             await self.step()
 
     async def step(self, *, timeout_ms: int | None = None) -> int:
-        """Takes one batch of events, or lets the clock move time on when there is none; returns the
-        events taken. A batch that was awaited while the engine went back to its last commit is
-        not taken: it is read again.
+        """Processes one batch of events, or advances time by the clock when there is none; returns
+        the number of events. A batch that arrived while the engine returned to its last commit is
+        dropped, because it is read again.
 
-        Waits at most `timeout_ms` (None: until something is due or a second has passed).
+        Waits at most `timeout_ms` (None: until something is due, or a second).
         """
         async with self.turn:
             subscription = await self._subscribed()
@@ -250,59 +247,65 @@ class PolicyEngine:
         if timeout_ms is None and not self._upstream_is_idle():
             wait = max(wait, _UPSTREAM_WAIT_MS)
         next_batch = (
-            subscription.next_batch if self._reading.needs_headers else subscription.next_bare_batch
+            subscription.next_batch if self._stream.needs_headers else subscription.next_bare_batch
         )
         batch = await next_batch(limit=self._batch, timeout_ms=wait)
         async with self.turn:
             if self._subscription is not subscription:
-                # A change failed meanwhile and the engine went back to the last commit: the batch
-                # stands behind events that are to be read again first.
+                # A change failed meanwhile and the engine returned to the last commit: events
+                # before the batch are read again first.
                 return 0
             began_ns = self._clock.steady_ns()
             try:
-                await self._take_step(batch)
+                await self._process(batch)
             except BaseException:
-                # What was taken may not have been appended: the last commit holds, for all.
+                # The results may not have been appended: return to the last commit.
                 self._subscription = None
                 raise
             finally:
                 self.busy_ns += self._clock.steady_ns() - began_ns
         return len(batch)
 
-    async def _take_step(self, batch: Sequence[StoredEvent | BareStoredEvent]) -> None:
+    async def _process(self, batch: Sequence[StoredEvent | BareStoredEvent]) -> None:
         if batch:
             history = self.counts.history
-            await self._reading.take(batch, self.ontology, self.skew_ms)
-            self._pace.heard(self._clock.steady_ns())
+            await self._stream.take(batch, self.ontology, self.skew_ms)
+            self._schedule.note_events(self._clock.steady_ns())
             if self.counts.history > history:
-                self._pace.took_history(self._clock.steady_ns())
-        elif self._pace.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle():
+                self._schedule.note_history(self._clock.steady_ns())
+        elif (
+            self._schedule.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle()
+        ):
             now_ms = self._clock.now_ms()
-            is_behind = self._reading.is_ahead_of(now_ms, self.skew_ms)
-            is_believed = self._pace.clock_is_believed(self._clock.steady_ns(), is_behind=is_behind)
-            await self._reading.move_on(
+            is_behind = self._stream.is_ahead_of(now_ms, self.skew_ms)
+            is_accepted = self._schedule.is_clock_accepted(
+                self._clock.steady_ns(), is_behind=is_behind
+            )
+            await self._stream.move_on(
                 now_ms,
                 beating=bool(self.on_spark),
-                reset_skew_ms=self.skew_ms if is_believed else None,
+                reset_skew_ms=self.skew_ms if is_accepted else None,
             )
-            await self._reading.tell_still_lasting()
-        if self._reading.history_waits and self._pace.history_is_gathered(self._clock.steady_ns()):
-            await self._reading.release_history(self._clock.now_ms())
-        if self._pace.commit_is_due(self._clock.steady_ns()):
+            await self._stream.report_still_true()
+        if self._stream.history_waits and self._schedule.history_is_gathered(
+            self._clock.steady_ns()
+        ):
+            await self._stream.release_history(self._clock.now_ms())
+        if self._schedule.commit_is_due(self._clock.steady_ns()):
             await self.commit()
 
         self._report_late(self._clock.steady_ns())
 
     def _report_late(self, now_ns: int) -> None:
-        """Begins, renews and ends the conditions of sources whose readings come late; looks once a
-        second.
+        """Starts, updates and ends the conditions of sources whose readings arrive late; checks
+        once a second.
         """
         if self._conditions is None or 0 <= now_ns - self._late_looked_ns < _LATE_LOOK_NS:
             return
         self._late_looked_ns = now_ns
         late = {
             source: one
-            for source, one in self._reading.late_shares.recent(now_ns).items()
+            for source, one in self._stream.late_shares.recent(now_ns).items()
             if one.share > MOST_LATE
         }
         for source in self._late_now - late.keys():
@@ -312,19 +315,18 @@ class PolicyEngine:
         self._late_now = set(late)
 
     def late(self) -> dict[str, int]:
-        """Late readings by source since the start."""
-        return dict(self._reading.late_shares.late)
+        return dict(self._stream.late_shares.late)
 
     def recently_late(self) -> dict[str, LateShare]:
-        """By source what came in the last minutes, and how much of it late."""
-        return self._reading.late_shares.recent(self._clock.steady_ns())
+        """By source, the readings and late readings of the last minutes."""
+        return self._stream.late_shares.recent(self._clock.steady_ns())
 
-    async def standing(self) -> Standing:
-        """Where the engine is. Call it, and act on it, while holding `turn`."""
+    async def progress(self) -> EngineProgress:
+        """The engine's progress. Call it, and act on it, while holding `turn`."""
         await self._subscribed()
-        running = self._reading.running
-        return Standing(
-            self._reading.position,
+        running = self._stream.active
+        return EngineProgress(
+            self._stream.position,
             running.runner.watermark,
             tuple(running.runner.plans()),
             running.known_began(),
@@ -333,18 +335,17 @@ class PolicyEngine:
     async def adopt(
         self, runners: Iterable[LocalRunner], streams: Collection[str], without: Collection[str]
     ) -> None:
-        """Goes on with what runners know that stand at the same watermark and saw more, and commits
-        that; waiting readings with an id in `without` are dropped. Call it while holding `turn`.
+        """Takes over the state of runners that stand at the same watermark and saw more readings,
+        drops buffered readings with an id in `without`, and commits. Call it while holding `turn`.
         """
-        self._reading.running.adopt(runners, streams)
-        self._reading.running.runner.drop_waiting(without)
+        self._stream.active.adopt(runners, streams)
+        self._stream.active.runner.drop_waiting(without)
         await self.commit()
 
     async def commit(self) -> None:
-        """Saves snapshot and cursor now."""
         subscription = await self._subscribed()
-        await subscription.commit(self._reading.position, encode_state(self._reading.state()))
-        self._pace.committed(self._clock.steady_ns())
+        await subscription.commit(self._stream.position, encode_state(self._stream.state()))
+        self._schedule.committed(self._clock.steady_ns())
         self.counts.commits += 1
 
     async def _subscribed(self) -> Subscription:
@@ -352,17 +353,28 @@ class PolicyEngine:
             subscription = await self._channels.subscribe("events", "policy")
             state = decode_state(subscription.state) if subscription.state else None
             last = self._channels.channel("events").last_position()
-            await self._reading.go_to(subscription.position, state, last, self._clock.now_ms())
-            await self._reading.meet_due()
+            await self._stream.restore(subscription.position, state, last, self._clock.now_ms())
+            await self._stream.apply_due()
             self._subscription = subscription
         return self._subscription
 
     def _wait_ms(self) -> int:
-        """Until something is due by the clock, or a commit is; a second at most."""
-        due = self._reading.running.pending_until()
+        """Time until something is due by the clock or a commit is due; at most a second."""
+        due = self._stream.active.pending_until()
         left = None if due is None else due - self._clock.now_ms()
-        return self._pace.wait_ms(self._clock.steady_ns(), left)
+        return self._schedule.wait_ms(self._clock.steady_ns(), left)
 
 
 def _always() -> bool:
     return True
+
+
+class EngineProgress(msgspec.Struct, frozen=True):
+    """The last processed position of `events`, the watermark, the running plans, and the deployment
+    watermark of those that did not see all readings.
+    """
+
+    position: int
+    watermark: int
+    plans: tuple[Plan, ...]
+    began: dict[str, int]

@@ -1,21 +1,24 @@
-"""What the engine appends: detections, doubts, late readings, moves of time, differences of
-shadows, and what it sets aside. [PO-7, PO-9, PO-10]
-"""
+"""Results that the engine emits, and the events it appends for them. [PO-7, PO-9, PO-10]"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from rapport.channel.channel import Channels, events_between
-from rapport.core.detection import Cause, Detection, still_lasts_event
+from rapport.core.detection import Cause, Detection, SkippedAction, Undecided, still_lasts_event
 from rapport.core.errors import Problem
 from rapport.core.event import BareStoredEvent, Event, StoredEvent, make_event
 from rapport.core.ids import content_id
 from rapport.core.release import RELEASE_DONE, RELEASES, ReleaseDone
 from rapport.kernel.telemetry import get_logger
-from rapport.policy.engine.events import (
+from rapport.policy.engine.metrics import EngineCounts
+from rapport.policy.engine.shadows import ShadowDifference, difference_event
+from rapport.policy.engine.stream_steps import (
     RESET_TYPE,
     TIME_TYPE,
+    PlanSource,
+    PolicyCommand,
+    TablesChange,
     TimeMoved,
     TimeReset,
     late_event,
@@ -23,35 +26,62 @@ from rapport.policy.engine.events import (
     reset_event,
     time_event,
 )
-from rapport.policy.engine.places import TablesChange
-from rapport.policy.engine.state import EngineCounts
-from rapport.policy.engine.told import Told
-from rapport.policy.life.shadow import Difference, difference_event
 
 _MOST_WARNINGS = 1_000
 _TIMES: dict[str, type[TimeMoved | TimeReset]] = {TIME_TYPE: TimeMoved, RESET_TYPE: TimeReset}
 _log = get_logger(__name__)
 
 
-class Output:
-    """Appends under the engine's name, and counts."""
+class EmittedResults:
+    """Detections and undecided matches to emit, and the policy commands among the detections.
+
+    Costs one lookup per detection. Results of a policy after a detection that stopped it (in the
+    order of detections) are dropped, so the result does not depend on batch boundaries.
+    """
+
+    def __init__(
+        self, source: PlanSource, found: Sequence[Detection], undecided: Sequence[Undecided]
+    ) -> None:
+        self.commands: list[PolicyCommand] = []
+        self.skipped: list[SkippedAction] = []
+        self.detections: list[Detection] = []
+        stopped: dict[str, int] = {}
+        for detection in found:
+            if detection.policy in stopped:
+                continue
+            self.detections.append(detection)
+            for command in source.commands_of(detection):
+                if command.skipped is not None:
+                    self.skipped.append(command.skipped)
+                    continue
+                self.commands.append(command)
+                stopped.setdefault(command.policy, detection.time)
+        self.undecided = [
+            unsure
+            for unsure in undecided
+            if unsure.policy not in stopped or unsure.time <= stopped[unsure.policy]
+        ]
+
+
+class EngineOutput:
+    """Appends events under the engine's name, and counts them."""
 
     def __init__(self, channels: Channels, name: str) -> None:
         self._channels, self._name = channels, name
         self.counts = EngineCounts()
         self._warned: set[tuple[str, str]] = set()
 
-    async def tell(
+    async def append_results(
         self,
-        told: Told,
-        differences: Sequence[Difference],
+        results: EmittedResults,
+        differences: Sequence[ShadowDifference],
         late: Sequence[Cause],
         moved: TimeMoved | TimeReset | None,
     ) -> None:
-        """Appends to `detections`, all in one."""
-        events = [detection.to_event(source=self._name) for detection in told.detections]
-        events += [item.to_event(source=self._name) for item in told.undecided]
-        events += [item.to_event(source=self._name) for item in told.skipped]
+        """Appends all results to `detections` in one call."""
+        events = [detection.to_event(source=self._name) for detection in results.detections]
+        events += [item.to_event(source=self._name) for item in results.undecided]
+        events += [item.to_event(source=self._name) for item in results.skipped]
         events += [late_event(self._name, cause) for cause in late]
         events += [difference_event(self._name, one) for one in differences]
         if isinstance(moved, TimeReset):
@@ -60,12 +90,14 @@ class Output:
             events.append(time_event(self._name, moved))
         if events:
             await self._channels.channel("detections").append(events)
-        self.counts.detections += len(told.detections)
-        self.counts.undecided += len(told.undecided)
+        self.counts.detections += len(results.detections)
+        self.counts.undecided += len(results.undecided)
         self.counts.late += len(late)
 
-    async def tell_still_lasting(self, lasting: Sequence[Detection], act_within_ms: int) -> None:
-        """Appends that states are still true, unless they were detected in time before a crash."""
+    async def report_still_true(self, lasting: Sequence[Detection], act_within_ms: int) -> None:
+        """Appends that states are still true, except those that were detected in time before a
+        crash.
+        """
         detections, events = self._channels.channel("detections"), []
         for one in lasting:
             stored = await self._channels.find_event(one.id())
@@ -76,7 +108,7 @@ class Output:
             await detections.append(events)
 
     async def release_history(self, done: ReleaseDone, now_ms: int) -> None:
-        """Asks in `releases` for the evaluation of imported readings."""
+        """Requests the evaluation of imported readings in `releases`."""
         event = make_event(
             source=self._name,
             id=content_id(RELEASE_DONE, done.release, str(done.through)),
@@ -88,15 +120,15 @@ class Output:
         await self._channels.channel(RELEASES).append([event])
 
     async def whole(self, batch: Sequence[StoredEvent | BareStoredEvent]) -> list[StoredEvent]:
-        """The events of `events` with their headers; read again where they came without."""
+        """The events of a batch with their headers; reads those again that came without."""
         whole = [item for item in batch if isinstance(item, StoredEvent)]
         if len(whole) == len(batch):
             return whole
         first, last = batch[0].position, batch[-1].position
         return await events_between(self._channels.channel("events"), first, last)
 
-    async def set_aside(self, aside: Sequence[tuple[Event, Problem]]) -> None:
-        """Appends what policies cannot use to `quarantine`."""
+    async def quarantine(self, aside: Sequence[tuple[Event, Problem]]) -> None:
+        """Appends unusable events to `quarantine`."""
         if not aside:
             return
         events = [quarantine_event(self._name, event, problem) for event, problem in aside]
@@ -106,13 +138,13 @@ class Output:
             self._warn_once(event, problem)
 
     def _warn_once(self, event: Event, problem: Problem) -> None:
-        """Of each source and reason the first: `quarantine` has all of them."""
+        """Logs the first event of each source and reason; `quarantine` has all of them."""
         kind = (event.source, problem.code)
         if kind in self._warned or len(self._warned) >= _MOST_WARNINGS:
             return
         self._warned.add(kind)
         _log.warning(
-            "reading set aside",
+            "reading quarantined",
             source=event.source,
             id=event.id,
             reason=problem.message,
@@ -120,13 +152,11 @@ class Output:
         )
 
     def reached(self) -> int:
-        """How far `detections` goes."""
+        """The last position of `detections`."""
         return self._channels.channel("detections").last_position()
 
     async def steps_after(self, position: int) -> list[TimeMoved | TimeReset | TablesChange]:
-        """Where the clock had moved time on, and where time began anew, after a position of
-        `detections`.
-        """
+        """The recorded moves and resets of time after a position of `detections`."""
         found: list[TimeMoved | TimeReset | TablesChange] = []
         detections = self._channels.channel("detections")
         while batch := await detections.read_after(position):
@@ -140,4 +170,4 @@ class Output:
         return found
 
     def see(self, event: Event) -> None:
-        """Called for each event of its own that `steps_after` meets."""
+        """Hook, called for each own event that `steps_after` reads."""

@@ -22,9 +22,9 @@ from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_duration, parse_time
 from rapport.node.history import USUAL_MS, Looked
 from rapport.node.node import Node
-from rapport.policy.explaining.asking import Asking
-from rapport.policy.explaining.verdict import Answer, Explained, Note
-from rapport.policy.explaining.why_not import Question, given_in
+from rapport.policy.explain.answer import AnswerNote, Explanation, WhyNotAnswer
+from rapport.policy.explain.explainer import Explainer
+from rapport.policy.explain.why_not import WhyNotQuestion, given_in
 from rapport.site.explaining import asking_of
 from rapport.web.callers import allow, allow_whole, identity_of
 from rapport.web.dependencies import NodeDependency
@@ -66,17 +66,17 @@ async def why_not(
     enough.
     """
     _allow_shown(request, node)
-    question = Question(
+    question = WhyNotQuestion(
         at=parse_time(at) if at else node.clock.now_ms(),
         given=given_in(who or ()),
         within_ms=parse_duration(window) if window else None,
     )
 
-    async def work(channels: Channels) -> Answer:
+    async def work(channels: Channels) -> WhyNotAnswer:
         return await (await _asking(request, node, channels)).why_not(policy, question)
 
     answer, looked = await node.history.ask(work, within_ms=_within(within))
-    notes = (*answer.notes, *(Note(kind="reach", text=text) for text in looked.notes))
+    notes = (*answer.notes, *(AnswerNote(kind="reach", text=text) for text in looked.notes))
     return _json(_with_places(msgspec.structs.replace(answer, notes=notes), looked))
 
 
@@ -90,7 +90,7 @@ async def why(
     """The conditions behind a detection, with readings and raw values; its id or the beginning."""
     _allow_shown(request, node)
 
-    async def work(channels: Channels) -> Explained:
+    async def work(channels: Channels) -> Explanation:
         tree = await cause_tree(channels, await resolve_id_prefix(channels, event_id))
         if tree.type not in (DETECTED, UNDECIDED):
             raise InvalidInput(
@@ -115,7 +115,7 @@ def _allow_shown(request: Request[Any, Any, Any], node: Node) -> None:
         allow_whole(request, node, channel)
 
 
-async def _asking(request: Request[Any, Any, Any], node: Node, channels: Channels) -> Asking:
+async def _asking(request: Request[Any, Any, Any], node: Node, channels: Channels) -> Explainer:
     identity = identity_of(request)
 
     def may_read(channel: str) -> bool:
@@ -131,7 +131,7 @@ def _within(text: str) -> int:
     return parse_duration(text) if text else USUAL_MS
 
 
-def _with_places(answer: Answer | Explained, looked: Looked) -> dict[str, Any]:
+def _with_places(answer: WhyNotAnswer | Explanation, looked: Looked) -> dict[str, Any]:
     """The answer, and what of each channel was read from where; nothing of that while the log has
     everything.
     """

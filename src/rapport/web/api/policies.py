@@ -15,8 +15,7 @@ from litestar.params import FromPath, FromQuery
 from rapport.channel.access.rights import Grant
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.node.node import Node
-from rapport.policy.life.asking import Done
-from rapport.policy.life.life import PolicyLife
+from rapport.policy.lifecycle.lifecycle import ChangeResult, PolicyLifecycle
 from rapport.web.callers import allow_admin, identity_of
 from rapport.web.dependencies import NodeDependency
 
@@ -107,7 +106,7 @@ async def reload_policies(request: Request[Any, Any, Any], node: NodeDependency)
     return _json(await node.policies.reload())
 
 
-async def _carry_out(life: PolicyLife, act: str, policy: str, by: str) -> Done:
+async def _carry_out(life: PolicyLifecycle, act: str, policy: str, by: str) -> ChangeResult:
     match act:
         case "pause":
             return await life.pause(policy, by=by)

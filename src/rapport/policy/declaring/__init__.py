@@ -1,1 +1,0 @@
-"""The ontology's tables of a site file, one reader each. [PO-1]"""

@@ -1,0 +1,296 @@
+"""The plans that run in an engine, their shadows, and the state that is committed with the
+position. [PO-7, PO-8, PO-9]
+
+Pure except for the steady clock that measures cost: positions, readings and time are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rapport.core.detection import Cause, Detection
+from rapport.core.errors import Corrupt, Problem
+from rapport.core.release import ReleaseDone
+from rapport.kernel.telemetry import get_logger
+from rapport.policy.engine.metrics import PolicyMeter
+from rapport.policy.engine.shadows import (
+    Shadow,
+    ShadowComparison,
+    ShadowDifference,
+    ShadowState,
+    ShadowTally,
+)
+from rapport.policy.engine.stream_steps import PlanChange, PlansAt
+from rapport.policy.ontology import Ontology
+from rapport.policy.operators.base import END_OF_TIME, PullData
+from rapport.policy.plan import Plan
+from rapport.policy.runner.local import LocalRunner
+
+_log = get_logger(__name__)
+
+
+class EngineState(msgspec.Struct):
+    """The state committed with the position in `events`.
+
+    `detections` and `changes` are the positions reached in the channel `detections` and in the
+    record of policy changes.
+    """
+
+    runner: bytes
+    detections: int
+    began: dict[str, int] = {}
+    changes: int = 0
+    shadows: dict[str, ShadowState] = {}
+    stopped: list[str] = []
+    """Policies that a detection stopped before the position at which that change is recorded."""
+    unheard_since: int | None = None
+    """Clock time from which silence counts while no reading has arrived."""
+    overdue: list[Detection] = []
+    """Detections of states that were found too late to act on them."""
+    history: list[ReleaseDone] = []
+    """Imported readings that wait for evaluation: those of silent imports, and the others."""
+    resets: int = 0
+    """Number of times that stream time was reset after a clock jump."""
+
+
+def encode_state(state: EngineState) -> bytes:
+    return msgspec.msgpack.encode(state)
+
+
+def decode_state(raw: bytes) -> EngineState:
+    """Decodes the output of `encode_state`; raises Corrupt."""
+    try:
+        return msgspec.msgpack.decode(raw, type=EngineState)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise Corrupt(
+            f"the state of the policy engine cannot be read: {error}", code="policy.bad_snapshot"
+        ) from None
+
+
+class ActivePlans:
+    """One runner for all policies and one for each shadow, all at the same watermark."""
+
+    def __init__(
+        self,
+        plans: Iterable[Plan],
+        pull: PullData,
+        ontology: Ontology,
+        *,
+        lateness_ms: int,
+        steady_ns: Callable[[], int],
+        elsewhere: Container[str] = (),
+    ) -> None:
+        """`elsewhere`: policies that run on Spark and are skipped here."""
+        self._elsewhere = elsewhere
+        self._pull, self._ontology = pull, ontology
+        self._lateness_ms, self._steady_ns = lateness_ms, steady_ns
+        self.runner = self._runner_of(plans)
+        self._shadows: dict[str, Shadow] = {}
+        self.meter = PolicyMeter()
+        self.began: dict[str, int] = {}
+        """The watermark at which each policy was deployed."""
+        self.left: list[ShadowDifference] = []
+        """Differences of ended shadows that are not emitted yet."""
+
+    # --- plans ---
+
+    def apply(self, change: PlanChange) -> None:
+        """Deploys, withdraws, shadows or promotes as the change says."""
+        policy, plan = change.policy, change.plan
+        match change.act:
+            case "deploy" if plan is not None:
+                self.deploy(plan)
+            case "withdraw":
+                self.stop(policy)
+            case "shadow" if plan is not None:
+                self._start_shadow(plan)
+            case "promote" if plan is not None:
+                self._promote(plan)
+            case "drop":
+                self.end_shadow(policy)
+            case _:
+                pass
+
+    def end_replaced(self, change: PlanChange) -> None:
+        """Ends the plans that `apply` will end."""
+        plan, running = change.plan, self.runner.policies()
+        if change.act in ("shadow", "drop"):
+            self.end_shadow(change.policy)
+        elif plan is None or running.get(change.policy) != plan.version():
+            self.stop(change.policy)
+
+    def deploy(self, plan: Plan) -> None:
+        """Starts a plan and replaces an older version; it sees readings from now on. Does nothing
+        if this version runs already.
+        """
+        if plan.policy in self._elsewhere:
+            return
+        running = self.runner.policies()
+        if running.get(plan.policy) == plan.version():
+            return
+        self.end_shadow(plan.policy)
+        if plan.policy in running:
+            self.runner.withdraw(plan.policy)
+        self.runner.deploy(plan)
+        self.began[plan.policy] = self.runner.watermark
+        self.meter.deployed(plan, self.runner.spent_ns.get(plan.policy, 0))
+
+    def withdraw(self, policy: str) -> None:
+        """Stops a plan and drops its pending matches. Raises UnknownName."""
+        self.runner.withdraw(policy)
+        self.began.pop(policy, None)
+
+    def stop(self, policy: str) -> None:
+        """Stops a plan and its shadow if they run."""
+        self.end_shadow(policy)
+        if policy in self.runner.policies() or policy in self.runner.failed():
+            self.withdraw(policy)
+
+    def end_shadow(self, policy: str) -> LocalRunner | None:
+        """Ends the shadow if there is one and returns its runner."""
+        shadow = self._shadows.pop(policy, None)
+        if shadow is None:
+            return None
+        self.left += shadow.comparison.end()
+        return shadow.runner
+
+    def _start_shadow(self, plan: Plan) -> None:
+        self.end_shadow(plan.policy)
+        running = next((one for one in self.runner.plans() if one.policy == plan.policy), None)
+        if running is not None:
+            # With time and buffered readings, but without the state of any policy.
+            runner = self._runner_of([plan])
+            runner.restore_known(self.runner.snapshot())
+            comparison = ShadowComparison(running, plan, self.runner.watermark)
+            self._shadows[plan.policy] = Shadow(runner, comparison)
+
+    def _promote(self, plan: Plan) -> None:
+        """Turns the shadow into the policy and keeps its pending matches."""
+        began = self.runner.watermark
+        shadow = self.end_shadow(plan.policy)
+        self.deploy(plan)
+        if shadow is not None and shadow.policies() == {plan.policy: plan.version()}:
+            self.runner.adopt(shadow, ())
+            self.began[plan.policy] = began
+
+    # --- readings and time ---
+
+    def feed(
+        self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None = None
+    ) -> list[Detection]:
+        self.meter.took(readings)
+        for shadow in self._shadows.values():
+            shadow.found += shadow.runner.feed(readings, received)
+            shadow.runner.take_late()
+        return self.runner.feed(readings, received)
+
+    def reset(self, clock_ms: int, skew_ms: int) -> list[Cause]:
+        """Restarts time and all plans after the clock jumped back; returns the buffered readings
+        that are too far ahead of the clock.
+        """
+        for shadow in self._shadows.values():
+            self.left += shadow.comparison.reset()
+            shadow.runner.reset(clock_ms + skew_ms)
+        self.began = dict.fromkeys(self.runner.policies(), clock_ms - self._lateness_ms)
+        return self.runner.reset(clock_ms + skew_ms)
+
+    def advance(self, time_ms: int) -> list[Detection]:
+        for shadow in self._shadows.values():
+            shadow.found += shadow.runner.advance(time_ms)
+        return self.runner.advance(time_ms)
+
+    def begin(self, time_ms: int) -> list[Detection]:
+        """Starts all plans at a clock time, before any reading."""
+        for shadow in self._shadows.values():
+            shadow.found += shadow.runner.begin(time_ms)
+        found = self.runner.begin(time_ms)
+        self.began = dict.fromkeys(self.runner.policies(), time_ms - self._lateness_ms)
+        return found
+
+    def shortest_silence_ms(self) -> int | None:
+        """The shortest silence that a plan waits for; None when no plan does."""
+        runners = [self.runner, *(shadow.runner for shadow in self._shadows.values())]
+        found = [plan.shortest_silence_ms() for each in runners for plan in each.plans()]
+        return min((one for one in found if one is not None), default=None)
+
+    def pending_until(self) -> int | None:
+        """The time at which the next pending match or difference is decided."""
+        due = [time for shadow in self._shadows.values() for time in shadow.pending_until()]
+        own = self.runner.pending_until()
+        return min([*due, own] if own is not None else due, default=None)
+
+    def differences(self, found: Sequence[Detection]) -> list[ShadowDifference]:
+        """The differences between versions that are now certain."""
+        differences, self.left = self.left, []
+        for policy, shadow in self._shadows.items():
+            own = [one for one in found if one.policy == policy]
+            differences += shadow.compare(own, self.runner.watermark)
+        return differences
+
+    def shadow_tallies(self) -> dict[str, ShadowTally]:
+        return {policy: shadow.comparison.tally for policy, shadow in self._shadows.items()}
+
+    def shadow_problems(self) -> dict[str, Problem]:
+        """By policy, the reason its shadow failed."""
+        return {name: one for name, each in self._shadows.items() for one in each.problems()}
+
+    def shadow_states(self) -> dict[str, ShadowState]:
+        return {policy: shadow.state() for policy, shadow in self._shadows.items()}
+
+    def known_began(self) -> dict[str, int]:
+        """The deployment watermark of each plan that did not see all readings."""
+        return {name: at for name, at in self.began.items() if at > -END_OF_TIME}
+
+    def adopt(self, runners: Iterable[LocalRunner], streams: Collection[str]) -> None:
+        """Takes over the state of runners at the same watermark that saw more readings."""
+        for runner in runners:
+            self.runner.adopt(runner, streams)
+
+    # --- state and tables ---
+
+    def restore(self, at: PlansAt, state: EngineState | None) -> None:
+        """Restores a commit, or the beginning."""
+        before = self.runner
+        plans = [plan for plan in at.plans if plan.policy not in self._elsewhere]
+        self.runner, self._shadows = self._runner_of(plans), {}
+        self.runner.count_on(before)
+        self.began, self.left = {}, []
+        if state is None:
+            return
+        anew = self.runner.restore_known(state.runner)
+        known = self.runner.policies().keys() - set(anew)
+        self.began = {name: at for name, at in state.began.items() if name in known}
+        self.began |= dict.fromkeys(anew, self.runner.watermark)
+        if anew:
+            _log.info("policies begin anew", policies=anew)
+        for plan in at.shadows:
+            self._start_shadow(plan)
+        for policy, shadow in self._shadows.items():
+            shadow.restore(state.shadows.get(policy))
+
+    def renew_pull(self, pull: PullData, ontology: Ontology) -> None:
+        """Switches to other tables: makes every step anew and restores its state."""
+        self._pull, self._ontology = pull, ontology
+        self.runner = self._renewed(self.runner)
+        for shadow in self._shadows.values():
+            shadow.runner = self._renewed(shadow.runner)
+
+    def _renewed(self, runner: LocalRunner) -> LocalRunner:
+        fresh = self._runner_of([*runner.plans(), *runner.failed_plans()])
+        fresh.restore_known(runner.snapshot())
+        fresh.count_on(runner)
+        return fresh
+
+    def _runner_of(self, plans: Iterable[Plan]) -> LocalRunner:
+        return LocalRunner(
+            list(plans),
+            self._pull,
+            lateness_ms=self._lateness_ms,
+            sources=self._ontology.sources,
+            steady_ns=self._steady_ns,
+        )

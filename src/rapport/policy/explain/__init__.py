@@ -1,0 +1,1 @@
+"""Explanations: why a policy fired, and why it did not. [PO-11]"""

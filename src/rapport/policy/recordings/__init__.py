@@ -1,0 +1,1 @@
+"""Recorded events in files: CSV, JSON lines and Parquet, in order of arrival. [PO-2]"""
