@@ -196,23 +196,31 @@ def test_a_callback_with_a_name_is_still_notified_of_what_came_while_it_was_away
     asyncio.run(scenario())
 
 
-def test_queries_find_what_senders_were_told_of_failures(room, scripted):
+@pytest.mark.parametrize("ttl", [0, 60_000], ids=["fast path", "record"])
+def test_queries_find_every_message_of_type_control_to_a_component(room, scripted, ttl):
     async def scenario():
         room.adapters["mail"] = scripted("mail", Failed("no such box", retry=False))
         room.peers["ben"] = Peer(name="ben", addresses=("mail:ben@example.org",))
         await room.start()
-        await put(room, task(ANA, id="good"))
-        await put(room, task(BEN, id="bad"))
+        await put(room, task(ANA, id="good", ttl=ttl))
+        await put(room, task(ANA, id="silent", ttl=ttl, delivery_policy="unreliable"))
+        await put(room, task(BEN, id="bad", ttl=ttl))
+        await put(room, task(ANA, id="late", ttl=60_000), wishes=Wishes(done_when="answered"))
         await room.settle()
+        await room.pass_time(61_000)
         queries = MessageQueries(room.channels, room.clock)
         found = [one async for one in queries.create_query(type="CONTROL")]
-        assert [(one.message.subtype, one.message.refers_to) for one in found] == [
-            ("COMERROR", "bad")
-        ], "the message's own state says as much as its ACK, which is in `control`"
+        assert sorted((one.message.subtype, one.message.refers_to) for one in found) == [
+            ("ACK", "good"),
+            ("COMERROR", "bad"),
+            ("TIMEOUT", "late"),
+        ]
         (failed,) = [one async for one in queries.create_query(refers_to="bad")]
         assert failed.message.content == "peer:ben could not be reached: no such box"
         assert (failed.fate, str(failed.message.receiver)) == ("no_receiver", str(APP))
-        assert {row.message for row in (await room.ledger()).messages()} == {"good", "bad"}
+        assert {row.message for row in (await room.ledger()).messages()} == {
+            *("good", "silent", "bad", "late")
+        }
 
     asyncio.run(scenario())
 

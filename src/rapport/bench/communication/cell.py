@@ -187,7 +187,7 @@ async def _lines(room: Room) -> tuple[Counter[str], Counter[str]]:
                 said = event.payload_as(_Fate)
                 lines[said.fate] += 1
                 lines["answered"] += bool(said.answered)
-            else:
+            elif event.type.startswith(DELIVERY_PREFIX):
                 state = event.type.removeprefix(DELIVERY_PREFIX)
                 lines[state] += 1
                 if state == "handed":

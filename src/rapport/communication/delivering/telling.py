@@ -1,7 +1,8 @@
 """How the sender of a message hears what became of it: ACK, COMERROR, TIMEOUT, ERROR. [CO-2, CO-7]
 
-Always an event of `control`. A peer is also sent it as a message of type CONTROL, which causes no
-other: what becomes of that one is told to nobody.
+Each is an event of `control`, which notification callbacks read, and a message of type CONTROL: one
+to a peer is delivered like any other and causes no further one, one to a component is only logged,
+so that the message query service finds it.
 """
 
 from __future__ import annotations
@@ -48,11 +49,8 @@ def tell_sender(
         headers={CAUSE: cause_text(message)},
     )
     transaction.emit("control", event)
-    is_peer = sender.startswith(_PEER)
-    if not is_peer and subtype == "ack":
-        return  # as many as messages: they stand in `control` alone
     told = control_message(sender, message, subtype, reason, id=name)
-    if not is_peer:
+    if not sender.startswith(_PEER):
         logged = logged_control(told, is_heard=transaction.is_heard(), now_ms=now_ms)
         transaction.emit("log", logged)
     else:
