@@ -84,7 +84,7 @@ _MAY_BLOCK = {
     "rapport/node/wiring.py": {"make_node"},
     "rapport/web/app.py": {"make_app"},
     "rapport/channel/backends/choosing.py": {"open_channels", "open_reading", "read_interceptors"},
-    "rapport/communication/api/opening.py": {"assembly"},
+    "rapport/communication/api.py": {"assembly"},
     "rapport/channel/logged/shared.py": {"off_loop"},
     "rapport/channel/logged/writer.py": {"_write_lone"},
     "rapport/mediation/holding/scratch.py": {"get", "apply", "page", "_move_to_file"},

@@ -8,8 +8,8 @@ from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Sent, adapter
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
-from rapport.communication.declare import communication_from_site
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.config import communication_from_site
+from rapport.communication.ledger import Ledger
 from rapport.core.detection import Detection
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.plugins import Plugins

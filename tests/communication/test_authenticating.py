@@ -14,8 +14,8 @@ from blockbuster import blockbuster_ctx
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.arriving.answers import answer_secret
-from rapport.communication.arriving.arrivals import Arrivals
+from rapport.communication.answers import answer_secret
+from rapport.communication.arrivals import Arrivals
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.passwords import Passwords, PasswordSettings
 from rapport.communication.sessions.sessions import Sessions, SessionSettings

@@ -16,7 +16,7 @@ from rapport.communication.contents.expressions import parts_of
 from rapport.communication.contents.fitting import misfit
 from rapport.communication.contents.patterns import python_pattern
 from rapport.communication.contents.rules import ContentRules
-from rapport.communication.services.info_schema import check_schema
+from rapport.communication.message_schema import check_schema
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier, Message
 

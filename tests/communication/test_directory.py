@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.directory.changes import DirectoryChanges
-from rapport.communication.directory.stored import StoredDirectory
-from rapport.communication.directory.telling import PEOPLE_CHANGED
+from rapport.communication.directory import PEOPLE_CHANGED, DirectoryChanges, StoredDirectory
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.errors import Conflict, InvalidInput, SiteError, UnknownName
 from rapport.core.message import Identifier

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.directory.cache import CachedDirectory
-from rapport.communication.directory.changes import DirectoryChanges
-from rapport.communication.directory.stored import StoredDirectory
+from rapport.communication.directory import DirectoryChanges, StoredDirectory
+from rapport.communication.directory_callbacks import CachedDirectory
 from rapport.communication.peers import SiteDirectory
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import ManualClock

@@ -28,9 +28,9 @@ from rapport.communication.adapters.mail.settings import MailSettings
 from rapport.communication.adapters.notify.apprise import notice
 from rapport.communication.adapters.settings import WebhookSettings
 from rapport.communication.adapters.web.webhook import WebhookAdapter, webhook_body
-from rapport.communication.arriving.answers import answer_link, answer_token
-from rapport.communication.arriving.limits import ArrivalSettings, shape_fault
-from rapport.communication.history.rows import LedgerRow, MessageRow
+from rapport.communication.answers import answer_link, answer_token
+from rapport.communication.arrival_limits import ArrivalSettings, shape_fault
+from rapport.communication.ledger_rows import LedgerRow, MessageRow
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.templates import fill_template
 from rapport.core.detection import Detection

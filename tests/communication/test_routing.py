@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.services.routing import Routing, RoutingRule, named
+from rapport.communication.routing import Routing, RoutingRule, with_id
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.core.message import Identifier, Message
 
@@ -72,7 +72,7 @@ def test_the_index_gives_what_the_naive_list_gives(
 ) -> None:
     routing, kept = Routing(), {}
     for rule in several:
-        kept[routing.add(rule)] = named(rule)
+        kept[routing.add(rule)] = with_id(rule)
         for one in asked:
             assert routing.recipients(one) == naive(list(kept.values()), one)
     for gone in data.draw(st.lists(st.sampled_from(sorted(kept)), unique=True)) if kept else []:
@@ -243,7 +243,7 @@ def test_rules_that_change_in_another_thread_are_never_half_seen() -> None:
         assert routing.recipients(message()) == (LEA,)
         routing.add(rule)
         assert set(routing.recipients(message())) == {BEN, LEA}
-        routing.remove(named(rule).id)
+        routing.remove(with_id(rule).id)
     stop.set()
     asking.join()
     assert {frozenset(each) for each in seen} <= {frozenset({LEA}), frozenset({BEN, LEA})}

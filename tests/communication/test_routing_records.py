@@ -10,9 +10,7 @@ import pytest
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.services.routing import RoutingRule
-from rapport.communication.services.routing_records import CHANGED, RoutingRecords
-from rapport.communication.services.routing_site import routing_from_site
+from rapport.communication.routing import CHANGED, RoutingRecords, RoutingRule, routing_from_site
 from rapport.core.errors import Conflict, InvalidInput
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock

@@ -13,9 +13,10 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.arriving.arrivals import Arrivals
+from rapport.communication.arrivals import Arrivals
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.history.ledger import Ledger, LedgerRow
+from rapport.communication.ledger import Ledger
+from rapport.communication.ledger_rows import LedgerRow
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.sessions import Sessions, SessionSettings

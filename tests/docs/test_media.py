@@ -18,7 +18,7 @@ from rapport.communication.adapters.files.settings import (
 from rapport.communication.adapters.incoming.declare_inputs import COMMON_KEYS
 from rapport.communication.adapters.mail.settings import IMAP_PUSH_KEYS, MAIL_KEYS
 from rapport.communication.adapters.mqtt.settings import MQTT_INPUT_KEYS, MQTT_KEYS
-from rapport.communication.declare import communication_from_site
+from rapport.communication.config import communication_from_site
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from rapport.channel.backends.choosing import open_channels, split_schema
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.communication.adapters.base import Sent
+from rapport.communication.cluster import Cluster
+from rapport.communication.cluster_leases import ShareSettings
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.sharing.shares import ShareSettings
-from rapport.communication.sharing.working import Sharing
 from rapport.kernel.clock import SystemClock
 from rapport.store.postgres.records import PostgresRecordStore
 
@@ -76,7 +76,7 @@ async def main(directory, instance):
             adapters=("file",),
         )
 
-    sharing = Sharing(
+    sharing = Cluster(
         channels,
         channels.records,
         clock,

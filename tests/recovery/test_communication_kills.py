@@ -17,7 +17,7 @@ from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.logged.shared import Parts
 from rapport.channel.logged.writer import InlineWriter
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.ledger import Ledger
 from rapport.core.message import MESSAGE
 from rapport.kernel.clock import ManualClock
 from rapport.store.history import MemoryHistory

@@ -21,7 +21,7 @@ import pytest
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.logged.channels import LoggedChannels
-from rapport.communication.ledger import DELIVERY_PREFIX
+from rapport.communication.ledger_events import DELIVERY_PREFIX
 from rapport.core.detection import DETECTED
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import Event, make_event

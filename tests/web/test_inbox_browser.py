@@ -11,7 +11,7 @@ import pytest
 from rapport.communication.adapters.base import Confirmed
 from rapport.communication.adapters.web.page import PageAdapter
 from rapport.communication.adapters.web.settings import PageSettings
-from rapport.communication.arriving.inbox_links import inbox_token
+from rapport.communication.links import inbox_token
 from rapport.testing.browser import browser_program, browsing
 from rapport.testing.suites.adapter import make_delivery
 

@@ -16,8 +16,8 @@ from rapport.channel.push.signing import signed_headers
 from rapport.communication.adapters.incoming.input_base import AdapterState, never
 from rapport.communication.adapters.web.settings import WebhookInputSettings
 from rapport.communication.adapters.web.webhook_in import WebhookInput
-from rapport.communication.arriving.answers import answer_token
-from rapport.communication.arriving.inbox_links import inbox_token
+from rapport.communication.answers import answer_token
+from rapport.communication.links import inbox_token
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from rapport.channel.push.signing import signed_headers
 from rapport.communication.adapters.incoming.input_base import AdapterState, never
 from rapport.communication.adapters.web.settings import WebhookInputSettings
 from rapport.communication.adapters.web.webhook_in import WebhookInput
-from rapport.communication.arriving.arrivals import Arrived
+from rapport.communication.arrivals import Arrived
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast
 from rapport.core.message import Identifier
 from rapport.web.api.webhooks import check_taken

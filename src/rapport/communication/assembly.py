@@ -28,38 +28,37 @@ from rapport.communication.adapters.outgoing.outputs import Outputs
 from rapport.communication.adapters.outgoing.still_allowed import StillAllowed
 from rapport.communication.adapters.sealed import with_seals
 from rapport.communication.adapters.web.page import OpenPages
-from rapport.communication.arriving.answers import answer_link, answer_secret, answer_token
-from rapport.communication.arriving.arrivals import Arrivals
-from rapport.communication.arriving.ended_links import EndedLinks
-from rapport.communication.aside import run_aside
-from rapport.communication.callbacks import NO_CALLBACKS, AskedDirectory, Callbacks
-from rapport.communication.declare import Communication
-from rapport.communication.declaring.sessions import Entrance
-from rapport.communication.delivering.declining import Declines
-from rapport.communication.delivering.handling import always_heard
-from rapport.communication.delivering.put_off import LookupCounts
-from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
-from rapport.communication.directory.cache import CachedDirectory
-from rapport.communication.directory.changes import DirectoryChanges
-from rapport.communication.directory.stored import StoredDirectory
-from rapport.communication.directory.telling import PeopleChange
+from rapport.communication.answers import Declines, answer_link, answer_secret, answer_token
+from rapport.communication.arrivals import Arrivals
+from rapport.communication.blocking import run_blocking
+from rapport.communication.cluster import (
+    AdapterAnnouncements,
+    Cluster,
+    SiteReloads,
+    announced,
+    made_or_elsewhere,
+)
+from rapport.communication.cluster_leases import ShareSettings, check_unshared
+from rapport.communication.config import ArrivalConfig, CommunicationConfig, ServicesConfig
+from rapport.communication.delivery_state import DEFAULT_RETRY, RetryPolicy
+from rapport.communication.directory import DirectoryChanges, PeopleChange, StoredDirectory
+from rapport.communication.directory_callbacks import (
+    NO_CALLBACKS,
+    CachedDirectory,
+    CallbackDirectory,
+    Callbacks,
+)
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.links import LinkEditions
+from rapport.communication.message_plan import assume_listeners
+from rapport.communication.message_services import MessageServices
 from rapport.communication.peers import PeerDirectory, SiteDirectory
-from rapport.communication.privacy.functions import WorkerPrivacyFunctions
-from rapport.communication.services.services import MessageServices, ServicesDeclared
+from rapport.communication.privacy import WorkerPrivacyFunctions
+from rapport.communication.schedule import LookupCounts
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.logins import Logins
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
-from rapport.communication.sharing.leases import check_unshared
-from rapport.communication.sharing.registrations import (
-    Registrations,
-    announced,
-    made_or_elsewhere,
-)
-from rapport.communication.sharing.reloads import Reloads
-from rapport.communication.sharing.shares import ShareSettings
-from rapport.communication.sharing.working import Sharing
 from rapport.communication.templates import Facts, nothing_known
 from rapport.core.errors import RapportError, Unsupported
 from rapport.core.event import Event
@@ -86,18 +85,18 @@ class Assembly:
         channels: Channels,
         records: RecordStore,
         clock: Clock,
-        declared: Communication,
+        declared: CommunicationConfig,
         *,
         phrases: Phrases | Mapping[str, Sequence[str]],
         public_url: Callable[[], str] = _nowhere,
         plugins: Plugins | None = None,
-        retry: Retry = DEFAULT_RETRY,
+        retry: RetryPolicy = DEFAULT_RETRY,
         facts: Facts = nothing_known,
         own_action: OwnAction = nothing_said,
         append: Append | None = None,
         site: Path = Path(),
-        entrance: Entrance | None = None,
-        services: ServicesDeclared | None = None,
+        entrance: ArrivalConfig | None = None,
+        services: ServicesConfig | None = None,
         callbacks: Callbacks = NO_CALLBACKS,
         engines: ShareSettings | None = None,
         acts: bool = True,
@@ -138,7 +137,7 @@ class Assembly:
             settings=self._sending,
             shared=engines is not None,
         )
-        entrance = entrance or Entrance()
+        entrance = entrance or ArrivalConfig()
         sessions = Sessions(records, clock, entrance.sessions)
         self._sealed = partial(with_seals, sessions=sessions, clock=clock)
         for adapter in self.adapters.values():
@@ -154,7 +153,7 @@ class Assembly:
         self._known: PeerDirectory = self.directory
         if callbacks != NO_CALLBACKS:
             loop = asyncio.get_running_loop()
-            self._known = AskedDirectory(self.directory, callbacks, loop, clock=clock)
+            self._known = CallbackDirectory(self.directory, callbacks, loop, clock=clock)
         cached = self._cached = CachedDirectory(self._known, clock)
         self.people = DirectoryChanges(
             self.directory,
@@ -174,7 +173,7 @@ class Assembly:
             callbacks.authenticate or passwords.check,
             is_peer=self._is_peer,
         )
-        links = EndedLinks(records, clock)
+        links = LinkEditions(records, clock)
         self.authenticating.after_ending.append(links.end)
         self.logins = Logins(
             passwords,
@@ -185,7 +184,7 @@ class Assembly:
         )
         self.people.changed.append(self.logins.peer_changed)
         self.services = MessageServices(
-            channels, records, clock, services or ServicesDeclared(), send=self._say
+            channels, records, clock, services or ServicesConfig(), send=self._say
         )
         self.arrivals = Arrivals(
             channels,
@@ -238,18 +237,18 @@ class Assembly:
             contents=self.services.infos,
             act_within_ms=declared.act_within_ms,
             # Of several engines each may have callbacks that the others do not know.
-            is_heard=None if engines is None else always_heard,
+            is_heard=None if engines is None else assume_listeners,
         )
-        self.engine: CommunicationEngine | Sharing
-        self._registrations: Registrations | None = None
-        self._reloads: Reloads | None = None
+        self.engine: CommunicationEngine | Cluster
+        self._registrations: AdapterAnnouncements | None = None
+        self._reloads: SiteReloads | None = None
         if engines is None:
             check_unshared(records)
             self.engine = make_engine(channels, records)
             self.outputs.handle_accepted = self.engine.handle_accepted
         else:
             instance = Ids(clock, Chance.from_machine()).new()
-            self.engine = Sharing(
+            self.engine = Cluster(
                 channels,
                 records,
                 clock,
@@ -263,7 +262,7 @@ class Assembly:
                 route=self.services.routing.recipients,
                 may_go=self._may_go,
             )
-            self.outputs.carrier = self._registrations = Registrations(
+            self.outputs.carrier = self._registrations = AdapterAnnouncements(
                 records,
                 clock,
                 self.outputs,
@@ -272,13 +271,13 @@ class Assembly:
                 instance=instance,
                 every_ms=engines.beat_ms,
             )
-            self._reloads = Reloads(
+            self._reloads = SiteReloads(
                 records, clock, declared, instance=instance, every_ms=engines.beat_ms
             )
 
     async def take_over(
         self,
-        declared: Communication,
+        declared: CommunicationConfig,
         actions: Mapping[str, Action],
         *,
         by: str,
@@ -335,7 +334,7 @@ class Assembly:
         return self._reloads is None or self._reloads.follow is not None
 
     def _adapters_of(
-        self, declared: Communication, *, but: Collection[str] = ()
+        self, declared: CommunicationConfig, *, but: Collection[str] = ()
     ) -> dict[str, OutputAdapter]:
         """Those that are needed, without those that are there."""
         wanted = tuple(name for name in declared.adapters() if name not in but)
@@ -345,7 +344,7 @@ class Assembly:
             made[AppendAdapter.name] = AppendAdapter(self._append)
         return made
 
-    def _announced(self, declared: Communication, name: str) -> OutputAdapter:
+    def _announced(self, declared: CommunicationConfig, name: str) -> OutputAdapter:
         """The adapter that another engine announced, where its kind is known."""
         only = msgspec.structs.replace(
             declared, peers={}, actions={}, wanted=(name,), registered_later=()
@@ -391,7 +390,7 @@ class Assembly:
     async def zone_of(self, peer: str) -> str:
         """The zone on whose clock a peer reads times: their own, else the site's."""
         try:
-            found = await run_aside(partial(self._cached.peer, peer))
+            found = await run_blocking(partial(self._cached.peer, peer))
         except RapportError:  # a directory that does not answer keeps no message back
             found = None
         return (found.zone if found is not None else "") or self._zone
@@ -421,7 +420,7 @@ class Assembly:
         """Lets go of the adapters' connections and of the process that privacy functions run in;
         called after the tasks have ended.
         """
-        privacy = partial(run_aside, self.privacy.close)
+        privacy = partial(run_blocking, self.privacy.close)
         await end_each(
             [("inputs", self.inputs.close), ("outputs", self.outputs.close), ("privacy", privacy)]
         )

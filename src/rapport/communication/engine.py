@@ -22,29 +22,33 @@ from rapport.communication.actions import (
     Action,
     OwnAction,
     Phrases,
+    hops_before,
     nothing_said,
     phrases_by,
     same_phrase,
 )
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
-from rapport.communication.aside import run_aside
-from rapport.communication.carried import let_go, packed_after, remember, unpacked_after
+from rapport.communication.answers import USUAL_DECLINES, Declines
+from rapport.communication.batch_transaction import INPUTS, BatchTransaction, EngineParts
+from rapport.communication.blocking import run_blocking
 from rapport.communication.contents.rules import ANY_CONTENT, Contents
-from rapport.communication.delivering.deciding import Decided
-from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
-from rapport.communication.delivering.handling import Route, nobody_else
-from rapport.communication.delivering.hops import hops_before
-from rapport.communication.delivering.notifying import Callback, Notifications
-from rapport.communication.delivering.plain_lines import lines_of_plain
-from rapport.communication.delivering.put_off import LookupCounts
-from rapport.communication.delivering.returned import Returned
-from rapport.communication.delivering.taking import INPUTS, Taking
-from rapport.communication.delivering.taking_parts import TakingParts
-from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
-from rapport.communication.delivering.transaction import Early, append_early, append_outgoing
+from rapport.communication.dead_letter_replay import DeadLetterReplays
+from rapport.communication.decisions import DecisionCache
+from rapport.communication.delivery_state import DEFAULT_RETRY, RetryPolicy
+from rapport.communication.fast_path_ledger import direct_outcome_lines
+from rapport.communication.message_plan import Route, no_routing
+from rapport.communication.notifications import NotificationCallback, Notifications
+from rapport.communication.payload_cache import (
+    cache_messages,
+    packed_after,
+    release,
+    unpacked_after,
+)
 from rapport.communication.peers import PeerDirectory
-from rapport.communication.privacy.functions import NO_FUNCTIONS, PrivacyFunctions
+from rapport.communication.privacy import NO_FUNCTIONS, PrivacyFunctions
+from rapport.communication.schedule import LookupCounts
 from rapport.communication.templates import Facts, nothing_known
+from rapport.communication.transaction import Early, append_early, append_outgoing
 from rapport.core.detection import ACT_WITHIN_MS, DETECTED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
@@ -77,10 +81,10 @@ class CommunicationEngine:
         actions: Mapping[str, Action],
         phrases: Phrases | Mapping[str, Sequence[str]],
         adapters: Collection[str],
-        retry: Retry = DEFAULT_RETRY,
+        retry: RetryPolicy = DEFAULT_RETRY,
         facts: Facts = nothing_known,
         own_action: OwnAction = nothing_said,
-        route: Route = nobody_else,
+        route: Route = no_routing,
         functions: PrivacyFunctions = NO_FUNCTIONS,
         plain_lane: bool = True,
         declines: Declines = USUAL_DECLINES,
@@ -102,10 +106,10 @@ class CommunicationEngine:
         self._channels, self._records, self._clock = channels, records, clock
         self._actions = {same_phrase(phrase): action for phrase, action in actions.items()}
         self._phrases = phrases_by(phrases)
-        self._decided = Decided(records)
+        self._decided = DecisionCache(records)
         self._notifications = Notifications(channels, records)
         self.is_heard = is_heard or self._notifications.is_heard
-        self._parts = TakingParts(
+        self._parts = EngineParts(
             directory=directory,
             actions=self._actions,
             phrases=self._phrases,
@@ -128,7 +132,7 @@ class CommunicationEngine:
         self._limits: dict[str, int] = dict.fromkeys(INPUTS, _FIRST_BATCH)
         self._heard_ms: dict[str, int] = {}
         """Up to when everything that a channel received was taken."""
-        self._returned = Returned(channels, records, READER, INPUTS)
+        self._returned = DeadLetterReplays(channels, records, READER, INPUTS)
         self._turn = asyncio.Lock()
         self.opened = asyncio.Event()
         """Set while what is in memory is what is kept: not before the first `open`, nor after a
@@ -157,9 +161,11 @@ class CommunicationEngine:
             self._subscriptions[name] = await self._channels.subscribe(name, READER)
             self._committed[name] = self._subscriptions[name].position
         self._decided.forget()
-        await run_aside(self._notifications.load)
-        self._taking = await run_aside(lambda: Taking(self._records, self._clock, self._parts))
-        outgoing = await run_aside(self._taking.transaction.last_outbox)
+        await run_blocking(self._notifications.load)
+        self._taking = await run_blocking(
+            lambda: BatchTransaction(self._records, self._clock, self._parts)
+        )
+        outgoing = await run_blocking(self._taking.transaction.last_outbox)
         await append_outgoing(self._channels, outgoing)
         await self._returned.open()
         self.opened.set()
@@ -205,7 +211,7 @@ class CommunicationEngine:
         again is no news to its case, and the ledger line of a plain delivery has the same id. One
         that cannot be taken holds up no other: it goes through `control`, and is set aside there.
         """
-        lines, others = lines_of_plain(outcomes, self._clock.now_ms())
+        lines, others = direct_outcome_lines(outcomes, self._clock.now_ms())
         if lines:
             await self._channels.channel("log").append(as_sound(lines))
         if others:
@@ -256,7 +262,7 @@ class CommunicationEngine:
         self._actions.clear()  # whoever looks phrases up holds this very mapping
         self._actions.update(kept)
 
-    def add_notification(self, callback: Callback, name: str = "") -> str:
+    def add_notification(self, callback: NotificationCallback, name: str = "") -> str:
         """Calls this, too, with messages to components, messages without a receiver, and how the
         messages of components went; returns what `remove_notification` wants. See Notifications.
         """
@@ -276,7 +282,7 @@ class CommunicationEngine:
             return True
         if stretches:
             limit = len(stretches[0])
-            remember(stretches[0])
+            cache_messages(stretches[0])
         else:
             limit = unpacked_after(channel, position, limit=limit)
         return await self._read_events(name, limit)
@@ -286,7 +292,7 @@ class CommunicationEngine:
         now_ms, until = self._clock.now_ms(), self._channels.channel("input").last_position()
         taken = await self._do(partial(self._taking.take_packed, stretches))
         if taken:
-            let_go(self._channels.channel("input"), stretches[:taken])
+            release(self._channels.channel("input"), stretches[:taken])
             last = stretches[taken - 1]
             self._heard_ms["input"] = now_ms if last.last >= until else last.received
             await self._commit_now_and_then("input")
@@ -366,9 +372,9 @@ class CommunicationEngine:
         next commit would forget it.
         """
         try:
-            found, early = await run_aside(partial(self._prepare, work))
+            found, early = await run_blocking(partial(self._prepare, work))
             await append_early(self._channels, early)
-            await append_outgoing(self._channels, await run_aside(self._taking.commit))
+            await append_outgoing(self._channels, await run_blocking(self._taking.commit))
             return found
         except BaseException:
             self.opened.clear()

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDelivery
-from rapport.communication.privacy.verdict import PrivacyRule
+from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
+from rapport.communication.privacy import PrivacyRule
 from rapport.core.ids import content_id
 
 

@@ -22,12 +22,12 @@ from rapport.channel.channel import Appended
 from rapport.channel.federation.intake import Intake
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.communication.adapters.web.webhook_in import WebhookInput
-from rapport.communication.api.communication import Communication
-from rapport.communication.arriving.answers import AnswerData, is_answer_token, record_answer
-from rapport.communication.aside import run_aside
+from rapport.communication.answers import AnswerData, is_answer_token, record_answer
+from rapport.communication.api import Communication
 from rapport.communication.assembly import Assembly
-from rapport.communication.history.index import LedgerIndex
-from rapport.communication.history.ledger import Ledger, LedgerRow, MessageRow
+from rapport.communication.blocking import run_blocking
+from rapport.communication.ledger import Ledger, LedgerIndex
+from rapport.communication.ledger_rows import LedgerRow, MessageRow
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance, Ids
@@ -315,7 +315,7 @@ class Node:
         """
         self.check_answer_token(message, peer, token)
         await self.ledger.refresh()
-        row = await run_aside(partial(self.ledger.message, message))
+        row = await run_blocking(partial(self.ledger.message, message))
         lifetime_ms = self._parts.communication.arrivals.settings.answer_links_ms
         # A message that is not known any more was closed before all that is known.
         if row is None or self.clock.now_ms() - (row.ended_at or self.clock.now_ms()) > lifetime_ms:
@@ -331,7 +331,7 @@ class Node:
     async def answer_of(self, message: str, peer: str) -> LedgerRow | None:
         """What a person answered last, as the ledger knows it; None when they did not."""
         await self.ledger.refresh()
-        rows = await run_aside(partial(self.ledger.rows, message=message, peer=peer))
+        rows = await run_blocking(partial(self.ledger.rows, message=message, peer=peer))
         answered = (row for row in rows if not row.address and row.state == "answered")
         return next(answered, None)
 

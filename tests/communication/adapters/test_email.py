@@ -15,7 +15,7 @@ from rapport.communication.adapters.build import make_adapters
 from rapport.communication.adapters.mail.email import MailAdapter, make_mail
 from rapport.communication.adapters.settings import MailSettings
 from rapport.communication.addresses import address_fault
-from rapport.communication.declare import communication_from_site
+from rapport.communication.config import communication_from_site
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.testing.servers.mail import LocalMailServer

@@ -16,7 +16,7 @@ from rapport.communication.adapters.mail.email import MailAdapter, make_mail
 from rapport.communication.adapters.mail.ids import message_id, read_message_id
 from rapport.communication.adapters.mail.settings import MailSettings
 from rapport.communication.addresses import address_fault
-from rapport.communication.arriving.answers import answer_token
+from rapport.communication.answers import answer_token
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import ManualClock
 from rapport.testing.servers.mail import LocalMailServer

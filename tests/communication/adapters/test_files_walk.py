@@ -7,8 +7,8 @@ import json
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.assembly import Assembly
-from rapport.communication.declare import communication_from_site
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.config import communication_from_site
+from rapport.communication.ledger import Ledger
 from rapport.core.detection import Detection
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.tasks import Tasks

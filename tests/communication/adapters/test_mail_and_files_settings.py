@@ -10,7 +10,7 @@ from rapport.communication.adapters.declare import read_adapters, read_media
 from rapport.communication.adapters.files.settings import FtpServer
 from rapport.communication.adapters.incoming.declare_inputs import read_inputs
 from rapport.communication.addresses import address_fault
-from rapport.communication.declare import communication_from_site
+from rapport.communication.config import communication_from_site
 from rapport.kernel.toml import TomlFile
 
 ADAPTERS = ("folder", "ftp", "inbox", "mail")

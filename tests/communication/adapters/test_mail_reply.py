@@ -17,7 +17,7 @@ from rapport.communication.adapters.mail.reply import (
     meaning_of,
 )
 from rapport.communication.adapters.unusable import Unusable
-from rapport.communication.arriving.answers import answer_link, answer_token, is_answer_token
+from rapport.communication.answers import answer_link, answer_token, is_answer_token
 from rapport.core.message import Identifier, Message
 from rapport.testing.suites.adapter import make_delivery
 

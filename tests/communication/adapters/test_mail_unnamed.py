@@ -28,9 +28,9 @@ from rapport.communication.adapters.mail.reply import (
     meaning_of,
 )
 from rapport.communication.adapters.mail.settings import ImapSettings, MailSettings
-from rapport.communication.arriving.answers import answer_secret, answer_token
-from rapport.communication.arriving.arrivals import Arrivals
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.answers import answer_secret, answer_token
+from rapport.communication.arrivals import Arrivals
+from rapport.communication.ledger import Ledger
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.sessions import Sessions, SessionSettings

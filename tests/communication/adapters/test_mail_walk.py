@@ -13,8 +13,8 @@ from rapport.communication.adapters.mail.care import AddressBook, mail_care, mai
 from rapport.communication.adapters.mail.email import MailAdapter
 from rapport.communication.adapters.mail.imap import ImapInput
 from rapport.communication.adapters.mail.settings import ImapSettings, MailSettings
-from rapport.communication.arriving.answers import answer_secret, answer_token
-from rapport.communication.arriving.arrivals import Arrivals
+from rapport.communication.answers import answer_secret, answer_token
+from rapport.communication.arrivals import Arrivals
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.sessions import Sessions, SessionSettings

@@ -18,7 +18,7 @@ from rapport.communication.adapters.files.folder_in import FolderInput
 from rapport.communication.adapters.files.settings import FilesTaken, FolderInputSettings
 from rapport.communication.adapters.incoming.input_base import InputAdapter, Intake
 from rapport.communication.assembly import Assembly
-from rapport.communication.declare import communication_from_site
+from rapport.communication.config import communication_from_site
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock

@@ -17,7 +17,7 @@ from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.plugins import Plugins
 
 if TYPE_CHECKING:
-    from rapport.communication.declare import Communication
+    from rapport.communication.config import CommunicationConfig
 
 BUILT_IN = ("apprise", "folder", "ftp", "inbox", "mail", "mqtt", "webhook", "ws")
 _EXTRAS = {"apprise": "notify", "mqtt": "mqtt"}
@@ -55,7 +55,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 def make_adapters(
-    declared: Communication,
+    declared: CommunicationConfig,
     link_for: LinkFor,
     plugins: Plugins,
     *,
@@ -77,7 +77,7 @@ def make_adapters(
 
 
 def _make(
-    name: str, declared: Communication, around: Surroundings, plugins: Plugins
+    name: str, declared: CommunicationConfig, around: Surroundings, plugins: Plugins
 ) -> OutputAdapter:
     if name not in BUILT_IN:
         return _plugged_in(name, declared.plugin_settings.get(name, {}), around, plugins)
@@ -101,7 +101,7 @@ def _plugged_in(
     return made
 
 
-def _built_in(name: str, declared: Communication, around: Surroundings) -> OutputAdapter:
+def _built_in(name: str, declared: CommunicationConfig, around: Surroundings) -> OutputAdapter:
     """Drivers load here, for adapters that are used."""
     match name:
         case "inbox":

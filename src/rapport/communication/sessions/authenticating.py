@@ -17,7 +17,7 @@ import msgspec
 
 from rapport.channel.access.rates import full_bucket, take
 from rapport.channel.channel import Channels
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.communication.sessions.attempts import Attempts
 from rapport.communication.sessions.sessions import Opened, Sessions
 from rapport.communication.sessions.turns import Turns
@@ -119,11 +119,11 @@ class Authenticating:
         Unavailable when it could not be found out.
         """
         now_ms = self._clock.now_ms()
-        await run_aside(partial(self._attempts.begin, peer, origin, now_ms))
+        await run_blocking(partial(self._attempts.begin, peer, origin, now_ms))
         try:
             opened = await self._opened(peer, password)
         except Exception as error:
-            await run_aside(partial(self._attempts.forgive, peer, origin, wholly=False))
+            await run_blocking(partial(self._attempts.forgive, peer, origin, wholly=False))
             raise await self._could_not(peer, origin, error) from None
         if opened is None:
             await self._note("failed", peer, origin, "auth.failed")
@@ -132,7 +132,7 @@ class Authenticating:
                 code="auth.failed",
                 hint="rapport peers password NAME sets a new one",
             )
-        await run_aside(partial(self._attempts.forgive, peer, origin, wholly=True))
+        await run_blocking(partial(self._attempts.forgive, peer, origin, wholly=True))
         return await self._let_in(opened, origin)
 
     async def _opened(self, peer: str, password: str) -> Opened | None:
@@ -210,7 +210,7 @@ class Authenticating:
         """Lets go of sessions, keys and failed attempts that count no more; now and then."""
         await self.sessions.forget_over()
         await self._end_of_strangers()
-        await run_aside(partial(self._attempts.forget_old, self._clock.now_ms()))
+        await run_blocking(partial(self._attempts.forget_old, self._clock.now_ms()))
 
     async def _end_of_strangers(self) -> None:
         """Ends the sessions of peers that left the directory unseen, and what else they had to log
@@ -219,7 +219,7 @@ class Authenticating:
         """
         try:
             for peer in await self.sessions.peers():
-                if not await run_aside(partial(self._is_peer, peer)):
+                if not await run_blocking(partial(self._is_peer, peer)):
                     await self.end_all(peer, by="directory", reason="no such peer")
             for forget in self.forgetting:
                 await forget()
@@ -245,7 +245,7 @@ class Authenticating:
     async def _check(self, peer: str, password: str) -> bool:
         is_known = len(peer) <= _LONGEST_NAME and peer.isprintable() and bool(peer)
         # Asked in any case: a stranger must take as long as somebody we know.
-        is_known = await run_aside(partial(self._is_peer, peer)) and is_known
+        is_known = await run_blocking(partial(self._is_peer, peer)) and is_known
         identifier = Identifier("peer", peer if is_known else "")
         return await self._in_time(self._ask(identifier, password)) and is_known
 
@@ -254,7 +254,7 @@ class Authenticating:
             if inspect.iscoroutinefunction(self._authenticate):
                 is_right = await self._authenticate(peer, password)
             else:
-                is_right = await run_aside(partial(self._authenticate, peer, password))
+                is_right = await run_blocking(partial(self._authenticate, peer, password))
                 if inspect.isawaitable(is_right):
                     is_right = await is_right
         return is_right is True

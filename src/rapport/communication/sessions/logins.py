@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from rapport.communication.aside import run_aside, surely
+from rapport.communication.blocking import run_blocking, run_to_end
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.passwords import Passwords, check_password
 from rapport.core.errors import UnknownName
@@ -47,13 +47,13 @@ class Logins:
         Raises UnknownName for nobody's name, InvalidInput for a password that cannot be taken.
         """
         check_password(peer, password)
-        if not await run_aside(partial(self._is_peer, peer)):
-            raise await run_aside(partial(self._unknown, peer))
-        return await surely(self._set_password(peer, password, by))
+        if not await run_blocking(partial(self._is_peer, peer)):
+            raise await run_blocking(partial(self._unknown, peer))
+        return await run_to_end(self._set_password(peer, password, by))
 
     async def remove_password(self, peer: str, *, by: str) -> int:
         """The peer can log in no more; returns how many sessions ended."""
-        return await surely(self._remove_password(peer, by))
+        return await run_to_end(self._remove_password(peer, by))
 
     async def _set_password(self, peer: str, password: str, by: str) -> int:
         await self._passwords.set(peer, password)
@@ -67,7 +67,7 @@ class Logins:
         """A peer that is gone from the directory is out, and leaves no password to who comes after
         it under the same name.
         """
-        if not await run_aside(partial(self._is_peer, peer)):
+        if not await run_blocking(partial(self._is_peer, peer)):
             await self.remove_password(peer, by="directory")
 
     async def forget_strangers(self) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.communication.sessions.turns import Turns
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.ids import content_id
@@ -68,15 +68,15 @@ class Passwords:
 
     async def remove(self, peer: str) -> bool:
         """The peer can log in no more; False when it had no password."""
-        return await run_aside(partial(self._remove, peer))
+        return await run_blocking(partial(self._remove, peer))
 
     async def has(self, peer: str) -> bool:
         """Whether the peer has a password."""
-        return await run_aside(partial(self._records.get, _TABLE, _key(peer))) is not None
+        return await run_blocking(partial(self._records.get, _TABLE, _key(peer))) is not None
 
     async def peers(self) -> list[str]:
         """Who has a password, sorted; reads all of them."""
-        return await run_aside(lambda: sorted(self._peers()))
+        return await run_blocking(lambda: sorted(self._peers()))
 
     async def check(self, peer: Identifier, password: str) -> bool:
         """Whether this is the peer's password; takes as long for a peer that has none.
@@ -89,7 +89,7 @@ class Passwords:
 
     async def _hashing(self, work: Callable[[], bool]) -> bool:
         async with self._turns.take():
-            return await run_aside(work)
+            return await run_blocking(work)
 
     # --- in a worker thread ---
 

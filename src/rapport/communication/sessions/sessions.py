@@ -15,7 +15,7 @@ from functools import partial
 
 import msgspec
 
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.communication.sessions.records import (
     Session,
     SessionKey,
@@ -105,7 +105,7 @@ class Sessions:
 
     async def begin(self, peer: str) -> Opened:
         """Opens a session for a peer who has shown to be it; durable when it returns."""
-        return await run_aside(partial(self._begin, peer))
+        return await run_blocking(partial(self._begin, peer))
 
     async def renew(self, token: str) -> Opened | None:
         """A new token for the session of a good one, which stays good until it is over; None when
@@ -115,26 +115,26 @@ class Sessions:
         session = checked.session
         if not checked.is_good or session is None or self._now() >= session.ends_ms:
             return None
-        return await run_aside(partial(self._renew, session.peer, session.id))
+        return await run_blocking(partial(self._renew, session.peer, session.id))
 
     async def end(self, token: str) -> bool:
         """Ends the session of a good token; False when it was not good. In force at once."""
         checked = (await self.check([token]))[0]
         if not checked.is_good or checked.session is None:
             return False
-        await run_aside(partial(self._end, [checked.session]))
+        await run_blocking(partial(self._end, [checked.session]))
         return True
 
     async def end_all(self, peer: str) -> int:
         """Ends all sessions of a peer, as when its password changed; returns how many."""
-        return await run_aside(partial(self._end_all, peer))
+        return await run_blocking(partial(self._end_all, peer))
 
     async def forget_over(self) -> int:
         """Lets go of sessions that are over and of keys nobody needs; returns how many sessions.
 
         Reads all sessions: called now and then, not per message.
         """
-        return await run_aside(self._forget_over)
+        return await run_blocking(self._forget_over)
 
     # --- asking ---
 
@@ -142,7 +142,7 @@ class Sessions:
         """What each token is worth now; one look at the disk for all that it is needed for."""
         now_ms = self._now()
         if self._misses_keys(tokens, now_ms):
-            await run_aside(self._read_keys)
+            await run_blocking(self._read_keys)
         read = [self._read.get(token) or self._looked_at(token) for token in tokens]
         await self._refresh([one for one in read if isinstance(one, Claims)], now_ms)
         return [self._judged(one, now_ms) for one in read]
@@ -154,19 +154,19 @@ class Sessions:
 
     async def open_sessions(self, peer: str) -> list[Session]:
         """The peer's sessions that are not over, the one that lasts longest first."""
-        found = await run_aside(partial(self._records.of_peer, peer))
+        found = await run_blocking(partial(self._records.of_peer, peer))
         alive = [one for one in found if one.expires_ms > self._now()]
         return sorted(alive, key=lambda one: (-one.expires_ms, one.id))
 
     async def peers(self) -> list[str]:
         """Who has a session, sorted; reads all sessions, as `forget_over` does."""
-        return sorted(await run_aside(self._records.peers))
+        return sorted(await run_blocking(self._records.peers))
 
     async def sealing(self, peer: str, session: str) -> tuple[Session, bytes] | None:
         """An open session of the peer and its sealing key; None when there is none of that id."""
         now_ms = self._now()
         if self._keys_read_ms is None:
-            await run_aside(self._read_keys)
+            await run_blocking(self._read_keys)
         await self._refresh([Claims(peer, session, 0, 0)], now_ms)
         found = self._known.get(session, (None, 0))[0]
         if found is None or found.peer != peer or found.expires_ms <= now_ms:
@@ -211,7 +211,7 @@ class Sessions:
     async def _refresh(self, claims: Sequence[Claims], now_ms: int) -> None:
         stale = [one for one in claims if self._is_stale(one.session, now_ms)]
         if stale:
-            await run_aside(partial(self._load, stale, now_ms))
+            await run_blocking(partial(self._load, stale, now_ms))
 
     def _is_stale(self, session: str, now_ms: int) -> bool:
         known = self._known.get(session)

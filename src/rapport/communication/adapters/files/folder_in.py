@@ -25,7 +25,7 @@ from rapport.communication.adapters.files.look_order import LookOrder
 from rapport.communication.adapters.files.settings import FolderInputSettings
 from rapport.communication.adapters.incoming.input_base import Arrival
 from rapport.communication.adapters.unusable import TOO_FAST
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.core.errors import InvalidInput, SourceUnavailable
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
@@ -53,13 +53,13 @@ class FolderInput:
     async def pull(self) -> list[Message]:
         """Messages of new files; raises SourceUnavailable when the folder cannot be read."""
         try:
-            before = await run_aside(partial(files_in, self._directory))
+            before = await run_blocking(partial(files_in, self._directory))
             if not before:
                 return []
             await self._clock.sleep(self._settings.files.settle_ms)
-            now = await run_aside(partial(files_in, self._directory))
+            now = await run_blocking(partial(files_in, self._directory))
             complete = self._order.next(before, now, self._settings.files.most_files)
-            found = await run_aside(partial(self._read_all, complete))
+            found = await run_blocking(partial(self._read_all, complete))
         except OSError as error:
             raise SourceUnavailable(
                 f"the folder cannot be read: {error.strerror}", code="folder.unavailable"
@@ -79,7 +79,7 @@ class FolderInput:
                 self._order.not_yet(file)
                 continue  # taken with a later look
             folder, why = (DONE, "") if arrival.accepted else (BAD, arrival.why)
-            await run_aside(partial(self._move, file, folder, why))
+            await run_blocking(partial(self._move, file, folder, why))
         self._tell_unmoved()
 
     def _tell_unmoved(self) -> None:

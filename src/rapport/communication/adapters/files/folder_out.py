@@ -11,7 +11,7 @@ from rapport.communication.adapters.delivery_json import delivery_json
 from rapport.communication.adapters.files.folder_files import write_atomically
 from rapport.communication.adapters.files.settings import FolderSettings
 from rapport.communication.adapters.mail.ids import TokenFor, no_token
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.core.ids import content_id
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
@@ -40,7 +40,7 @@ class FolderAdapter:
         content = delivery_json(delivery, self._token_for(delivery.message, delivery.peer))
         name = file_name(delivery)
         try:
-            await run_aside(partial(write_atomically, Path(folder), name, content))
+            await run_blocking(partial(write_atomically, Path(folder), name, content))
         except OSError as error:
             return Failed(f"the folder cannot be written: {error.strerror}", retry=True)
         return Sent(name)

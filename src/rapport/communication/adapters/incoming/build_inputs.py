@@ -22,7 +22,7 @@ from rapport.communication.adapters.incoming.inputs import Inputs
 from rapport.communication.adapters.mail.care import AskedByMail
 from rapport.communication.adapters.unusable import bury_unusable
 from rapport.communication.adapters.web.webhook_in import WebhookInput
-from rapport.communication.directory.stored import StoredDirectory
+from rapport.communication.directory import StoredDirectory
 from rapport.communication.peers import Peer
 from rapport.core.errors import InvalidInput, RapportError, Unsupported
 from rapport.core.message import Message

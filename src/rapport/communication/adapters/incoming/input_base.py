@@ -15,7 +15,7 @@ import msgspec
 
 from rapport.communication.adapters.base import check_method
 from rapport.communication.adapters.unusable import SetAside
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.communication.contents.rules import ContentFault
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Message
@@ -34,7 +34,7 @@ def never(_message: Message) -> bool:
 
 
 class Arrival(Protocol):
-    """What became of one published message; `communication/arriving/arrivals.py` gives these."""
+    """What became of one published message; `communication/arrivals.py` gives these."""
 
     @property
     def id(self) -> str:
@@ -76,7 +76,7 @@ class AdapterState:
 
     async def get(self, key: str) -> bytes | None:
         """What was put there, or None."""
-        return await run_aside(partial(self._records.get, _TABLE, self._key(key)))
+        return await run_blocking(partial(self._records.get, _TABLE, self._key(key)))
 
     async def put(self, key: str, value: bytes) -> None:
         """Durable when it returns."""
@@ -87,7 +87,7 @@ class AdapterState:
         changes: list[Change] = [Put(_TABLE, self._key(key), v) for key, v in values.items()]
         changes += [Delete(_TABLE, self._key(key)) for key in forget]
         if changes:
-            await run_aside(partial(self._records.apply, changes))
+            await run_blocking(partial(self._records.apply, changes))
 
     async def forget(self, *keys: str) -> None:
         """Lets go of keys; those that are not there are no error."""
@@ -104,7 +104,7 @@ class AdapterState:
             after=self._key(after) if after else "",
             limit=limit,
         )
-        found = await run_aside(find)
+        found = await run_blocking(find)
         return [(key.removeprefix(self._key("")), value) for key, value in found]
 
     def _key(self, key: str) -> str:

@@ -36,9 +36,9 @@ from rapport.communication.adapters.incoming.push_inputs import (
 )
 from rapport.communication.adapters.incoming.requests import PullRequest
 from rapport.communication.adapters.unusable import INPUT, refused_message
-from rapport.communication.aside import run_aside
-from rapport.communication.delivering.handling import always_heard
-from rapport.communication.delivering.returned import Returned, told
+from rapport.communication.blocking import run_blocking
+from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
+from rapport.communication.message_plan import assume_listeners
 from rapport.core.errors import DuplicateName, InvalidInput, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.core.message import Identifier
@@ -80,7 +80,7 @@ class Inputs:
         clock: Clock,
         *,
         new_id: Callable[[], str] | None = None,
-        is_heard: Callable[[], bool] = always_heard,
+        is_heard: Callable[[], bool] = assume_listeners,
     ) -> None:
         """`publish`: `Arrivals.publish`; `is_heard`: whether notification callbacks are
         registered.
@@ -264,11 +264,11 @@ class Inputs:
     # --- dead letters that come back ---
 
     def _take_letters(self, name: str, trusted: Trusted) -> None:
-        returned = Returned(self._channels, self._records, f"input.{name}", (INPUT,))
+        returned = DeadLetterReplays(self._channels, self._records, f"input.{name}", (INPUT,))
         publish = self._publish_as(name, trusted)
         self._tasks.start(_letters(name), partial(self._keep_taking_letters, returned, publish))
 
-    async def _keep_taking_letters(self, returned: Returned, publish: PublishAs) -> None:
+    async def _keep_taking_letters(self, returned: DeadLetterReplays, publish: PublishAs) -> None:
         await returned.open()
         while True:
             for replay, stored in await returned.waiting():
@@ -288,10 +288,10 @@ class Inputs:
             error = "" if arrival.accepted else arrival.why
         except InvalidInput as fault:
             error = fault.message
-        note = told(replay, error, self._clock.now_ms())
+        note = replay_note(replay, error, self._clock.now_ms())
         await self._channels.channel(DEAD_LETTERS).append([note])
         changes = settled(replay, "" if error else "replayed")
-        await run_aside(partial(self._records.apply, changes))
+        await run_blocking(partial(self._records.apply, changes))
 
     def _publish_as(self, name: str, trusted: Trusted) -> PublishAs:
         return partial(self._publish, adapter=name, trusted=trusted)

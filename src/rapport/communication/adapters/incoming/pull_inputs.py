@@ -35,9 +35,9 @@ from rapport.communication.adapters.incoming.requests import (
     timeout_event,
 )
 from rapport.communication.adapters.steps_watched import StepsWatched
-from rapport.communication.aside import surely
-from rapport.communication.delivering.handling import always_heard
-from rapport.communication.delivering.telling import control_message, logged_control
+from rapport.communication.blocking import run_to_end
+from rapport.communication.message_plan import assume_listeners
+from rapport.communication.sender_notifications import control_log_event, control_message
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import Message
@@ -68,7 +68,7 @@ class PullInput:
         *,
         owner: str,
         within_ms: int = PULL_WITHIN_MS,
-        is_heard: Callable[[], bool] = always_heard,
+        is_heard: Callable[[], bool] = assume_listeners,
     ) -> None:
         """`within_ms`: a pull that takes longer is cancelled and counts as failed."""
         self._is_heard = is_heard
@@ -132,7 +132,7 @@ class PullInput:
         so that is handed in first.
         """
         if self._unpublished:
-            return await surely(self._hand_in(self._unpublished))
+            return await run_to_end(self._hand_in(self._unpublished))
         self.counts.pulls += 1
         self.counts.last_pull_ms = self._clock.now_ms()
         held: Contained[Any] = Contained(self.adapter.pull, self.steps)
@@ -238,7 +238,7 @@ class PullInput:
             told = control_message(
                 event.subject, data["refers_to"], "timeout", data["reason"], id=event.id
             )
-            logged = logged_control(told, is_heard=self._is_heard(), now_ms=event.time)
+            logged = control_log_event(told, is_heard=self._is_heard(), now_ms=event.time)
             await self._channels.channel("log").append([logged])
         await self._channels.channel("control").append([event])
 

@@ -20,12 +20,12 @@ from rapport.communication.adapters.mail.reply import (
 )
 from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
 from rapport.communication.adapters.unusable import bury_unusable
-from rapport.communication.arriving.answers import is_answer_token
-from rapport.communication.delivering.steps import LATEST_ATTEMPT
-from rapport.communication.delivering.telling import ENGINE, PROOF
-from rapport.communication.history.ledger import Ledger
-from rapport.communication.ledger import SOURCE
+from rapport.communication.answers import is_answer_token
+from rapport.communication.delivery_state import LATEST_ATTEMPT
+from rapport.communication.ledger import Ledger
+from rapport.communication.ledger_events import SOURCE
 from rapport.communication.peers import Peer, shown_address
+from rapport.communication.sender_notifications import ENGINE, PROOF
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
 from rapport.core.message import CONTROL, Message

@@ -19,14 +19,14 @@ from rapport.communication.adapters.mail.ids import TokenFor, message_id, no_tok
 from rapport.communication.adapters.mail.settings import MailSettings
 from rapport.communication.adapters.mail.smtp_connections import SmtpConnections
 from rapport.communication.addresses import address_fault
-from rapport.communication.templates import clean
-from rapport.communication.wording import (
+from rapport.communication.presentation import (
     is_answerable,
     shown_kind,
     shown_sender,
     shown_text,
     shown_time,
 )
+from rapport.communication.templates import clean
 from rapport.kernel.clock import Clock, SystemClock
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from rapport.communication.adapters.mail.limits import MailLimits
 from rapport.communication.adapters.mail.parsing import ReadMail, parse_mail, read_mail
 from rapport.communication.adapters.mail.quoting import reply_of
 from rapport.communication.adapters.unusable import SHOWN_TEXT, Unusable
-from rapport.communication.arriving.link_names import name_from_link
+from rapport.communication.links import name_from_link
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message

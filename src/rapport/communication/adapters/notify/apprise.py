@@ -16,8 +16,8 @@ import apprise
 
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
 from rapport.communication.adapters.notify.settings import AppriseSettings, is_service_address
+from rapport.communication.presentation import is_answerable, shown_text
 from rapport.communication.templates import clean
-from rapport.communication.wording import is_answerable, shown_text
 
 _LONGEST_REASON = 200
 _SHORTEST_SECRET = 4

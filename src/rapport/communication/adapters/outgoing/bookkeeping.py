@@ -17,7 +17,7 @@ from rapport.channel.channel import Subscription
 from rapport.communication.adapters.outgoing.gathering import Gathering
 from rapport.communication.adapters.outgoing.marks import Ended, Mark, Marks, Noted
 from rapport.communication.adapters.outgoing.outcomes import HandedOutcomes, OutcomeData, Report
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 
 _COMMIT_EVERY = 1_000
 _OPEN_AHEAD = 4
@@ -62,7 +62,7 @@ class Bookkeeping:
         """
         if self._marks is None:
             return {}
-        return await run_aside(partial(self._marks.load, self._committed))
+        return await run_blocking(partial(self._marks.load, self._committed))
 
     async def run(self) -> None:
         """Does the writing until cancelled; raises what the stores raise."""
@@ -141,7 +141,7 @@ class Bookkeeping:
     async def _note(self, notes: list[_Note]) -> None:
         assert self._marks is not None, "without marks nothing is noted"
         noted = Noted.joined([note.noted for note in notes])
-        await run_aside(partial(self._marks.note, noted, self._committed))
+        await run_blocking(partial(self._marks.note, noted, self._committed))
         for note in notes:
             if note.told is not None:
                 self._telling.put(note.told)

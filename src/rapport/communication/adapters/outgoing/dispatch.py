@@ -47,9 +47,9 @@ from rapport.communication.adapters.outgoing.outcomes import (
 )
 from rapport.communication.adapters.outgoing.sending import Sending, TimedOut, ignore_slow
 from rapport.communication.adapters.steps_watched import StepsWatched
-from rapport.communication.aside import run_aside
-from rapport.communication.carried import let_go, packed_after, queued_in, unpacked_after
-from rapport.communication.delivering.returned import Returned, told
+from rapport.communication.blocking import run_blocking
+from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
+from rapport.communication.payload_cache import packed_after, queued_in, release, unpacked_after
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
@@ -138,7 +138,7 @@ class Dispatch:
         self._gate = gate
         self._report = report or report_to_control(channels, clock)
         self._sending = Sending(adapter, clock, deadline_ms=settings.deadline_ms)
-        self._returned = Returned(channels, records, self.reader, (self.channel,))
+        self._returned = DeadLetterReplays(channels, records, self.reader, (self.channel,))
         self._turn = asyncio.Lock()
         self._leaving = asyncio.Event()
         self._is_open = False
@@ -229,7 +229,7 @@ class Dispatch:
         source = self._channels.channel(self.channel)
         stretches = packed_after(source, self._read_until, limit=most)
         if stretches:
-            let_go(source, stretches)
+            release(source, stretches)
             return self._spread_packed(stretches, group)
         most = unpacked_after(source, self._read_until, limit=most)
         batch = await source.read_after(self._read_until, limit=most)
@@ -397,7 +397,7 @@ class Dispatch:
         def ask() -> set[int]:
             return {one.position for one in waited if not self._may_go(one.delivery, now_ms)}
 
-        return await run_aside(ask)
+        return await run_blocking(ask)
 
     async def _decided(self, taken: Sequence[Waiting]) -> Collection[int]:
         """The positions of what needs no sending any more. Answered from memory where that knows
@@ -421,7 +421,7 @@ class Dispatch:
             def look_up() -> list[int]:
                 return [at for at, case, peer in unknown if self._is_decided(case, peer)]
 
-            found.update(await run_aside(look_up))
+            found.update(await run_blocking(look_up))
         return found
 
     def _sort_out(
@@ -469,10 +469,10 @@ class Dispatch:
         returned = await self._returned.waiting()
         for replay, stored in returned:
             error = await self._carry_again(stored)
-            note = told(replay, error, self._clock.now_ms())
+            note = replay_note(replay, error, self._clock.now_ms())
             await self._channels.channel(DEAD_LETTERS).append([note])
             changes = settled(replay, "" if error else "replayed")
-            await run_aside(partial(self._records.apply, changes))
+            await run_blocking(partial(self._records.apply, changes))
         return len(returned)
 
     async def _carry_again(self, stored: StoredEvent | None) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rapport.communication.delivering.steps import OutcomeState
+from rapport.communication.delivery_state import OutcomeState
 from rapport.core.errors import Corrupt
 from rapport.store.base import Change, Delete, Put, RecordStore
 

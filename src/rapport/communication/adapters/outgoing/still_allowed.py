@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.peers import PeerDirectory
-from rapport.communication.privacy.functions import NO_FUNCTIONS, PrivacyFunctions
-from rapport.communication.privacy.verdict import Allowed, PrivacyFacts, verdict
+from rapport.communication.privacy import (
+    NO_FUNCTIONS,
+    Allowed,
+    PrivacyFacts,
+    PrivacyFunctions,
+    verdict,
+)
 from rapport.core.errors import SourceUnavailable
 
 

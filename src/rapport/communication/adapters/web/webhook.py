@@ -14,9 +14,9 @@ import msgspec
 from rapport.channel.push.signing import SENT_AT, TIMED_SIGNATURE, timed_signature
 from rapport.channel.push.signing import SIGNATURE as SIGNATURE
 from rapport.channel.push.signing import signature as signature
+from rapport.communication.actions import Effect
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome, adapter
 from rapport.communication.adapters.settings import WebhookSettings
-from rapport.communication.effects import Effect
 from rapport.communication.templates import clean
 from rapport.core.times import format_time
 from rapport.kernel.clock import Clock, SystemClock

@@ -1,0 +1,821 @@
+"""What an application calls: the operations of the source's section 2.4. [CO-15]
+
+A node has it as `node.communication`; `open_communication` opens it alone. `CommunicationSync` is
+the same for programs without asyncio.
+
+Communication opened alone on a directory, without the rest of a node. [CO-3, CO-15]
+
+An event loop in a thread of its own, with `Communication` open in it. [CO-15]
+
+Every call runs in that loop; the thread that calls waits. Closing lets in no more calls, waits for
+those under way, and then closes everything in the loop.
+
+The public API for programs without asyncio: the same calls, from any thread. [CO-15]
+
+The room works in a thread of its own with its own event loop, until it is closed.
+
+The public API of communication, in one place to import from. [CO-15]
+
+`open_communication` and `CommunicationSync` open it alone on a directory; a node has it as
+`node.communication`. Everything else here is what their calls take and give.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import CancelledError, Future
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypedDict, TypeVar, Unpack
+
+import msgspec
+
+from rapport.channel.backends.choosing import open_channels
+from rapport.channel.declared import channels_from_site
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.communication.adapters.base import (
+    Confirmed,
+    Delivery,
+    Failed,
+    Outcome,
+    OutputAdapter,
+    Sent,
+    adapter,
+    declared,
+)
+from rapport.communication.adapters.build import adapter_names
+from rapport.communication.adapters.incoming.input_base import (
+    InputAdapter,
+    InputPullAdapter,
+    InputPushAdapter,
+    Intake,
+    Trusted,
+    never,
+)
+from rapport.communication.adapters.outgoing.outputs import made_by
+from rapport.communication.assembly import Assembly
+from rapport.communication.blocking import run_blocking
+from rapport.communication.config import CommunicationConfig as Declared
+from rapport.communication.config import (
+    arrivals_from_site,
+    communication_from_site,
+    engines_from_site,
+    services_from_site,
+)
+from rapport.communication.delivery_options import DEFAULT_OPTIONS, DeliveryOptions
+from rapport.communication.delivery_state import NextReceiver
+from rapport.communication.directory_callbacks import (
+    Callbacks,
+    CollectiveInfo,
+    NoSuchCollective,
+    NoSuchPeer,
+    PeerInfo,
+)
+from rapport.communication.ledger import (
+    LEDGER_FILE,
+    Ledger,
+    LedgerIndex,
+    LedgerPage,
+    Question,
+    TimelineLine,
+)
+from rapport.communication.ledger_rows import LedgerRow
+from rapport.communication.message_info import MessageInformation, RelatedMessage
+from rapport.communication.message_query import (
+    CriteriaFields,
+    LoggedMessage,
+    MessagePage,
+    QueryCriteria,
+    with_log_index,
+)
+from rapport.communication.notifications import NotificationCallback
+from rapport.communication.peers import Collective, Peer
+from rapport.communication.routing import RoutingRule
+from rapport.communication.sessions.authenticating import Authenticate
+from rapport.core.errors import Conflict, InvalidInput, Problem, RapportError, SiteError
+from rapport.core.message import Identifier, Message
+from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.own_thread import in_own_thread
+from rapport.kernel.plugins import Plugins
+from rapport.kernel.tasks import Tasks
+from rapport.kernel.toml import TomlFile
+from rapport.store.segments.store import SEGMENT_BYTES
+
+APPLICATION = Identifier("component", "application")
+
+
+class Communication:
+    """Sends messages, and changes how they are handled while they flow.
+
+    All calls belong to the event loop it was opened in. Errors are `RapportError`s with a code that
+    stays; nothing that was refused has had an effect.
+    """
+
+    def __init__(
+        self, assembly: Assembly, ledger: Ledger, *, application: Identifier = APPLICATION
+    ) -> None:
+        """`application`: who adds rules, information and inputs, as the log shows it."""
+        self._assembly, self._application = assembly, application
+        self.ledger = assembly.asked_by_mail.ledger = ledger
+        """Who was told, how, when, and who answered."""
+        self.people = assembly.people
+        """Adds, changes and removes peers and collectives while it runs."""
+        self.logins = assembly.logins
+        """Sets and takes away passwords."""
+        self.arrivals = assembly.arrivals
+        """Takes messages that came from outside, for doors of one's own."""
+
+    # --- messages ---
+
+    async def send(self, message: Message, *, options: DeliveryOptions = DEFAULT_OPTIONS) -> str:
+        """Takes a message to be delivered and returns its id, durable; does not wait for the
+        delivery. How that went is told to notification callbacks, when the sender is a component.
+
+        The receiver is a peer, a collective or a component; without one the message goes to the
+        notification callbacks. `options`: how many have to answer, until when, who is asked next.
+
+        Raises InvalidInput for a message that cannot be sent. Cost: one group commit, shared with
+        who else sends now.
+        """
+        (id,) = await self.send_all([message], options=options)
+        return id
+
+    async def send_all(
+        self, messages: Sequence[Message], *, options: DeliveryOptions = DEFAULT_OPTIONS
+    ) -> list[str]:
+        """As `send` for many at once, all or none; their ids in the same order. One group commit
+        however many they are.
+        """
+        if not messages:
+            return []
+        return await self._assembly.arrivals.send(messages, options=options)
+
+    # --- routing ---
+
+    async def add_routing(self, rule: RoutingRule) -> str:
+        """Puts a rule in force, for good, and returns its id. The same rule again changes nothing.
+
+        Raises InvalidInput for a rule that matches everything or names nobody, DuplicateName when
+        another rule has its id.
+        """
+        return await self._assembly.services.routing.add(rule, by=str(self._application))
+
+    async def remove_routing(self, rule_id: str) -> RoutingRule | None:
+        """Takes a rule out of force before it returns; gives the rule, or None when there is none
+        of that id. Raises Conflict for a rule of the site file.
+        """
+        return await self._assembly.services.routing.remove(rule_id, by=str(self._application))
+
+    # --- input ---
+
+    async def add_push_adapter(
+        self, adapter: InputPushAdapter, *, name: str = "", trusted: Trusted = never
+    ) -> str:
+        """Starts an adapter that is told by its medium; returns its id. One that cannot start is
+        not added: raises Unavailable, or the RapportError that it raised.
+
+        `name` is its id and that of its durable memory, so give one that stays the same after a
+        restart. `trusted` says of a message whether the medium proves its sender.
+        """
+        return await self._assembly.inputs.add_push(
+            adapter, name=name, owner=str(self._application), trusted=trusted
+        )
+
+    async def add_pull_adapter(
+        self,
+        adapter: InputPullAdapter,
+        interval_ms: int | None,
+        delete_if_successful: bool = False,
+        *,
+        deadline_ms: int | None = None,
+        name: str = "",
+        trusted: Trusted = never,
+    ) -> str:
+        """Lets an adapter look every `interval_ms`, never twice at a time; returns its id. With
+        `delete_if_successful` it is removed after the first pull that found something, with a
+        deadline (ms UTC) after a last pull then. Without an interval it is pulled at the deadline
+        or when `request_pull` asks.
+
+        Raises InvalidInput for an interval that is not positive. `name` and `trusted` as in
+        `add_push_adapter`.
+        """
+        return await self._assembly.inputs.add_pull(
+            adapter,
+            interval_ms,
+            delete_if_successful,
+            deadline_ms,
+            name=name,
+            owner=str(self._application),
+            trusted=trusted,
+        )
+
+    async def request_pull(self, adapter_id: str, *, ttl_ms: int = 0) -> str:
+        """Asks a pull adapter to look now; returns the request's id, durable. With a time to live
+        it looks again until something came; after it notification callbacks hear TIMEOUT.
+
+        Raises UnknownName, or InvalidInput for an adapter that is not pulled.
+        """
+        return await self._assembly.inputs.request(
+            adapter_id, requester=self._application, ttl_ms=ttl_ms
+        )
+
+    async def remove_input_adapter(self, adapter_id: str) -> InputAdapter | None:
+        """Ends an input adapter: nothing of it runs when this returns. Gives the adapter, or None
+        when there is none of that id.
+        """
+        return await self._assembly.inputs.remove(adapter_id)
+
+    # --- output ---
+
+    async def register_output_adapter(self, kind: type[Any]) -> str:
+        """Adds a medium: a class declared with `@adapter(NAME)`, whose id is that name. Stateless:
+        one instance, made now. Stateful: one for each peer, made when first needed.
+
+        What waited for a medium of that name since before the last start fails before this can be
+        called; give it to `open_communication` instead.
+
+        Raises InvalidInput for a class that is not declared, cannot be made or has no usable name,
+        DuplicateName when there is such a medium.
+        """
+        return await self._assembly.outputs.register(kind)
+
+    async def remove_output_adapter(self, adapter_id: str) -> bool:
+        """Takes a medium away: nothing more is queued for it from now on; returns when what waited
+        has gone out. False when there is none of that id.
+        """
+        return await self._assembly.outputs.remove(adapter_id)
+
+    # --- callbacks ---
+
+    async def add_notification_callback(
+        self, callback: NotificationCallback, *, name: str = ""
+    ) -> str:
+        """Calls this with messages to components, with messages that have no receiver, and with
+        ACK, COMERROR and TIMEOUT about messages that components sent; in order. Returns its id.
+
+        A plain function is called in the event loop and must not block it. With a `name` it goes on
+        after a restart where it was, at least once; without, it hears what comes from now on. What
+        it raises is logged, and harms nobody. Raises DuplicateName.
+        """
+        return self._assembly.engine.add_notification(callback, name)
+
+    async def remove_notification_callback(self, callback_id: str) -> bool:
+        """Calls it no more; False when there is none of that id."""
+        return self._assembly.engine.remove_notification(callback_id)
+
+    # --- what was handled, and what it means ---
+
+    def create_query(self, **criteria: Unpack[CriteriaFields]) -> QueryCriteria:
+        """A query over all messages that were handled: narrow it down with `where`, then read it
+        page by page (`page`) or with `async for`. Raises InvalidInput for criteria that cannot be.
+        """
+        return self._assembly.services.queries.create_query(**criteria)
+
+    async def info_for_message(
+        self, message: Message | None = None, *, id: str = "", type: str = "", subtype: str = ""
+    ) -> MessageInformation:
+        """What a message means, how to answer it, and which messages relate to it: of a message, of
+        the one with this id, or of a type.
+
+        Raises UnknownName (`message.unknown`) when no message has that id or nothing is known of
+        the type, InvalidInput when nothing or too much is asked.
+        """
+        if message is not None:
+            if id or type or subtype:
+                raise InvalidInput(
+                    "a message says its type itself",
+                    code="info.asked_twice",
+                    hint="give the message, or its id, or a type",
+                )
+            type, subtype = message.type, message.subtype
+        infos = self._assembly.services.infos
+        return (await infos.info_for_message(id=id, type=type, subtype=subtype)).information
+
+    async def add_message_info(
+        self, type: str, subtype: str, information: MessageInformation
+    ) -> None:
+        """Tells this of a type of message from now on, in place of what was told before; durable
+        when it returns. An empty subtype stands for all that have nothing of their own.
+
+        Raises InvalidInput for a text, name or JSON Schema that cannot be.
+        """
+        infos = self._assembly.services.infos
+        await infos.add_message_info(type, subtype, information, by=str(self._application))
+
+
+_NO_SITE = TomlFile("site.toml", "", {})
+T = TypeVar("T")
+N = TypeVar("N", Peer, Collective)
+
+
+class Opening(TypedDict, total=False):
+    """What `open_communication` can be told; its docstring says what each means."""
+
+    peers: Iterable[Peer]
+    collectives: Iterable[Collective]
+    outputs: Iterable[type[Any]]
+    peer_info: PeerInfo | None
+    collective_info: CollectiveInfo | None
+    authenticate: Authenticate | None
+    site: Path | str | None
+    public_url: str
+    application: str
+    clock: Clock | None
+
+
+@asynccontextmanager
+async def open_communication(
+    directory: Path | str,
+    *,
+    peers: Iterable[Peer] = (),
+    collectives: Iterable[Collective] = (),
+    outputs: Iterable[type[Any]] = (),
+    peer_info: PeerInfo | None = None,
+    collective_info: CollectiveInfo | None = None,
+    authenticate: Authenticate | None = None,
+    site: Path | str | None = None,
+    public_url: str = "",
+    application: str = str(APPLICATION),
+    clock: Clock | None = None,
+) -> AsyncIterator[Communication]:
+    """Opens the channels, records and adapters kept in a directory (made when it is not there), and
+    lets them work until the block ends. What was under way before goes on.
+
+    Args:
+        directory: Where everything is kept; one process at a time.
+        peers: Who can be told, beside those that are in `site`, added at run time, or known to the
+            callbacks.
+        collectives: The same for groups.
+        outputs: Media of one's own, classes declared with `@adapter(NAME)`.
+        peer_info: Asked who a peer is; kept for a minute.
+        collective_info: Asked who is in a collective, at every sending.
+        authenticate: Asked whether a password is right, in place of those kept here.
+        site: A site file of which `[peers]`, `[collectives]`, `[adapters]`, `[inputs]`,
+            `[routing]`, `[messages]`, `[sessions]`, `[arriving]`, `[engines]` and `[channels]` are
+            used.
+        public_url: Where doors answer to links in messages; empty = no links.
+        application: Who calls, as the log shows it: `component:NAME`.
+        clock: Another one than the machine's, for tests.
+
+    Raises SiteError for a wrong site, InvalidInput for an adapter that cannot be made, and
+    StoreUnavailable when another process works on the directory. Costs what the last segment of the
+    log needs to be read after a crash, next to nothing otherwise.
+    """
+    clock, application_id = clock or SystemClock(), Identifier.parse(application)
+    asked = Callbacks(
+        peer_info=peer_info, collective_info=collective_info, authenticate=authenticate
+    )
+    place = await run_blocking(lambda: _Place.of(Path(directory), site))
+    plugins, own = Plugins(), {declared(kind).name: made_by(kind, clock) for kind in outputs}
+    for name, made in own.items():
+        plugins.add("adapters", name, _already(made))
+    people = place.people(plugins, peers, collectives, outputs=tuple(own))
+    async with AsyncExitStack() as closing:
+        channels = await run_blocking(lambda: place.open_channels(clock))
+        closing.push_async_callback(channels.close)
+        ledger = await run_blocking(lambda: place.open_ledger(channels))
+        closing.callback(ledger.close)
+        assembly = place.assembly(channels, clock, people, plugins, public_url, asked)
+        closing.push_async_callback(assembly.close)
+        await assembly.people.open()
+        await assembly.services.open()
+        tasks = Tasks(clock)
+        closing.push_async_callback(tasks.stop)
+        tasks.start("retention", channels.sweeper.run)
+        for name, work in assembly.work().items():
+            tasks.start(name, work)
+        yield Communication(assembly, ledger, application=application_id)
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where everything is kept, and what the site file says."""
+
+    directory: Path
+    file: TomlFile
+    beside: Path
+    """Where secret files and privacy functions are looked for."""
+
+    @staticmethod
+    def of(directory: Path, site: Path | str | None) -> _Place:
+        if site is None:
+            return _Place(directory, _NO_SITE, directory)
+        return _Place(directory, TomlFile.load(Path(site)), Path(site).parent)
+
+    def open_channels(self, clock: Clock) -> LoggedChannels:
+        rules = with_log_index(_well(channels_from_site(self.file)))
+        channels = open_channels(
+            self.directory, clock, rules, site=self.beside, segment_bytes=SEGMENT_BYTES
+        )
+        channels.use_rules(rules)
+        return channels
+
+    def open_ledger(self, channels: LoggedChannels) -> Ledger:
+        return Ledger(channels, LedgerIndex(self.directory / LEDGER_FILE))
+
+    def people(
+        self,
+        plugins: Plugins,
+        peers: Iterable[Peer],
+        collectives: Iterable[Collective],
+        *,
+        outputs: tuple[str, ...],
+    ) -> Declared:
+        """What the site file says, and who is given beside it."""
+        known = adapter_names(plugins)
+        said = _well(communication_from_site(self.file, self.beside, adapters=known))
+        together = msgspec.structs.replace(
+            said,
+            peers=_joined("peer", said.peers, peers),
+            collectives=_joined("collective", said.collectives, collectives),
+            wanted=(*said.wanted, *outputs),
+        )
+        later = tuple(name for name in together.adapters() if name not in known)
+        return msgspec.structs.replace(together, registered_later=later)
+
+    def assembly(
+        self,
+        channels: LoggedChannels,
+        clock: Clock,
+        people: Declared,
+        plugins: Plugins,
+        public_url: str,
+        callbacks: Callbacks,
+    ) -> Assembly:
+        services = services_from_site(
+            self.file, self.beside, peers=people.peers, collectives=people.collectives
+        )
+        return Assembly(
+            channels,
+            channels.records,
+            clock,
+            people,
+            phrases={},
+            public_url=lambda: public_url,
+            plugins=plugins,
+            site=self.beside,
+            entrance=_well(arrivals_from_site(self.file)),
+            services=_well(services),
+            callbacks=callbacks,
+            engines=_well(engines_from_site(self.file)),
+            acts=False,
+        )
+
+
+def _already(made: OutputAdapter) -> Callable[..., OutputAdapter]:
+    """How a plug-in is made, for one that is made."""
+    return lambda _settings, _link_for: made
+
+
+def _well(read: tuple[T, list[Problem]]) -> T:
+    """What a part of the site file says; raises SiteError with all that is wrong with it."""
+    said, problems = read
+    if any(problem.severity == "error" for problem in problems):
+        raise SiteError(problems)
+    return said
+
+
+def _joined(kind: str, declared: Mapping[str, N], given: Iterable[N]) -> dict[str, N]:
+    """Both by name; raises InvalidInput for a name that is given twice."""
+    found = dict(declared)
+    for one in given:
+        if one.name in found:
+            raise InvalidInput(
+                f"the {kind} {one.name!r} is given twice",
+                code=f"{kind}.given_twice",
+                hint="leave one of them out",
+            )
+        found[one.name] = one
+    return found
+
+
+_LAST_CALLS_SECONDS = 30.0
+"""Closing waits so long for calls of other threads that are under way."""
+
+
+class LoopThread:
+    """An event loop in a thread of its own, with `Communication` open in it."""
+
+    def __init__(self, directory: Path | str, options: Opening) -> None:
+        """Returns when it is open; raises what opening raises."""
+        self._guard, self._closing = threading.Lock(), False
+        self._calls: set[Future[Any]] = set()
+        self._opened: Future[Communication] = Future()
+        self._in_callback = threading.local()
+        self._failure: BaseException | None = None
+        work = partial(self._work, directory, options)
+        # A daemon: a program that forgets to close can still end; nothing is lost by that.
+        self._thread = threading.Thread(target=work, name="communication", daemon=True)
+        self._thread.start()
+        self.communication = self._opened.result()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the loop and waits for it; raises what it raises. Raises Conflict
+        when it is closed, or when the loop's own thread asks, which would wait for itself.
+        """
+        try:
+            future = self._submitted(work)
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return future.result()
+        except CancelledError:
+            raise _closed("was closed meanwhile; what was asked for may have been done") from None
+        except BaseException:
+            future.cancel()
+            raise
+        finally:
+            with self._guard:
+                self._calls.discard(future)
+
+    def aside(self, callback: NotificationCallback) -> NotificationCallback:
+        """The callback so that it may block and call back: a plain function is called in a worker
+        thread.
+        """
+
+        async def call(message: Message) -> None:
+            # Not one of the loop's own threads: those are few, and the engine needs them.
+            waited_for = await in_own_thread(
+                partial(self._called, callback, message), name="callback"
+            )
+            if inspect.isawaitable(waited_for):
+                await waited_for
+
+        return call
+
+    def close(self) -> None:
+        """Waits for calls under way, then closes everything and ends the thread; a second call is
+        no error. Raises Conflict inside a callback, which would wait for itself, and what closing
+        raises.
+        """
+        if threading.current_thread() is self._thread or getattr(self._in_callback, "it", False):
+            raise Conflict(
+                "a callback cannot close what called it",
+                code="communication.own_thread",
+                hint="close it in the thread that opened it",
+            )
+        with self._guard:
+            is_first, self._closing = not self._closing, True
+        if is_first:
+            self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
+        if is_first and self._failure is not None:
+            raise self._failure
+
+    # --- parts ---
+
+    def _submitted(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if threading.current_thread() is self._thread:
+            raise Conflict(
+                "this call would wait for itself",
+                code="communication.own_thread",
+                hint="a coroutine uses Communication, a plain function may use CommunicationSync",
+            )
+        with self._guard:
+            # Under the guard, so that closing sees every call that was let in.
+            if self._closing:
+                raise _closed("is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._calls.add(future)
+        return future
+
+    def _called(self, callback: NotificationCallback, message: Message) -> Any:
+        self._in_callback.it = True
+        try:
+            return callback(message)
+        finally:
+            self._in_callback.it = False
+
+    def _work(self, directory: Path | str, options: Opening) -> None:
+        try:
+            asyncio.run(self._until_closed(directory, options))
+        except BaseException as error:
+            if self._opened.done():
+                self._failure = error
+            else:
+                self._opened.set_exception(error)
+
+    async def _until_closed(self, directory: Path | str, options: Opening) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        async with open_communication(directory, **options) as communication:
+            self._opened.set_result(communication)
+            await self._end.wait()
+            with self._guard:
+                calls = [asyncio.wrap_future(call) for call in self._calls if not call.done()]
+            if calls:
+                await asyncio.wait(calls, timeout=_LAST_CALLS_SECONDS)
+
+
+def _closed(what: str) -> Conflict:
+    return Conflict(f"communication {what}", code="communication.closed", hint="open it anew")
+
+
+class QuerySync:
+    """A query for programs without asyncio; see QueryCriteria."""
+
+    def __init__(self, thread: LoopThread, query: QueryCriteria) -> None:
+        self._thread, self._query = thread, query
+
+    def where(self, **given: Unpack[CriteriaFields]) -> QuerySync:
+        """Narrowed down by more criteria; those given again are replaced."""
+        return QuerySync(self._thread, self._query.where(**given))
+
+    def newest_first(self) -> QuerySync:
+        """The newest message first, instead of the oldest."""
+        return QuerySync(self._thread, self._query.newest_first())
+
+    def page(self, token: str = "") -> MessagePage:
+        """The first page, or that of a token which an earlier page gave."""
+        return self._thread.call(self._query.page(token))
+
+    def __iter__(self) -> Iterator[LoggedMessage]:
+        """Every match, page after page."""
+        page = self.page()
+        yield from page.messages
+        while page.next_token:
+            page = self.page(page.next_token)
+            yield from page.messages
+
+
+class LedgerSync:
+    """The ledger for programs without asyncio; see Ledger."""
+
+    def __init__(self, thread: LoopThread) -> None:
+        self._thread = thread
+
+    def find(self, question: Question) -> LedgerPage:
+        """The rows that fit, newest change first, a page of them; up to date."""
+        return self._thread.call(self._thread.communication.ledger.find(question))
+
+    def timeline(self, message: str) -> list[TimelineLine]:
+        """All that was said about a message, in order; raises UnknownName."""
+        return self._thread.call(self._thread.communication.ledger.timeline(message))
+
+
+class CommunicationSync:
+    """`Communication` for programs without asyncio: every call may come from any thread and waits
+    until it is done. What each promises, costs and raises stands there.
+
+    Opens as `open_communication` does and takes the same arguments; `with` closes it. Callbacks
+    that are plain functions are called in worker threads, one message at a time, and may call back.
+    Adapters have coroutines as always: they work in the loop.
+    """
+
+    def __init__(self, directory: Path | str, **options: Unpack[Opening]) -> None:
+        self._thread = LoopThread(directory, options)
+        self._all = self._thread.communication
+        self.ledger = LedgerSync(self._thread)
+
+    def __enter__(self) -> CommunicationSync:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes everything, after calls of other threads that are under way; a second call is no
+        error.
+        """
+        self._thread.close()
+
+    def send(self, message: Message, *, options: DeliveryOptions = DEFAULT_OPTIONS) -> str:
+        """See Communication.send."""
+        return self._thread.call(self._all.send(message, options=options))
+
+    def send_all(
+        self, messages: Sequence[Message], *, options: DeliveryOptions = DEFAULT_OPTIONS
+    ) -> list[str]:
+        """See Communication.send_all."""
+        return self._thread.call(self._all.send_all(messages, options=options))
+
+    def add_routing(self, rule: RoutingRule) -> str:
+        """See Communication.add_routing."""
+        return self._thread.call(self._all.add_routing(rule))
+
+    def remove_routing(self, rule_id: str) -> RoutingRule | None:
+        """See Communication.remove_routing."""
+        return self._thread.call(self._all.remove_routing(rule_id))
+
+    def add_push_adapter(
+        self, adapter: InputPushAdapter, *, name: str = "", trusted: Trusted = never
+    ) -> str:
+        """See Communication.add_push_adapter."""
+        return self._thread.call(self._all.add_push_adapter(adapter, name=name, trusted=trusted))
+
+    def add_pull_adapter(
+        self,
+        adapter: InputPullAdapter,
+        interval_ms: int | None,
+        delete_if_successful: bool = False,
+        *,
+        deadline_ms: int | None = None,
+        name: str = "",
+        trusted: Trusted = never,
+    ) -> str:
+        """See Communication.add_pull_adapter."""
+        return self._thread.call(
+            self._all.add_pull_adapter(
+                adapter,
+                interval_ms,
+                delete_if_successful,
+                deadline_ms=deadline_ms,
+                name=name,
+                trusted=trusted,
+            )
+        )
+
+    def request_pull(self, adapter_id: str, *, ttl_ms: int = 0) -> str:
+        """See Communication.request_pull."""
+        return self._thread.call(self._all.request_pull(adapter_id, ttl_ms=ttl_ms))
+
+    def remove_input_adapter(self, adapter_id: str) -> InputAdapter | None:
+        """See Communication.remove_input_adapter."""
+        return self._thread.call(self._all.remove_input_adapter(adapter_id))
+
+    def register_output_adapter(self, kind: type[Any]) -> str:
+        """See Communication.register_output_adapter."""
+        return self._thread.call(self._all.register_output_adapter(kind))
+
+    def remove_output_adapter(self, adapter_id: str) -> bool:
+        """See Communication.remove_output_adapter."""
+        return self._thread.call(self._all.remove_output_adapter(adapter_id))
+
+    def add_notification_callback(self, callback: NotificationCallback, *, name: str = "") -> str:
+        """See Communication.add_notification_callback; a plain function may block and call back."""
+        aside = self._thread.aside(callback)
+        return self._thread.call(self._all.add_notification_callback(aside, name=name))
+
+    def remove_notification_callback(self, callback_id: str) -> bool:
+        """See Communication.remove_notification_callback."""
+        return self._thread.call(self._all.remove_notification_callback(callback_id))
+
+    def create_query(self, **criteria: Unpack[CriteriaFields]) -> QuerySync:
+        """See Communication.create_query; read it with `page` or `for`."""
+        return QuerySync(self._thread, self._all.create_query(**criteria))
+
+    def info_for_message(
+        self, message: Message | None = None, *, id: str = "", type: str = "", subtype: str = ""
+    ) -> MessageInformation:
+        """See Communication.info_for_message."""
+        asked = self._all.info_for_message(message, id=id, type=type, subtype=subtype)
+        return self._thread.call(asked)
+
+    def add_message_info(self, type: str, subtype: str, information: MessageInformation) -> None:
+        """See Communication.add_message_info."""
+        self._thread.call(self._all.add_message_info(type, subtype, information))
+
+
+__all__ = [
+    "Authenticate",
+    "Collective",
+    "CollectiveInfo",
+    "Communication",
+    "CommunicationSync",
+    "Confirmed",
+    "Delivery",
+    "DeliveryOptions",
+    "Failed",
+    "Identifier",
+    "InputPullAdapter",
+    "InputPushAdapter",
+    "Intake",
+    "LedgerRow",
+    "LoggedMessage",
+    "Message",
+    "MessageInformation",
+    "MessagePage",
+    "NextReceiver",
+    "NoSuchCollective",
+    "NoSuchPeer",
+    "NotificationCallback",
+    "Outcome",
+    "OutputAdapter",
+    "Peer",
+    "PeerInfo",
+    "QueryCriteria",
+    "Question",
+    "RapportError",
+    "RelatedMessage",
+    "RoutingRule",
+    "Sent",
+    "adapter",
+    "open_communication",
+]

@@ -1,0 +1,696 @@
+"""Adapters under a lease: a call begins only while the share is certainly ours, and ends when that
+is over. [CO-17]
+
+So two processes do not send to one peer at the same time. A process that was frozen in the middle
+of a call may still finish it when it wakes: then the idempotency key tells the medium, which is the
+same for both. A call that ends so has no outcome: a failure would be tried again later, behind what
+was sent after it. Whoever has the share then makes it again, in its place.
+
+Several engines on one log and one record store: this process's part of the work. [CO-17]
+
+For each share that it holds a process runs an engine and a dispatch per adapter, which see only
+that share's events and records. When a share changes hands, the next holder goes on where the last
+commit stood.
+
+Media that are added and removed at run time where several engines work: a record for each, which
+all of them look at. [CO-17, CO-4]
+
+A process makes the adapter of a record itself, from the kinds that it knows (built in, plugged in,
+given when it was opened). A class that was given to one process runs there only: in the others an
+`ElsewhereAdapter` stands for it and says so.
+
+People of a site file that one engine has read again: all others read theirs. [CO-17, CO-3]
+
+A record says what was taken over last, as a digest. Every engine looks at it and, when it is not
+what the engine itself has, reads its own site files again. Where those are not the same files (yet)
+it says so and looks again, further and further apart. Files stay what a site says: a process that
+is started goes by its own, and tells when others have something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.communication.actions import Action
+from rapport.communication.adapters.absent import ElsewhereAdapter
+from rapport.communication.adapters.base import (
+    BatchAdapter,
+    BrokenOff,
+    Delivery,
+    Outcome,
+    OutputAdapter,
+    is_repeatable,
+)
+from rapport.communication.adapters.contained import Contained, end_contained
+from rapport.communication.adapters.outgoing.dispatch import Dispatch, MayGo, always
+from rapport.communication.adapters.outgoing.dispatch_settings import (
+    DEFAULT_SETTINGS,
+    DispatchSettings,
+)
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData, report_to_control
+from rapport.communication.blocking import run_blocking
+from rapport.communication.cluster_channels import (
+    WHERE,
+    ShareChannels,
+    SharedReader,
+    ShareRecords,
+    case_key,
+)
+from rapport.communication.cluster_leases import LEASES, HeldShare, ShareLeases, ShareSettings
+from rapport.communication.cluster_order import ClusterProgress, OrderedHandoff
+from rapport.communication.config import CommunicationConfig
+from rapport.communication.decisions import has_answered, is_closed
+from rapport.communication.delivery_state import RetryPolicy
+from rapport.communication.engine import CommunicationEngine
+from rapport.communication.fast_path_ledger import direct_outcome_lines
+from rapport.communication.message_plan import Route, no_routing
+from rapport.communication.notifications import NotificationCallback, Notifications
+from rapport.communication.records import DELIVERIES, MEMBERS
+from rapport.communication.schedule import member_key
+from rapport.core.errors import RapportError, Unavailable
+from rapport.core.ids import content_id
+from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import Tasks, end_firmly, first_of
+from rapport.kernel.telemetry import get_logger
+from rapport.store.base import RecordStore
+from rapport.store.guarding import GuardFailed, as_guarded
+
+T = TypeVar("T")
+_LOOK_MS = 50
+_FLUSH_MS = 200
+_NS_PER_MS = 1_000_000
+
+
+class LeasedCalls:
+    """The calls of all adapters for one share."""
+
+    def __init__(self, held: HeldShare, clock: Clock, *, least_ms: int) -> None:
+        """`least_ms`: a call begins only when the share is ours for so long."""
+        self._held, self._clock, self._least_ms = held, clock, least_ms
+        self._closed = False
+        self._under_way = 0
+        self._ended_ns = -_FLUSH_MS * _NS_PER_MS
+
+    async def gate(self) -> None:
+        """Returns when a call may begin; how long that takes nobody knows."""
+        while not self._may_begin():
+            await self._clock.sleep(_LOOK_MS)
+
+    def _may_begin(self) -> bool:
+        return not self._closed and self._held.valid_for_ms() >= self._least_ms
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives; waits before it begins, raises BrokenOff when the share is not
+        certainly ours any more.
+        """
+        try:
+            while not self._may_begin():
+                if not self._held.valid_for_ms():
+                    raise BrokenOff
+                await self._clock.sleep(_LOOK_MS)
+        except BaseException:
+            work.close()
+            raise
+        self._under_way += 1
+        held = Contained(lambda: work)
+        sending = asyncio.ensure_future(held)
+        watching = asyncio.ensure_future(self._until_lost())
+        try:
+            await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not sending.done():
+                raise BrokenOff
+            return sending.result()
+        finally:
+            self._under_way -= 1
+            self._ended_ns = self._clock.steady_ns()
+            await end_firmly(watching)
+            await end_contained(sending, held)
+
+    async def _until_lost(self) -> None:
+        while left_ms := self._held.valid_for_ms():
+            await self._clock.sleep(left_ms)
+
+    async def quiet(self, longest_ms: int) -> None:
+        """Lets nothing more begin and returns when nothing is under way, or after a while; what
+        ended just now has been told then.
+        """
+        self._closed = True
+        waited_ms = 0
+        while self._under_way and waited_ms < longest_ms:
+            await self._clock.sleep(_LOOK_MS)
+            waited_ms += _LOOK_MS
+        if self._clock.steady_ns() - self._ended_ns < _FLUSH_MS * _NS_PER_MS:
+            await self._clock.sleep(_FLUSH_MS)
+
+
+class LeasedAdapter:
+    """An output adapter for one share."""
+
+    def __init__(self, adapter: OutputAdapter, sends: LeasedCalls) -> None:
+        self._adapter, self._sends = adapter, sends
+        self.name = adapter.name
+        self.repeatable = is_repeatable(adapter)
+
+    async def send(self, delivery: Delivery) -> Outcome | None:
+        """See OutputAdapter."""
+        return await self._sends.run(self._adapter.send(delivery))
+
+    async def close(self) -> None:
+        """Nothing: the adapter belongs to all shares."""
+
+
+class LeasedBatchAdapter(LeasedAdapter):
+    """The same for one that takes many at once."""
+
+    def __init__(self, adapter: OutputAdapter, sends: LeasedCalls, batch: BatchAdapter) -> None:
+        super().__init__(adapter, sends)
+        self._batch, self.keeps_order = batch, batch.keeps_order
+
+    async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome | None] | None:
+        """See BatchAdapter."""
+        return await self._sends.run(_all(self._batch, deliveries))
+
+
+async def _all(
+    adapter: BatchAdapter, deliveries: Sequence[Delivery]
+) -> Sequence[Outcome | None] | None:
+    return await adapter.send_many(deliveries)
+
+
+def leased(adapter: OutputAdapter, sends: LeasedCalls) -> OutputAdapter:
+    """The adapter as one share uses it."""
+    if isinstance(adapter, BatchAdapter):
+        return LeasedBatchAdapter(adapter, sends, adapter)
+    return LeasedAdapter(adapter, sends)
+
+
+MakeEngine = Callable[[Channels, RecordStore], CommunicationEngine]
+"""An engine over the channels and records of one share."""
+Adapters = Callable[[], Sequence[OutputAdapter]]
+"""The output adapters as there are when a share is begun."""
+Work = Mapping[str, Callable[[], Awaitable[None]]]
+"""Tasks by name."""
+NO_WORK: Work = {}
+NO_SETTINGS: Mapping[str, DispatchSettings] = {}
+_BUSY_SHARES = 4
+
+
+class _ShareWork(msgspec.Struct, frozen=True):
+    """One share at work."""
+
+    held: HeldShare
+    channels: ShareChannels
+    sends: LeasedCalls
+    tasks: Tasks
+    carried: dict[str, OutputAdapter]
+    """By name, as the next."""
+    dispatches: dict[str, Dispatch]
+    engine: CommunicationEngine
+
+
+class Cluster:
+    """Holds a fair part of the shares and does their work."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        records: RecordStore,
+        clock: Clock,
+        *,
+        instance: str,
+        make_engine: MakeEngine,
+        adapters: Adapters,
+        settings: ShareSettings | None = None,
+        dispatch: Mapping[str, DispatchSettings] = NO_SETTINGS,
+        lease_records: RecordStore | None = None,
+        acts: bool = False,
+        alone: Work = NO_WORK,
+        route: Route = no_routing,
+        may_go: MayGo = always,
+    ) -> None:
+        """`instance` names this start of this process and no other. `lease_records`: the same
+        records by a connection of their own, so that work does not hold up the leases. `acts`: the
+        engines know the policies. `alone`: what only one of all processes does at a time. `route`:
+        whom routing rules add to a message, as the engines know it; `may_go` as in Dispatch. Raises
+        Unsupported for records that several processes cannot share.
+        """
+        self._channels, self._records, self._clock = channels, as_guarded(records), clock
+        self._make_engine, self._adapters, self._dispatch = make_engine, adapters, dispatch
+        self._settings, self._alone = settings or ShareSettings(), alone
+        self._may_go = may_go
+        self._reading = SharedReader(channels, records, self._settings.count, route)
+        self._progress = ClusterProgress(self._reading, records, clock, self._settings.count)
+        self._to_control = report_to_control(channels, clock)
+        self._working: dict[int, _ShareWork] = {}
+        self._changing = asyncio.Lock()
+        self._leases = ShareLeases(
+            lease_records or records,
+            clock,
+            instance=instance,
+            begin=self._begin,
+            end=self._end,
+            settings=self._settings,
+            acts=acts,
+        )
+        self._notifications = Notifications(channels, records)
+
+    async def run(self) -> None:
+        """Takes part until cancelled; then gives its shares back, so that others go on at once."""
+        await first_of(self._leases.run(), self._notifications.run())
+
+    @property
+    def held(self) -> list[int]:
+        """The shares that are ours now."""
+        return sorted(self._leases.held)
+
+    # --- what applications call ---
+
+    def add_notification(self, callback: NotificationCallback, name: str = "") -> str:
+        """See CommunicationEngine. A callback hears of all messages, whichever process handled
+        them: those with a name have one in only one process.
+        """
+        return self._notifications.add(callback, name)
+
+    def remove_notification(self, id: str) -> bool:
+        """See CommunicationEngine."""
+        return self._notifications.remove(id)
+
+    @asynccontextmanager
+    async def between_batches(self) -> AsyncIterator[None]:
+        """Nothing is taken by this process while the block runs; see CommunicationEngine. A share
+        that is lost meanwhile is another's.
+        """
+        async with AsyncExitStack() as held:
+            for working in list(self._working.values()):
+                try:
+                    await held.enter_async_context(working.engine.between_batches())
+                except GuardFailed:
+                    continue
+            yield
+
+    def use_actions(self, actions: Mapping[str, Action]) -> None:
+        """See CommunicationEngine; shares that come later are given what there is then."""
+        for working in self._working.values():
+            working.engine.use_actions(actions)
+
+    # --- a share comes and goes ---
+
+    async def _begin(self, held: HeldShare) -> None:
+        # Each has a view of its own: what one has read guards only its own changes.
+        view = partial(ShareRecords, self._records, held)
+        channels = ShareChannels(self._reading, view(), held)
+        handing = self._handing(held, view())
+        channels.handing = handing
+        with_places = None if handing is None else handing.with_place
+        engine = self._make_engine(channels, view(with_places=with_places))
+        sends = LeasedCalls(held, self._clock, least_ms=self._settings.lease_ms // 2)
+        tasks = Tasks(self._clock)
+        working = self._working[held.number] = _ShareWork(
+            held, channels, sends, tasks, {}, {}, engine
+        )
+        tasks.start(f"communication.{held.name}", partial(_while_ours, engine.run))
+        if handing is not None:
+            hand_on = partial(_while_ours, partial(handing.run, channels))
+            tasks.start(f"communication.{held.name}.handing", hand_on)
+        for name, work in self._alone.items() if held.number == 0 else ():
+            tasks.start(name, work)
+        for adapter in self._adapters():
+            self._carry(working, adapter)
+
+    def _carry(self, working: _ShareWork, adapter: OutputAdapter) -> None:
+        """Carries what is queued for an adapter, of one share."""
+        held = working.held
+        dispatch = Dispatch(
+            leased(adapter, working.sends),
+            working.channels,
+            ShareRecords(self._records, held),
+            self._clock,
+            settings=_of_a_share(self._dispatch.get(adapter.name, DEFAULT_SETTINGS)),
+            report=self.report,
+            is_decided=self.is_decided,
+            may_go=self._may_go,
+            gate=working.sends.gate,
+        )
+        working.carried[adapter.name] = adapter
+        working.dispatches[adapter.name] = dispatch
+        name = f"{dispatch.reader}.{held.name}"
+        working.tasks.start(name, partial(_while_ours, dispatch.run))
+
+    async def carry(self, adapter: OutputAdapter) -> None:
+        """From now on this adapter takes what is queued for its name; what the one before it had to
+        do is done when it returns. Shares that come later are given what there is then.
+        """
+        async with self._changing:
+            changing = [
+                self._changed(working, adapter)
+                for working in self._working.values()
+                if working.carried.get(adapter.name) is not adapter
+            ]
+            await asyncio.gather(*changing)
+
+    async def _changed(self, working: _ShareWork, adapter: OutputAdapter) -> None:
+        """A task of the share, so that it ends with it."""
+        name = f"adapter.{adapter.name}.{working.held.name}.change"
+        working.tasks.start(name, partial(self._change, working, adapter))
+        await working.tasks.ended(name)
+
+    async def _change(self, working: _ShareWork, adapter: OutputAdapter) -> None:
+        """May be called again after a failure."""
+        before = working.dispatches.get(adapter.name)
+        if before is not None:
+            await _while_ours(before.drain)
+            await working.tasks.ended(f"{before.reader}.{working.held.name}")
+        self._carry(working, adapter)
+
+    def _handing(self, held: HeldShare, records: ShareRecords) -> OrderedHandoff | None:
+        """None for the share of what policies detect: it has no peers and reads no messages."""
+        if held.number == self._settings.acting:
+            return None
+        return OrderedHandoff(
+            self._reading, self._progress, records, held, self._clock, self._settings
+        )
+
+    async def _end(self, held: HeldShare, gently: bool) -> None:
+        working = self._working.pop(held.number, None)
+        if working is None:
+            return
+        if gently:
+            await working.sends.quiet(self._settings.lease_ms)
+        await working.tasks.stop()
+
+    # --- what dispatches ask ---
+
+    async def report(self, outcomes: Sequence[OutcomeData]) -> None:
+        """Passes outcomes on to the engine of their message, wherever it is: by `control`, or
+        straight into the ledger where nothing else is to be changed. Durable when it returns.
+        """
+        lines, others = direct_outcome_lines(outcomes, self._clock.now_ms())
+        if lines:
+            await self._channels.channel("log").append(lines)
+        if others:
+            await self._to_control(others)
+
+    def recall_decision(self, _message: str, _peer: str = "") -> bool | None:
+        """Nothing can be known from memory: another process may have decided it."""
+        return None
+
+    def is_decided(self, message: str, peer: str = "") -> bool:
+        """Whether nothing more is to be sent of a message, to anybody or to this peer; always
+        looked up, as another process may have decided it. Three reads of records.
+        """
+        share = self._records.get(WHERE, message)
+        if share is None:
+            return False
+        key = case_key(share.decode(), message)
+        kept = self._records.get(DELIVERIES, key)
+        if kept is None or is_closed(kept) or not peer:
+            return kept is not None and is_closed(kept)
+        member = self._records.get(MEMBERS, member_key(key, peer))
+        return member is not None and has_answered(member)
+
+
+def _of_a_share(whole: DispatchSettings) -> DispatchSettings:
+    """A share does a part of what a process may do; a few at work may do all of it."""
+    return msgspec.structs.replace(
+        whole,
+        workers=max(whole.workers // _BUSY_SHARES, 1),
+        in_flight=max(whole.in_flight // _BUSY_SHARES, 1),
+    )
+
+
+async def _while_ours(work: Callable[[], Awaitable[None]]) -> None:
+    """Does work until it ends or the share is lost. When another share changed what it had read, or
+    the share was in doubt for a while, it begins again at once.
+    """
+    is_over = False
+    while not is_over:
+        try:
+            await work()
+        except* (GuardFailed, BrokenOff) as failed:
+            # A group of tasks that failed hides that it was cancelled at the same time.
+            is_over = failed.subgroup(_is_of_the_lease) is not None or _is_cancelled()
+        else:
+            is_over = True
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _is_of_the_lease(error: Exception) -> bool:
+    return isinstance(error, GuardFailed) and error.guard.table == LEASES
+
+
+ANNOUNCED = "communication.adapters"
+_MOST = 10_000
+_log = get_logger(__name__)
+
+MakeAdapter = Callable[[str], OutputAdapter]
+"""The adapter of a name; raises a RapportError where its kind is not known."""
+
+
+class AnnouncedAdapter(msgspec.Struct, frozen=True, array_like=True):
+    """What the record of an adapter says."""
+
+    by: str
+    """The process that announced it."""
+    at_ms: int
+
+
+class AdapterSet(Protocol):
+    """The adapters of this process: `Outputs`."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Those that are there."""
+
+    async def carry(self, adapter: OutputAdapter) -> None:
+        """Adds one."""
+
+    async def let_go(self, name: str) -> None:
+        """Removes one."""
+
+
+class AdapterAnnouncements:
+    """See Carrier. Looks at the records every `every_ms`; one read each time."""
+
+    def __init__(
+        self,
+        records: RecordStore,
+        clock: Clock,
+        held: AdapterSet,
+        make: MakeAdapter,
+        carry: Callable[[OutputAdapter], Awaitable[None]],
+        *,
+        instance: str,
+        every_ms: int,
+    ) -> None:
+        """`carry`: that of `Sharing`."""
+        self._records, self._clock, self._held, self._make = records, clock, held, make
+        self._carry = carry
+        self._instance, self._every_ms = instance, every_ms
+        self._known: set[str] = set()
+
+    async def announce(self, name: str) -> None:
+        """See Carrier; announcing again is no error."""
+        said = msgspec.msgpack.encode(AnnouncedAdapter(self._instance, self._clock.now_ms()))
+        await run_blocking(partial(self._records.put, ANNOUNCED, name, said))
+        self._known.add(name)
+
+    async def withdraw(self, name: str) -> bool:
+        """See Carrier."""
+        kept = await run_blocking(partial(self._records.get, ANNOUNCED, name))
+        if kept is None:
+            return False
+        await run_blocking(partial(self._records.delete, ANNOUNCED, name))
+        return True
+
+    async def carry(self, adapter: OutputAdapter) -> None:
+        """See Carrier."""
+        await self._carry(adapter)
+
+    async def run(self) -> None:
+        """Follows the records until cancelled; a store that cannot be reached is asked again."""
+        while True:
+            try:
+                await self.look()
+            except Unavailable as error:
+                _log.warning("announced media not looked at", error=error.message)
+            await self._clock.sleep(self._every_ms)
+
+    async def look(self) -> None:
+        """One look: adds what was announced, lets go of what was withdrawn."""
+        kept = await run_blocking(partial(announced, self._records))
+        for name in sorted(kept - set(self._held.names)):
+            await self._held.carry(made_or_elsewhere(name, self._make))
+        gone, self._known = self._known - kept, kept
+        for name in sorted(gone):
+            await self._held.let_go(name)
+
+
+def announced(records: RecordStore) -> set[str]:
+    """The names of all that was announced; one read, blocks."""
+    return {name for name, _ in records.find(ANNOUNCED, limit=_MOST)}
+
+
+def made_or_elsewhere(name: str, make: MakeAdapter) -> OutputAdapter:
+    """The adapter of a name, or what stands for it where its kind is not known."""
+    try:
+        return make(name)
+    except (RapportError, LookupError) as error:
+        _log.warning("medium not known here", adapter=name, error=repr(error))
+        return ElsewhereAdapter(name)
+
+
+TABLE, KEY = "communication.site", "people"
+_PAUSES = RetryPolicy(first_ms=1_000, longest_ms=60_000)
+_FOLLOWING: ContextVar[bool] = ContextVar("following", default=False)
+"""Of a task: somebody else may ask this process to read its files at the same time."""
+
+
+Follow = Callable[[], Awaitable[object]]
+"""Reads the site files of this process again and takes them over."""
+
+
+class ReloadRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What the record says; new fields go at the end with a default."""
+
+    number: int
+    digest: str
+    by: str
+    """The process that read its files again."""
+    at_ms: int
+
+
+def people_digest(declared: CommunicationConfig) -> str:
+    """Names what a site says about people and actions; costs what it says."""
+    said = msgspec.json.encode(
+        (declared.peers, declared.collectives, declared.actions), order="sorted"
+    )
+    return content_id("people of a site", said.decode())
+
+
+class SiteReloads:
+    """One engine's part of it. Looks at the record every `every_ms`; one read each time."""
+
+    def __init__(
+        self,
+        records: RecordStore,
+        clock: Clock,
+        declared: CommunicationConfig,
+        *,
+        instance: str,
+        every_ms: int,
+    ) -> None:
+        """`declared`: what this process began with."""
+        self._records, self._clock = records, clock
+        self._instance, self._every_ms = instance, every_ms
+        self._digest = people_digest(declared)
+        self._seen: int | None = None
+        self._tries, self._again_ms = 0, 0
+        self.follow: Follow | None = None
+
+    @property
+    def is_following(self) -> bool:
+        """Whether who asks reads files because another engine did, which has told of it."""
+        return _FOLLOWING.get()
+
+    def has(self, declared: CommunicationConfig) -> None:
+        """These are in force in this process."""
+        self._digest = people_digest(declared)
+
+    async def announce(self) -> None:
+        """Others are to have what this process has; nothing to say when that is on record, or when
+        this process follows another: old files must not come back.
+        """
+        if self.is_following:
+            return
+        kept = await self._kept()
+        number = 0 if kept is None else kept.number
+        if kept is None or kept.digest != self._digest:
+            number += 1
+            said = ReloadRecord(number, self._digest, self._instance, self._clock.now_ms())
+            put = partial(self._records.put, TABLE, KEY, msgspec.msgpack.encode(said))
+            await run_blocking(put)
+        self._seen = number
+
+    async def run(self) -> None:
+        """Follows the record until cancelled; a store that cannot be reached is asked again."""
+        while True:
+            try:
+                await self.look()
+            except Unavailable as error:
+                _log.warning("reloads of others not looked at", error=error.message)
+            await self._clock.sleep(self._every_ms)
+
+    async def look(self) -> None:
+        """One look: reads the files again when others have others."""
+        kept = await self._kept()
+        number = 0 if kept is None else kept.number
+        if self._seen is None:
+            # Perhaps its files changed between its start and now; else it goes by them.
+            if kept is not None and kept.digest != self._digest and self.follow is not None:
+                await self._follow(kept)
+            self._done(number)
+            return
+        if kept is None or number <= self._seen:
+            return
+        if kept.digest == self._digest:
+            self._done(number)
+        elif self._clock.now_ms() >= self._again_ms:
+            await self._follow(kept)
+
+    async def _follow(self, kept: ReloadRecord) -> None:
+        why = "nothing here can read them again"
+        if self.follow is not None:
+            following = _FOLLOWING.set(True)
+            try:
+                await self.follow()
+                why = "the site files of this process say something else"
+            except RapportError as error:
+                why = f"{error.code}: {error.message}"
+            finally:
+                _FOLLOWING.reset(following)
+        if self._digest == kept.digest:
+            _log.info("people taken over", by=kept.by, number=kept.number)
+            self._done(kept.number)
+            return
+        self._tries += 1
+        self._again_ms = self._clock.now_ms() + _PAUSES.pause_ms(self._tries)
+        if self._tries == 1:
+            self._tell_difference(kept, why)
+
+    def _done(self, number: int) -> None:
+        self._seen, self._tries, self._again_ms = number, 0, 0
+
+    def _tell_difference(self, kept: ReloadRecord, why: str) -> None:
+        _log.error(
+            "other engines have other people",
+            code="reload.differs",
+            by=kept.by,
+            at_ms=kept.at_ms,
+            error=why,
+            hint="bring the same site files to every engine; what only a restart can change needs "
+            "a restart here",
+        )
+
+    async def _kept(self) -> ReloadRecord | None:
+        kept = await run_blocking(partial(self._records.get, TABLE, KEY))
+        return msgspec.msgpack.decode(kept, type=ReloadRecord) if kept else None

@@ -1,0 +1,98 @@
+"""Dead letters that come back to a reader of this room alone, once somebody has mended what it
+failed at. [CH-14, CO-10]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+from rapport.channel.channel import Channels
+from rapport.channel.dead.letters import DEAD_LETTERS
+from rapport.channel.dead.replay import (
+    FAILED_AGAIN,
+    REPLAYED,
+    TAKERS,
+    Replay,
+    event_of,
+    letter_note,
+    next_replays,
+    taker_key,
+)
+from rapport.communication.blocking import run_blocking
+from rapport.core.event import Event, StoredEvent
+from rapport.store.base import Put, RecordStore
+
+_LONGEST_ERROR = 2_000
+
+
+@runtime_checkable
+class PartialChannels(Protocol):
+    """Channels of which several readers of the same name each see a part."""
+
+    whole: Channels
+
+    async def is_ours(self, channel: str, stored: StoredEvent | None) -> bool:
+        """Whether an event belongs to this part; one that is gone belongs to one of them, too."""
+
+
+class DeadLetterReplays:
+    """What is to be handled again by one reader of some channels. Looking costs nothing while no
+    letter and no note was appended since the last look.
+    """
+
+    def __init__(
+        self, channels: Channels, records: RecordStore, reader: str, inputs: Sequence[str]
+    ) -> None:
+        self._channels, self._records = channels, records
+        self._reader, self._inputs = reader, inputs
+        self._looked_until = -1
+
+    async def open(self) -> None:
+        """Says that this reader takes letters back; durable when it returns."""
+        takes = [Put(TAKERS, taker_key(name, self._reader), b"1") for name in self._inputs]
+        await run_blocking(partial(self._records.apply, takes))
+        self._looked_until = -1
+
+    async def waiting(self) -> list[tuple[Replay, StoredEvent | None]]:
+        """Letters on their way back, each with its event; None when that is in no log any more."""
+        last = self._channels.channel(DEAD_LETTERS).last_position()
+        if last == self._looked_until:
+            return []
+        found = [await self._with_event(replay) for replay in await run_blocking(self._find)]
+        ours = [(replay, stored) for replay, stored, is_ours in found if is_ours]
+        if not ours:
+            self._looked_until = last
+        return ours
+
+    async def _with_event(self, replay: Replay) -> tuple[Replay, StoredEvent | None, bool]:
+        """A letter, its event, and whether it is for us."""
+        channels = self._channels
+        if not isinstance(channels, PartialChannels):
+            return replay, await event_of(channels, replay), True
+        stored = await event_of(channels.whole, replay)
+        return replay, stored, await channels.is_ours(replay.channel, stored)
+
+    async def wait(self) -> None:
+        """Until a letter or a note is appended that was not there at the last look."""
+        await self._channels.channel(DEAD_LETTERS).wait_after(max(self._looked_until, 0))
+
+    def _find(self) -> list[Replay]:
+        return [
+            replay
+            for name in self._inputs
+            for replay in next_replays(self._records, name, self._reader)
+        ]
+
+
+def replay_note(replay: Replay, error: str, now_ms: int) -> Event:
+    """The note of what became of a letter; with an error it stays open."""
+    return letter_note(
+        FAILED_AGAIN if error else REPLAYED,
+        replay.letter,
+        f"{replay.channel}/{replay.reader}",
+        time_ms=now_ms,
+        tried=str(replay.asked_ms),
+        error=error[:_LONGEST_ERROR],
+    )

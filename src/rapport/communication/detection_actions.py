@@ -1,0 +1,292 @@
+"""Detections become messages: each phrase of a policy's actions one, as policy or site says.
+[CO-7, PO-10]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from rapport.communication.actions import (
+    SENDER,
+    Action,
+    Effect,
+    OwnAction,
+    Phrases,
+    effect_of,
+    message_for,
+    message_saying,
+    nothing_said,
+    same_phrase,
+    too_old_text,
+    why_skipped,
+)
+from rapport.communication.contents.rules import ANY_CONTENT, ContentFault, Contents
+from rapport.communication.delivery_runner import DeliveryRunner, ReceiverLookup
+from rapport.communication.delivery_state import (
+    AddReceiver,
+    AddressState,
+    DeliveryState,
+    Member,
+    NextReceiver,
+    RetryPolicy,
+)
+from rapport.communication.ledger_events import (
+    SOURCE,
+    refused_events,
+    skipped_events,
+    unmapped_event,
+)
+from rapport.communication.records import DeliveryRecord, MessageBody
+from rapport.communication.schedule import PartlyHandled
+from rapport.communication.sender_notifications import notify_sender
+from rapport.communication.templates import Facts, nothing_known
+from rapport.communication.transaction import Transaction
+from rapport.core.detection import ACT_WITHIN_MS, STILL_LASTS, Detection, SkippedAction
+from rapport.core.errors import SourceUnavailable
+from rapport.core.event import Event
+from rapport.core.message import Message
+from rapport.core.release import LATE
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
+
+
+class DetectionActions:
+    """Begins the messages of detections; one detection makes each message once."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        cases: DeliveryRunner,
+        members: ReceiverLookup,
+        *,
+        actions: Mapping[str, Action],
+        phrases: Phrases,
+        retry: RetryPolicy,
+        facts: Facts = nothing_known,
+        own_action: OwnAction = nothing_said,
+        contents: Contents = ANY_CONTENT,
+        act_within_ms: int = ACT_WITHIN_MS,
+    ) -> None:
+        self._transaction, self._cases, self._members = transaction, cases, members
+        self._actions, self._phrases, self._retry = actions, phrases, retry
+        self._facts, self._own_action, self._contents = facts, own_action, contents
+        self._act_within_ms = act_within_ms
+
+    def take(
+        self,
+        event: Event,
+        now_ms: int,
+        *,
+        hops: int = 0,
+        since_ms: int = 0,
+        any_age: bool = False,
+    ) -> None:
+        """Acts on one detection, or records that it is too old for that; `hops`: how many actions
+        led to it; `since_ms`: when it was first tried, if before now; `any_age`: an operator asks
+        for it, however old it is. Raises InvalidInput; TakenInPart when somebody who is to be told
+        is not known now: what the other phrases lead to stays, and is not done twice.
+        """
+        detection = Detection.from_event(event)
+        skipped = ""
+        if not any_age:
+            skipped = why_skipped(
+                event, detection, now_ms=since_ms or now_ms, act_within_ms=self._act_within_ms
+            )
+        waiting: SourceUnavailable | None = None
+        for phrase in self._phrases(detection.policy, detection.version):
+            mark = self._transaction.mark()
+            try:
+                if skipped:
+                    self._skip(phrase, detection, event, now_ms, skipped)
+                else:
+                    self._act(phrase, detection, event, now_ms, hops, since_ms or now_ms)
+            except SourceUnavailable as error:
+                self._transaction.roll_back(mark)
+                waiting = error
+        if waiting is not None:
+            raise PartlyHandled(waiting.message, code=waiting.code, hint=waiting.hint) from waiting
+
+    def _act(
+        self,
+        phrase: str,
+        detection: Detection,
+        event: Event,
+        now_ms: int,
+        hops: int,
+        since_ms: int,
+    ) -> None:
+        action = self._action(phrase, detection)
+        if action is None:
+            line = unmapped_event(event.id, detection.policy, phrase, now_ms=now_ms)
+            self._transaction.emit("log", line)
+        else:
+            effect = self._effect(action, detection, now_ms, hops)
+            self._begin(action, detection, event, now_ms, effect, since_ms)
+
+    def take_skipped(self, event: Event, now_ms: int) -> None:
+        """Records an action about policies that the policy engine did not carry out. Raises
+        InvalidInput.
+        """
+        skipped = SkippedAction.from_event(event)
+        detection = skipped.detection
+        reason = too_old_text(detection, skipped.found_ms, skipped.limit_ms)
+        action = Action(phrase=skipped.phrase, send_to=SENDER, text=skipped.phrase)
+        message = message_saying(action, action.text, detection.id())
+        for line in skipped_events(message, detection, event.id, reason, now_ms=now_ms):
+            self._transaction.emit("log", line)
+
+    def _action(self, phrase: str, detection: Detection) -> Action | None:
+        own = self._own_action(detection.policy, detection.version, phrase)
+        return own or self._actions.get(same_phrase(phrase))
+
+    def _skip(
+        self, phrase: str, detection: Detection, event: Event, now_ms: int, reason: str
+    ) -> None:
+        """Records an action that is not carried out."""
+        action = self._action(phrase, detection)
+        if action is None:
+            return
+        effect = self._effect(action, detection, now_ms, 0)
+        message = message_for(action, detection, self._facts, effect=effect)
+        if self._cases.records.case(message.id) is None:
+            for line in skipped_events(message, detection, event.id, reason, now_ms=now_ms):
+                self._transaction.emit("log", line)
+
+    def _effect(
+        self, action: Action, detection: Detection, now_ms: int, hops: int
+    ) -> Effect | None:
+        if action.effect is None:
+            return None
+        return effect_of(
+            action.effect, action.phrase, detection, self._facts, now_ms=now_ms, hops=hops
+        )
+
+    def _begin(
+        self,
+        action: Action,
+        detection: Detection,
+        event: Event,
+        now_ms: int,
+        effect: Effect | None,
+        since_ms: int,
+    ) -> None:
+        is_late = LATE in event.headers or event.type == STILL_LASTS
+        about, facts = event.id, self._facts
+        message = message_for(action, detection, facts, is_late=is_late, effect=effect, about=about)
+        if self._cases.records.case(message.id) is not None:
+            return
+        misfit = self._contents.fault(message)
+        if misfit is not None and is_late:
+            # What is meant for machines has no place for a remark about when it was.
+            message = message_for(action, detection, facts, effect=effect, about=about)
+            misfit = self._contents.fault(message)
+        if misfit is not None:
+            self._refuse(message, misfit, detection, event, now_ms)
+            return
+        told = message.to_event(
+            source=SOURCE,
+            time=now_ms,
+            causes=(event.id,),
+            policy=detection.policy,
+            detection=event.id,
+            happened=detection.time,
+            fate="queued",
+            receivers=[str(message.receiver)],
+        )
+        self._transaction.emit("log", told)
+        only = None
+        if effect is not None and action.effect is not None:
+            only = Member(peer=str(action.send_to), tries=[AddressState(action.effect.address)])
+        case = self._case(action, detection, message, event.id, since_ms)
+        self._cases.begin(
+            case,
+            _letter(action, detection, message, effect, now_ms),
+            self._ask(action, is_over=0 < case.tracking.expires <= now_ms),
+            now_ms=now_ms,
+            cause=event.id,
+            only=only,
+        )
+
+    def _refuse(
+        self,
+        message: Message,
+        misfit: ContentFault,
+        detection: Detection,
+        event: Event,
+        now_ms: int,
+    ) -> None:
+        """What does not fit the schema of its type is not sent; the ledger says so, and whoever
+        listens to what becomes of actions is told.
+        """
+        place = f"policy {detection.policy!r}, action {message.subtype!r}"
+        _log.error(
+            "what an action says is refused",
+            code=misfit.code,
+            policy=detection.policy,
+            action=message.subtype,
+            place=misfit.place,
+            error=misfit.message,
+            hint=misfit.hint,
+        )
+        reason = f"{misfit.code}: {place}: {misfit.message}"
+        for told in refused_events(message, detection, event.id, reason, now_ms=now_ms):
+            self._transaction.emit("log", told)
+        notify_sender(self._transaction, str(SENDER), message.id, "comerror", reason, now_ms=now_ms)
+
+    def _ask(self, action: Action, *, is_over: bool) -> AddReceiver:
+        """How many have to be reached; an effect has one address and nobody behind it, and what
+        `is_over` asks nobody who that is, who may be unable to say.
+        """
+        within = action.answer_within_ms
+        if action.effect is not None or is_over:
+            return AddReceiver(str(action.send_to), answer_within=within)
+        ask = self._members.ask(action.send_to, within)
+        if action.send_to.kind != "collective" or not (action.reach or action.least):
+            return ask
+        delivery = action.reach or "at-least"
+        return msgspec.structs.replace(ask, delivery=delivery, least=max(action.least, 1))
+
+    def _case(
+        self, action: Action, detection: Detection, message: Message, event_id: str, since_ms: int
+    ) -> DeliveryRecord:
+        within = action.answer_within_ms
+        tracking = DeliveryState(
+            message=message.id,
+            done_when=action.done_when,
+            urgent=action.urgent,
+            acknowledge=message.delivery_policy == "acknowledged",
+            escalate=[
+                NextReceiver(str(step.receiver), step.answer_within_ms or within)
+                for step in action.escalate
+            ],
+            repeat_every=action.repeat_every_ms,
+            repeat_most=action.repeat_most,
+            expires=since_ms + action.ttl_ms if action.ttl_ms else 0,
+            retry=self._retry,
+        )
+        return DeliveryRecord(
+            tracking=tracking,
+            message=message.id,
+            sender=str(SENDER),
+            policy=detection.policy,
+            detection=event_id,
+        )
+
+
+def _letter(
+    action: Action, detection: Detection, message: Message, effect: Effect | None, now_ms: int
+) -> MessageBody:
+    return MessageBody(
+        text=message.content,
+        time=detection.time,
+        sent=now_ms,
+        sender=str(message.sender),
+        type=message.type,
+        subtype=message.subtype,
+        conversation=message.conversation,
+        effect=effect,
+        peer_delivery=action.peer_delivery,
+    )

@@ -1,0 +1,448 @@
+"""Questions to an application, each with a deadline: one that hangs holds up nobody else. [CO-3,
+CO-7]
+
+A function cannot be interrupted, so each call runs in a thread that nobody waits for when the
+process ends. What takes too long goes on unheard: its answer, when it comes after all, is given to
+who asks next, and until then who asks for the same is told at once that nothing is known.
+
+A directory that is asked elsewhere: what of its answers is kept for a while, and what callbacks
+of an application raise for whom they do not know. [CO-3]
+
+As in the source: what a peer is changes seldom and is asked often, so it is kept; who is in a
+collective changes all the time, so it is asked at every sending.
+
+What an application is asked: who peers and collectives are, whether a password is right, and the
+messages it is told of. Plain functions and coroutines alike. [CO-3, CO-11, CO-15]
+
+A plain function is called in a thread of its own and may block; a coroutine runs in the loop of who
+opened the room. Both have a deadline (`directory/asking.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar, get_args
+
+import msgspec
+
+from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
+from rapport.communication.peers import Collective, Peer, PeerDirectory, names_after
+from rapport.communication.sessions.authenticating import Authenticate
+from rapport.core.errors import SourceUnavailable, UnknownName
+from rapport.core.message import Identifier
+from rapport.kernel.clock import Clock, SystemClock
+
+DEADLINE_SECONDS = 10.0
+"""So long an answer is waited for."""
+PATIENCE_SECONDS = 1.0
+"""So long while another call hangs: its service is probably in trouble as a whole."""
+GIVEN_UP_SECONDS = 60.0
+"""After that a call is not expected to come back: it is asked anew, a coroutine is cancelled."""
+MOST_HANGING = 8
+"""With so many calls hanging no other is made."""
+_IDLE_SECONDS = 5.0
+_NS = 1_000_000_000
+
+
+T = TypeVar("T")
+LookupCallback = Callable[[Identifier], "T | Awaitable[T]"]
+
+
+class _Threads:
+    """Threads for calls that may hang, used again while they do not; nobody waits for them when the
+    process ends. One that has nothing to do for some seconds goes.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[Callable[[], None]]] = []
+        self._guard = threading.Lock()
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Begins the work, which does not raise, at once."""
+        with self._guard:
+            given = self._idle.pop() if self._idle else None
+        if given is None:
+            given = SimpleQueue()
+            serve = partial(self._serve, given)
+            threading.Thread(target=serve, name="rapport-who-is", daemon=True).start()
+        given.put(work)
+
+    def _serve(self, given: SimpleQueue[Callable[[], None]]) -> None:
+        while True:
+            try:
+                work = given.get(timeout=_IDLE_SECONDS)
+            except Empty:
+                with self._guard:
+                    if given in self._idle:
+                        self._idle.remove(given)
+                        return
+                continue  # it was given something just now
+            work()
+            with self._guard:
+                self._idle.append(given)
+
+
+class _Late(msgspec.Struct, Generic[T]):
+    """A call that took longer than it was waited for."""
+
+    call: Future[T]
+    begun_ns: int
+
+
+class DeadlineCalls(Generic[T]):
+    """All calls of one callback; may be asked from any thread. Costs a hop into another thread, or
+    into the loop for a coroutine function: some tens of microseconds.
+    """
+
+    def __init__(
+        self,
+        callback: LookupCallback[T],
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        """`loop`: where coroutines run."""
+        self._callback, self._loop, self._clock = callback, loop, clock
+        self._deadline_seconds = deadline_seconds
+        self._threads = _Threads()
+        self._late: dict[Identifier, _Late[T]] = {}
+        self._given_up: list[Future[T]] = []
+        self._guard = threading.Lock()
+
+    def ask(self, who: Identifier) -> T:
+        """What the callback returns or raises; SourceUnavailable when it does not in time."""
+        with self._guard:
+            came = self._came_late(who)
+            hanging = self._hanging()
+        if came is not None:
+            return came.result()
+        if hanging >= MOST_HANGING:
+            raise _too_slow(who, f"{hanging} calls of the callback hang")
+        seconds = self._deadline_seconds
+        if hanging:
+            seconds = min(seconds, PATIENCE_SECONDS)
+        begun_ns = self._clock.steady_ns()
+        call = self._begin(who)
+        try:
+            return call.result(seconds)
+        except TimeoutError:
+            if call.done():
+                raise  # its own
+            with self._guard:
+                self._late[who] = _Late(call, begun_ns)
+            raise _too_slow(who, f"no answer in {seconds:g} s") from None
+
+    def _came_late(self, who: Identifier) -> Future[T] | None:
+        """The answer that came too late for who asked before, if it is not old; raises
+        SourceUnavailable while it may still come.
+        """
+        late = self._late.get(who)
+        if late is None:
+            return None
+        is_old = self._clock.steady_ns() - late.begun_ns > GIVEN_UP_SECONDS * _NS
+        if not late.call.done() and not is_old:
+            raise _too_slow(who, "an earlier call still runs")
+        del self._late[who]
+        if late.call.done() and not is_old:
+            return late.call
+        self._given_up.append(late.call)
+        return None
+
+    def _hanging(self) -> int:
+        self._given_up = [call for call in self._given_up if not call.done()]
+        return len(self._given_up) + sum(not late.call.done() for late in self._late.values())
+
+    # --- one call ---
+
+    def _begin(self, who: Identifier) -> Future[T]:
+        in_loop = _is_in_a_loop()
+        if not in_loop and inspect.iscoroutinefunction(self._callback):
+            return self._awaiting(self._callback(who))
+        made: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answered = self._callback(who)
+                if isinstance(answered, Awaitable):
+                    answered = self._waited_for(answered, in_loop)
+                made.set_result(answered)
+            except BaseException as error:
+                made.set_exception(error)
+
+        self._threads.run(run)
+        return made
+
+    def _waited_for(self, answered: Awaitable[T], in_loop: bool) -> T:
+        if in_loop:
+            if asyncio.iscoroutine(answered):
+                answered.close()
+            raise SourceUnavailable(
+                "a coroutine of the application cannot be waited for in the event loop",
+                code="people.in_the_loop",
+                hint="look people up in a worker thread, or give a plain function",
+            )
+        return self._awaiting(answered).result()
+
+    def _awaiting(self, answered: Awaitable[T]) -> Future[T]:
+        given = asyncio.wait_for(answered, GIVEN_UP_SECONDS)
+        return asyncio.run_coroutine_threadsafe(given, self._loop)
+
+
+def _too_slow(who: Identifier, why: str) -> SourceUnavailable:
+    return SourceUnavailable(
+        f"the application did not say in time who {who} is: {why}",
+        code="people.directory_slow",
+        hint="a callback answers within seconds; give what it asks a timeout of its own",
+    )
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+PEER_LIFETIME_MS = 60_000
+_NS_PER_MS = 1_000_000
+_MOST_PEERS = 100_000
+_FAILED_FOR_NS = 1_000 * _NS_PER_MS
+_MOST_FAILED = 10_000
+
+
+class NoSuchPeer(UnknownName):
+    """Raised by a peer callback for a name it does not know."""
+
+    code = "peer.unknown"
+
+    def __init__(self, name: str) -> None:
+        super().__init__("peer", name)
+
+
+class NoSuchCollective(UnknownName):
+    """Raised by a collective callback for a name it does not know."""
+
+    code = "collective.unknown"
+
+    def __init__(self, name: str) -> None:
+        super().__init__("collective", name)
+
+
+class CachedDirectory:
+    """A directory whose peers are kept for a lifetime; collectives are always asked.
+
+    A peer that is not known is not kept: who was added just now is found. A failure is kept for a
+    moment, so that many messages to one peer do not wait for it one by one.
+    """
+
+    def __init__(
+        self,
+        directory: PeerDirectory,
+        clock: Clock,
+        *,
+        lifetime_ms: int = PEER_LIFETIME_MS,
+        most: int = _MOST_PEERS,
+    ) -> None:
+        self._directory, self._clock = directory, clock
+        self._lifetime_ns, self._most = lifetime_ms * _NS_PER_MS, most
+        self._peers: dict[str, tuple[int, Peer]] = {}
+        self._failed: dict[str, tuple[int, SourceUnavailable]] = {}
+        self._guard = threading.Lock()
+        self._changes = 0
+        """How often something was forgotten: what was asked for before may be old."""
+
+    def peer(self, name: str) -> Peer | None:
+        """The peer as it was at most a lifetime ago, or None."""
+        now_ns = self._clock.steady_ns()
+        with self._guard:
+            until_ns, kept = self._peers.get(name, (0, None))
+            changes = self._changes
+        if kept is not None and now_ns < until_ns:
+            return kept
+        found = self._asked(name, now_ns)
+        if found is not None:
+            self._keep(name, now_ns + self._lifetime_ns, found, changes)
+        return found
+
+    def _asked(self, name: str, now_ns: int) -> Peer | None:
+        with self._guard:
+            until_ns, failure = self._failed.get(name, (0, None))
+        if failure is not None and now_ns < until_ns:
+            raise failure.with_traceback(None)  # else it grows with everybody who is told
+        try:
+            found = self._directory.peer(name)
+        except SourceUnavailable as error:
+            with self._guard:
+                while len(self._failed) >= _MOST_FAILED:
+                    del self._failed[next(iter(self._failed))]
+                self._failed[name] = now_ns + _FAILED_FOR_NS, error
+            raise
+        with self._guard:
+            self._failed.pop(name, None)
+        return found
+
+    def collective(self, name: str) -> Collective | None:
+        """The collective as it is now, or None."""
+        return self._directory.collective(name)
+
+    def policy_of(self, name: str) -> Collective | None:
+        """See PeerDirectory; as it is now."""
+        return self._directory.policy_of(name)
+
+    def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        """See PeerDirectory; as it is now."""
+        return self._directory.member_names(name, after=after, limit=limit)
+
+    @property
+    def revision(self) -> int:
+        """Rises when a peer was changed: until then an answer holds for its lifetime."""
+        return self._changes
+
+    def forget(self, name: str) -> None:
+        """The peer was changed: the next question asks again."""
+        with self._guard:
+            self._changes += 1
+            self._peers.pop(name, None)
+            self._failed.pop(name, None)
+
+    def _keep(self, name: str, until_ns: int, peer: Peer, changes: int) -> None:
+        with self._guard:
+            if changes != self._changes:
+                return  # maybe it is this peer that was changed while it was asked for
+            self._peers.pop(name, None)
+            while len(self._peers) >= self._most:
+                del self._peers[next(iter(self._peers))]  # the one that was asked for longest ago
+            self._peers[name] = until_ns, peer
+
+
+_CLOCK = SystemClock()
+_MOST_LEAST = 2**53
+PeerInfo = Callable[[Identifier], "Peer | Awaitable[Peer | None] | None"]
+CollectiveInfo = Callable[[Identifier], "Collective | Awaitable[Collective | None] | None"]
+
+
+class Callbacks(msgspec.Struct, frozen=True, kw_only=True):
+    """What an application brings; what it leaves out is done by the room itself."""
+
+    peer_info: PeerInfo | None = None
+    """Who a peer is: asked for names that nobody declared or added. None, or raising NoSuchPeer,
+    means that there is no such peer; anything else it raises, that it could not find out."""
+    collective_info: CollectiveInfo | None = None
+    """Who is in a collective: asked at every sending. None or NoSuchCollective as above."""
+    authenticate: Authenticate | None = None
+    """Whether this is the peer's password, in place of the passwords kept here."""
+
+
+NO_CALLBACKS = Callbacks()
+
+
+class CallbackDirectory:
+    """A directory that asks the application for everybody it does not know itself."""
+
+    def __init__(
+        self,
+        own: PeerDirectory,
+        callbacks: Callbacks,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        clock: Clock = _CLOCK,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        """`loop`: where coroutines run; calls come from other threads."""
+        self._own = own
+        self._peer_info: DeadlineCalls[Peer | None] | None = None
+        self._collective_info: DeadlineCalls[Collective | None] | None = None
+        made = partial(DeadlineCalls, loop=loop, clock=clock, deadline_seconds=deadline_seconds)
+        if callbacks.peer_info is not None:
+            self._peer_info = made(callbacks.peer_info)
+        if callbacks.collective_info is not None:
+            self._collective_info = made(callbacks.collective_info)
+
+    def peer(self, name: str) -> Peer | None:
+        """The peer of that name, or None; raises SourceUnavailable when the application failed."""
+        found = self._own.peer(name)
+        if found is None and self._peer_info is not None:
+            return self._ask(self._peer_info, Identifier("peer", name), _peer_fault)
+        return found
+
+    def collective(self, name: str) -> Collective | None:
+        """The collective as it is now, or None; raises SourceUnavailable."""
+        return self._own.collective(name) or self._asked_collective(name)
+
+    def policy_of(self, name: str) -> Collective | None:
+        """See PeerDirectory."""
+        return self._own.policy_of(name) or self._asked_collective(name)
+
+    def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        """See PeerDirectory; each slice asks, so members may change between two."""
+        if self._own.policy_of(name) is not None:
+            return self._own.member_names(name, after=after, limit=limit)
+        found = self._asked_collective(name)
+        return names_after(sorted(set(found.members)), after, limit) if found else []
+
+    def _asked_collective(self, name: str) -> Collective | None:
+        if self._collective_info is None:
+            return None
+        who = Identifier("collective", name)
+        return self._ask(self._collective_info, who, _collective_fault)
+
+    def _ask(
+        self, asking: DeadlineCalls[T | None], who: Identifier, fault_of: Callable[[T], str]
+    ) -> T | None:
+        try:
+            found = asking.ask(who)
+        except (NoSuchPeer, NoSuchCollective):
+            return None
+        except SourceUnavailable:
+            raise
+        except Exception as error:
+            raise SourceUnavailable(
+                f"the application did not say who {who} is: {error!r}",
+                code="people.directory_failed",
+                hint="a callback returns None for who it does not know",
+            ) from error
+        # What cannot be would be kept with the message, and nobody could read it again.
+        if found is not None and (fault := fault_of(found)):
+            raise SourceUnavailable(
+                f"the application did not say who {who} is: {fault}",
+                code="people.bad_answer",
+                hint="a callback returns a Peer or a Collective, or None",
+            )
+        return found
+
+
+def _peer_fault(found: object) -> str:
+    """Why an answer can be no peer; empty when it can."""
+    if not isinstance(found, Peer):
+        return f"a {type(found).__name__} is no Peer"
+    if not isinstance(found.name, str) or not found.name:
+        return "it has no name"
+    if not _are_texts(found.addresses):
+        return "its addresses are no tuple of texts"
+    return "" if found.delivery in get_args(PeerDelivery) else "there is no such delivery"
+
+
+def _collective_fault(found: object) -> str:
+    """Why an answer can be no collective; empty when it can."""
+    if not isinstance(found, Collective):
+        return f"a {type(found).__name__} is no Collective"
+    if not _are_texts(found.members):
+        return "its members are no tuple of names"
+    if found.delivery not in get_args(CollectiveDelivery):
+        return "there is no such delivery"
+    is_count = isinstance(found.least, int) and 0 <= found.least < _MOST_LEAST
+    return "" if is_count else "its least is no number of people"
+
+
+def _are_texts(given: object) -> bool:
+    return isinstance(given, tuple | list | set | frozenset) and all(
+        isinstance(each, str) for each in given
+    )

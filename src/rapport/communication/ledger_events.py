@@ -1,0 +1,231 @@
+"""The ledger's events: how every change of a delivery is written to `log`. [CO-10, CO-12]"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+
+from rapport.communication.delivery_state import LedgerNote
+from rapport.communication.peers import adapter_of, shown_address
+from rapport.communication.records import DeliveryRecord, shown_key
+from rapport.core.detection import Detection
+from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, make_event
+from rapport.core.ids import content_id
+from rapport.core.message import Message
+
+SOURCE = "communication"
+DELIVERY_PREFIX = "rapport.delivery."
+"""Ledger lines are of type `rapport.delivery.<state>`."""
+ANSWER_REFUSED = "rapport.answer.refused"
+LONGEST_ANSWER = 2_000
+"""Of what a person answers the ledger shows this much; the whole is the message itself."""
+UNMAPPED = "action.unmapped"
+"""Begins the reason of a line that has no message: the site maps the phrase to nothing."""
+CONTROL_PREFIX = "rapport.control."
+CONTROL_MESSAGE = "rapport.message.control"
+"""Type of an event of `log`: a message of type CONTROL that went to a component."""
+
+MessageFate = Literal[
+    "queued", "notified", "no_receiver", "forwarded", "failed", "refused", "skipped"
+]
+"""What became of a message when it was handled: its deliveries began, components were told of it,
+nobody was named and whoever listens was told, it went to another service, it could not even begin,
+it was not accepted, it was recorded and not carried out."""
+
+OPEN = "open"
+ROUTED = "routed"
+"""Of a message that only routing rules gave to people: nothing is decided about it."""
+
+_ENCODER = msgspec.json.Encoder()
+_shown = lru_cache(maxsize=16_384)(shown_address)
+
+
+def state_when_handled(fate: str, receiver: str) -> str:
+    """The state of a message by its own event alone: `open` while people decide about it.
+
+    >>> [state_when_handled("queued", each) for each in ("peer:ana", "component:app", "")]
+    ['open', 'routed', 'routed']
+    >>> state_when_handled("notified", "component:app")
+    'notified'
+    """
+    if fate not in ("", "queued"):
+        return fate
+    is_decided_by_people = receiver.startswith(("peer:", "collective:"))
+    return OPEN if is_decided_by_people or not fate else ROUTED
+
+
+class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The data of one ledger event. Addresses are in their shown form: no secrets."""
+
+    message: str
+    policy: str = ""
+    detection: str = ""
+    peer: str = ""
+    address: str = ""
+    adapter: str = ""
+    attempt: int = 0
+    reason: str = ""
+    answer: str = ""
+    declined: bool = False
+    """The answer says no: nothing more is sent to the person, but nobody has taken care of it."""
+    until: int = 0
+    result: str = ""
+    """Set on the line that closes the message. A line with a peer may close it as well: that of
+    the only delivery of a message of which nothing else is remembered."""
+    receiver: str = ""
+    """Through whom the peer is asked, or who is asked next (`escalated`)."""
+    stage: int = 0
+    """Which receiver that is, from 1; 0 = nothing is said about it."""
+    queued: int = 0
+    """When the delivery was queued, on a line that stands for that of the queueing, too."""
+
+
+def event_name(*parts: str) -> str:
+    """An id made of ids: readable where it is short enough, else a hash.
+
+    >>> event_name("m1", "l", "3")
+    'm1.l.3'
+    """
+    name = ".".join(parts)
+    return name if len(name) < MAX_NAME and name.isprintable() else content_id(*parts)
+
+
+def ledger_event(
+    line: LedgerLine, state: str, *, id: str, now_ms: int, causes: Sequence[str]
+) -> Event:
+    """A line as an event; its subject is the message."""
+    return Event(
+        source=SOURCE,
+        id=id,
+        type=DELIVERY_PREFIX + state,
+        subject=line.message,
+        time=now_ms,
+        data=_ENCODER.encode(line),
+        headers={CAUSE: cause_text(*causes)},
+    )
+
+
+def line_event(
+    case: DeliveryRecord, note: LedgerNote, *, number: int, now_ms: int, cause: str
+) -> Event:
+    """The ledger line of that number of a case; its causes are the message and what led to it."""
+    message = case.message
+    stage = case.tracking.stages[note.stage - 1].receiver if note.stage else ""
+    line = LedgerLine(
+        message=message,
+        policy=case.policy,
+        detection=case.detection,
+        peer=note.peer,
+        address=_shown(note.address) if note.address else "",
+        adapter=adapter_of(note.address),
+        attempt=note.attempt,
+        reason=note.reason,
+        answer=note.answer,
+        declined=note.declined,
+        until=note.until,
+        result=note.result,
+        receiver=note.receiver or stage,
+        stage=note.stage,
+    )
+    name = event_name(shown_key(case.tracking.message), "l", str(number))
+    causes = [message, cause] if cause else [message]
+    return ledger_event(line, note.state, id=name, now_ms=now_ms, causes=causes)
+
+
+def unmapped_event(detection: str, policy: str, phrase: str, *, now_ms: int) -> Event:
+    """The ledger line of a policy's action that the site maps to nothing: nobody was told."""
+    message = content_id("message", detection, phrase, "unmapped")
+    line = LedgerLine(
+        message=message,
+        policy=policy,
+        detection=detection,
+        reason=f"{UNMAPPED}: the site has no [actions.{phrase!r}]",
+    )
+    name = content_id("ledger", message, "unmapped")
+    return ledger_event(line, "failed", id=name, now_ms=now_ms, causes=[detection])
+
+
+def refused_events(
+    message: Message, detection: Detection, cause: str, reason: str, *, now_ms: int
+) -> tuple[Event, Event]:
+    """The message of an action that is not sent, and the ledger line that closes it."""
+    told = message.to_event(
+        source=SOURCE,
+        time=now_ms,
+        causes=(cause,),
+        policy=detection.policy,
+        detection=cause,
+        happened=detection.time,
+        fate="refused",
+        receivers=[str(message.receiver)],
+    )
+    line = LedgerLine(
+        message=message.id,
+        policy=detection.policy,
+        detection=cause,
+        reason=reason,
+        result="failed",
+    )
+    name = content_id("ledger", message.id, "refused")
+    closed = ledger_event(line, "closed", id=name, now_ms=now_ms, causes=[message.id, cause])
+    return told, closed
+
+
+def held_event(message: str, reason: str, until: int, *, now_ms: int) -> Event:
+    """A message waits as a whole: nobody can say now whom it is for."""
+    line = LedgerLine(message=message, reason=reason, until=until)
+    name = content_id("ledger", message, "held", reason)
+    return ledger_event(line, "held", id=name, now_ms=now_ms, causes=[message])
+
+
+def skipped_events(
+    message: Message, detection: Detection, cause: str, reason: str, *, now_ms: int
+) -> list[Event]:
+    """The message of an action that is recorded and not carried out, the ledger line that closes
+    it, and one at its receiver.
+    """
+    written = message.to_event(
+        source=SOURCE,
+        time=now_ms,
+        causes=(cause,),
+        policy=detection.policy,
+        detection=cause,
+        happened=detection.time,
+        fate="skipped",
+        receivers=[str(message.receiver)],
+    )
+    receiver = message.receiver
+    shown = str(receiver).removeprefix("peer:")
+    line = LedgerLine(
+        message=message.id, policy=detection.policy, detection=cause, reason=reason, peer=shown
+    )
+    closing = msgspec.structs.replace(line, peer="", result="skipped")
+    return [
+        written,
+        *(
+            ledger_event(
+                one,
+                state,
+                id=content_id("ledger", message.id, "skipped", state),
+                now_ms=now_ms,
+                causes=[message.id, cause],
+            )
+            for one, state in ((line, "skipped"), (closing, "closed"))
+        ),
+    ]
+
+
+def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, now_ms: int) -> Event:
+    """An answer that does not count: forged, or to nothing we sent."""
+    return make_event(
+        source=SOURCE,
+        id=content_id("answer refused", cause),
+        type=ANSWER_REFUSED,
+        subject=message[:200] if message.isprintable() else "",
+        time=now_ms,
+        data={"message": message[:200], "peer": peer[:200], "reason": reason},
+        headers={CAUSE: cause_text(cause)},
+    )

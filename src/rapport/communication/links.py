@@ -1,0 +1,214 @@
+"""Names in the paths of links: whatever a name holds, it stays one piece of the path. Pure.
+[CO-10, CO-16]
+
+Servers undo `%2F` before they take a path apart, and browsers take `..` out of it: quoting alone
+does not keep such names whole.
+
+Links by which a person opens the inbox without a password: signed, and over after a while.
+[CO-11, CO-16]
+
+Whoever has the link is the person, until it is over; so it is shown to that person alone, like the
+links to answer. It ends before when all that lets the person in ends: see `ended_links.py`.
+
+Which links to inboxes count no more, though their time is not over: those of peers that were
+removed, and those that were made before a password was set or taken away. [CO-11, CO-16]
+
+A link is signed for an edition of its peer; ending links gives the peer another one. So nothing is
+kept of a link itself, and whoever gets a name later does not get the links of who had it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterator
+from functools import partial
+from urllib.parse import quote
+
+import msgspec
+
+from rapport.communication.blocking import run_blocking
+from rapport.core.ids import content_id
+from rapport.kernel.clock import Clock
+from rapport.store.base import Delete, Put, RecordStore
+from rapport.store.guarding import Guard, GuardFailed, as_guarded
+
+_PLAIN = re.compile(r"[\w.@ ()!,+:;=-]*[\w@()!,+:;=-]", re.ASCII)
+_MARK = "~"
+
+
+def name_in_link(name: str) -> str:
+    """A name as one piece of a path: as it is, quoted, where nothing can come of it, else in
+    base64 behind a tilde.
+
+    >>> name_in_link("m1"), name_in_link("a/b")
+    ('m1', '~YS9i')
+    """
+    if _PLAIN.fullmatch(name):
+        return quote(name, safe="")
+    raw = name.encode("utf-8", "surrogatepass")
+    return _MARK + base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def name_from_link(piece: str) -> str:
+    """The name in an unquoted piece of a path; one that `name_in_link` did not write is taken as it
+    stands.
+
+    >>> name_from_link("m1"), name_from_link("~YS9i"), name_from_link("~?")
+    ('m1', 'a/b', '~?')
+    """
+    if not piece.startswith(_MARK):
+        return piece
+    coded = piece.removeprefix(_MARK)
+    try:
+        raw = base64.b64decode(coded + "=" * (-len(coded) % 4), b"-_", validate=True)
+        return raw.decode("utf-8", "surrogatepass")
+    except (binascii.Error, ValueError):
+        return piece
+
+
+LINK_LIFETIME_MS = 30 * 86_400_000
+LONGEST_DAYS = 365
+_MARK_LENGTH = 40
+_LONGEST_TIME = 15
+
+
+def inbox_token(secret: bytes, peer: str, expires_ms: int, edition: str = "") -> str:
+    """What proves that the bearer was given the link of this peer, and until when it counts.
+    `edition`: links of another one count no more.
+    """
+    return f"{expires_ms}.{_link_mark(secret, peer, str(expires_ms), edition)}"
+
+
+def is_inbox_token(secret: bytes, peer: str, token: str, now_ms: int, edition: str = "") -> bool:
+    """Whether the token is right and not over; takes the same time for every wrong one."""
+    expires, _, given = token.partition(".")
+    if not (expires.isascii() and expires.isdigit() and len(expires) <= _LONGEST_TIME):
+        return False
+    right = _link_mark(secret, peer, expires, edition)
+    is_right = hmac.compare_digest(right.encode(), given.encode("utf-8", "replace"))
+    return is_right and now_ms < int(expires)
+
+
+def inbox_link(
+    public_url: str, secret: bytes, peer: str, expires_ms: int, edition: str = ""
+) -> str:
+    """The address of this peer's inbox, to be given to nobody else."""
+    token = inbox_token(secret, peer, expires_ms, edition)
+    return f"{public_url.rstrip('/')}/inbox/{name_in_link(peer)}/{token}"
+
+
+def form_token(secret: bytes, proof: str) -> str:
+    """What every form of a page carries: it proves that the page was made for who has `proof` (a
+    session token or a link), so that no other site's page can post in their name.
+    """
+    return _mark(secret, "form", proof)
+
+
+def is_form_token(secret: bytes, proof: str, token: str) -> bool:
+    """Whether it is the form token of `proof`; in constant time."""
+    right = form_token(secret, proof)
+    return hmac.compare_digest(right.encode(), token.encode("utf-8", "replace"))
+
+
+def _link_mark(secret: bytes, peer: str, expires: str, edition: str) -> str:
+    parts = ("inbox", peer, expires, edition) if edition else ("inbox", peer, expires)
+    return _mark(secret, *parts)
+
+
+def _mark(secret: bytes, *parts: str) -> str:
+    raw = content_id(*parts).encode()
+    return hmac.new(secret, raw, hashlib.sha256).hexdigest()[:_MARK_LENGTH]
+
+
+_TABLE = "inbox.links"
+_PAGE = 500
+_DAY_MS = 86_400_000
+
+
+class _Links(msgspec.Struct, frozen=True):
+    """Of one peer."""
+
+    peer: str
+    edition: str
+    is_open: bool
+    """Whether a link of this edition was made."""
+    until_ms: int
+    """When the last link of any edition is over: then there is nothing to be known."""
+
+
+class LinkEditions:
+    """The editions of all peers, in the record store."""
+
+    def __init__(self, records: RecordStore, clock: Clock) -> None:
+        self._records, self._clock = records, clock
+
+    async def edition(self, peer: str) -> str:
+        """The edition whose links count; one short read."""
+        return await run_blocking(partial(self._edition, peer))
+
+    async def begin(self, peer: str) -> str:
+        """A link is made: that there is one is known when it returns, and the edition told."""
+        return await run_blocking(partial(self._begin, peer))
+
+    async def end(self, peer: str) -> None:
+        """No link that was made before counts any more; durable when it returns."""
+        await run_blocking(partial(self._end, peer))
+
+    async def peers(self) -> list[str]:
+        """Who may have a link that counts, sorted; reads all, and lets go of what is over."""
+        return await run_blocking(self._peers)
+
+    # --- in a worker thread ---
+
+    def _edition(self, peer: str) -> str:
+        return _edition_of(self._records.get(_TABLE, _key(peer)))
+
+    def _begin(self, peer: str) -> str:
+        """Who ends links meanwhile is not overwritten: what was ended would count again."""
+        while True:
+            kept = self._records.get(_TABLE, _key(peer))
+            edition = _edition_of(kept)
+            made = self._made(peer, edition, is_open=True)
+            try:
+                as_guarded(self._records).apply_guarded([made], [Guard(_TABLE, made.key, kept)])
+            except GuardFailed:
+                continue
+            return edition
+
+    def _end(self, peer: str) -> None:
+        self._records.apply([self._made(peer, secrets.token_hex(8), is_open=False)])
+
+    def _made(self, peer: str, edition: str, *, is_open: bool) -> Put:
+        until_ms = self._clock.now_ms() + (LONGEST_DAYS + 1) * _DAY_MS
+        links = _Links(peer, edition, is_open, until_ms)
+        return Put(_TABLE, _key(peer), msgspec.msgpack.encode(links))
+
+    def _peers(self) -> list[str]:
+        now_ms, found, over = self._clock.now_ms(), list[str](), list[str]()
+        for key, links in self._all():
+            if links.until_ms <= now_ms:
+                over.append(key)
+            elif links.is_open:
+                found.append(links.peer)
+        if over:
+            self._records.apply([Delete(_TABLE, key) for key in over])
+        return sorted(found)
+
+    def _all(self) -> Iterator[tuple[str, _Links]]:
+        after = ""
+        while page := self._records.find(_TABLE, after=after, limit=_PAGE):
+            for after, value in page:
+                yield after, msgspec.msgpack.decode(value, type=_Links)
+
+
+def _edition_of(kept: bytes | None) -> str:
+    return msgspec.msgpack.decode(kept, type=_Links).edition if kept else ""
+
+
+def _key(peer: str) -> str:
+    return content_id("peer", peer)

@@ -1,0 +1,89 @@
+"""Records that change now and then, every change told in `log`. [CO-6, CO-14]
+
+A change and the event that tells of it become durable together; the event is appended right after,
+and once more on opening should a crash have come between. Several engines may share the records:
+each counts its own changes there, so the others see that there is something new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.communication.blocking import run_blocking
+from rapport.core.event import Event, make_event
+from rapport.core.ids import content_id
+from rapport.kernel.chance import Chance
+from rapport.store.base import Change, Delete, Put, RecordStore
+
+_ENTRY, _COUNT, _TOLD = "entry/", "count/", "told"
+_PAGE = 5_000
+_MOST_COUNTS = 64
+"""Of engines that changed something; more are forgotten, which only makes the others look again."""
+
+
+class LoggedRecords:
+    """One table of such records."""
+
+    def __init__(self, channels: Channels, records: RecordStore, table: str) -> None:
+        self._channels, self._records, self.table = channels, records, table
+        self._own = _COUNT + Chance.from_machine().randbytes(8).hex()
+        self._changes = 0
+        self._others: dict[str, bytes] = {}
+        """How often the others had changed something when `entries` was last read."""
+
+    def key(self, name: str) -> str:
+        """The key of the record with this name."""
+        return _ENTRY + name
+
+    def has_changed(self) -> bool:
+        """Whether somebody else changed something since `entries`; one look, blocks."""
+        return self._counts() != self._others
+
+    def entries(self) -> Iterator[tuple[str, bytes]]:
+        """Every record by name; blocks."""
+        self._others = self._counts()  # before the records: what comes meanwhile is seen next time
+        after = ""
+        while page := self._records.find(self.table, prefix=_ENTRY, after=after, limit=_PAGE):
+            for key, value in page:
+                yield key.removeprefix(_ENTRY), value
+            after = page[-1][0]
+
+    def event(self, *, source: str, type: str, subject: str, time: int, data: object) -> Event:
+        """An event that tells of the next change."""
+        made = content_id(self._own, str(self._changes + 1))
+        return make_event(
+            source=source, id=made, type=type, subject=subject[:200], time=time, data=data
+        )
+
+    async def keep(self, change: Change, event: Event) -> None:
+        """Makes a change and its event durable; `tell` comes next."""
+        self._changes += 1
+        changes = (
+            change,
+            Put(self.table, self._own, str(self._changes).encode()),
+            Put(self.table, _TOLD, msgspec.msgpack.encode(event)),
+        )
+        await run_blocking(lambda: self._records.apply(changes))
+
+    async def tell(self, event: Event) -> None:
+        """Appends the event of a change; telling it again is harmless."""
+        await self._channels.channel("log").append([event])
+
+    async def tell_again(self) -> None:
+        """Tells the last change once more, for after a crash."""
+        kept = await run_blocking(self._last_told)
+        if kept is not None:
+            await self.tell(msgspec.msgpack.decode(kept, type=Event))
+
+    def _last_told(self) -> bytes | None:
+        counts = self._counts()
+        if len(counts) > _MOST_COUNTS:
+            self._records.apply([Delete(self.table, key) for key in counts])
+        return self._records.get(self.table, _TOLD)
+
+    def _counts(self) -> dict[str, bytes]:
+        found = self._records.find(self.table, prefix=_COUNT)
+        return {key: value for key, value in found if key != self._own}

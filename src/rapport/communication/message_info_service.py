@@ -1,0 +1,362 @@
+"""The message info service: asked by type or by message, changed at run time, durable; also what
+the door asks whether a content fits the schema of its type. [CO-14]
+
+Answers MESSAGEINFO REQUESTs: reads the channel `info`, replies to who asked. [CO-2, CO-12,
+CO-14]
+
+A request is answered once: the reply's id follows from the request's, so one that is sent again
+after a crash is dropped as a repetition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from rapport.channel.channel import Channels, Subscription
+from rapport.channel.dead.letters import bury
+from rapport.communication.blocking import run_blocking
+from rapport.communication.contents.rules import ContentFault, ContentRules
+from rapport.communication.logged_records import LoggedRecords
+from rapport.communication.message_info import (
+    PREDEFINED,
+    Kind,
+    MessageCatalogue,
+    MessageInfoEntry,
+    MessageInformation,
+    as_text,
+    check_information,
+    check_kind,
+)
+from rapport.communication.message_schema import check_schema
+from rapport.communication.sender_notifications import PROOF
+from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.event import Event, StoredEvent
+from rapport.core.ids import content_id
+from rapport.core.json_objects import ObjectDecoder
+from rapport.core.message import MESSAGE, MESSAGEINFO, Identifier, Message
+from rapport.core.message import PREDEFINED as RESERVED
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.store.base import Delete, Put, RecordStore
+
+CHANGED = "rapport.info.changed"
+SOURCE = "message info"
+TABLE = "communication.info"
+LOOK_EVERY_MS = 5_000
+"""A schema that another node with the same records added holds at this door so much later."""
+_log = get_logger(__name__)
+
+
+class MessageInfoService:
+    """What is told of messages on this node. Calls belong to one event loop."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        records: RecordStore,
+        clock: Clock,
+        *,
+        of_site: Mapping[Kind, MessageInformation] | None = None,
+    ) -> None:
+        self._channels, self._clock = channels, clock
+        self._of_site = dict(of_site or {})
+        self._added: dict[Kind, MessageInformation] = {}
+        self._kept = LoggedRecords(channels, records, TABLE)
+        self._turn = asyncio.Lock()
+        self._guard = threading.Lock()
+        """Held while records are loaded: what is added meanwhile is added to those."""
+        self._catalogue = self._layers()
+        self._rules = self._judged()
+        self._looked_ms = 0
+
+    async def open(self) -> None:
+        """Loads what was added at run time."""
+        await run_blocking(self._load)
+        await self._kept.tell_again()
+
+    async def info_for_message(
+        self, *, id: str = "", type: str = "", subtype: str = ""
+    ) -> MessageInfoEntry:
+        """What is told of a message: of the type of the one with this id, or of a type itself.
+
+        Raises UnknownName (`message.unknown`), with the nearest type that is known, when no message
+        has that id or nothing is told of its type; InvalidInput when neither is given.
+        """
+        if id:
+            message = await self._message(id)
+            type, subtype = message.type, message.subtype
+        elif not type:
+            raise InvalidInput(
+                "neither the id nor the type of a message is given",
+                code="info.nothing_asked",
+                hint="give one of them",
+            )
+        await run_blocking(self._refresh)
+        return self._catalogue.find(type, subtype)
+
+    async def all(self) -> list[MessageInfoEntry]:
+        """Everything that is told of messages, by type and subtype."""
+        await run_blocking(self._refresh)
+        return self._catalogue.all()
+
+    async def add_message_info(
+        self, type: str, subtype: str, information: MessageInformation, *, by: str = ""
+    ) -> None:
+        """Tells this of a type of message from now on, in place of what was told before; durable
+        when it returns. An empty subtype stands for all that have nothing of their own.
+
+        Raises InvalidInput for a text, name or JSON Schema that cannot be.
+        """
+        check_information(type, subtype, information)
+        async with self._turn:
+            await run_blocking(self._refresh)
+            event = self._event("added", type, subtype, by)
+            value = msgspec.msgpack.encode(_InfoRecord(type, subtype, information))
+            await self._kept.keep(Put(TABLE, self._key(type, subtype), value), event)
+            with self._guard:
+                self._added[type, subtype] = information
+                self._put_together()
+            await self._kept.tell(event)
+
+    async def remove_message_info(self, type: str, subtype: str = "", *, by: str = "") -> bool:
+        """Takes back what was added at run time; what the site file says, or what is shipped, is
+        told again. False when nothing was added.
+        """
+        check_kind(type, subtype)
+        async with self._turn:
+            await run_blocking(self._refresh)
+            if (type, subtype) not in self._added:
+                return False
+            event = self._event("removed", type, subtype, by)
+            await self._kept.keep(Delete(TABLE, self._key(type, subtype)), event)
+            with self._guard:
+                self._added.pop((type, subtype), None)
+                self._put_together()
+            await self._kept.tell(event)
+            return True
+
+    async def refresh(self) -> None:
+        """Takes in, now and then, the schemas that another node added; see `Contents`."""
+        now_ms = self._clock.now_ms()
+        if abs(now_ms - self._looked_ms) >= LOOK_EVERY_MS:
+            self._looked_ms = now_ms
+            await run_blocking(self._refresh)
+
+    def fault(self, message: Message) -> ContentFault | None:
+        """Why the content of a message does not fit the schema of its type; see `Contents`."""
+        return self._rules.fault(message)
+
+    async def _message(self, id: str) -> Message:
+        for _channel, stored in await self._channels.find_event(id):
+            if stored.event.type == MESSAGE:
+                return Message.from_event(stored.event)
+        raise UnknownName("message", id, code="message.unknown")
+
+    def _event(self, what: str, type: str, subtype: str, by: str) -> Event:
+        return self._kept.event(
+            source=SOURCE,
+            type=CHANGED,
+            subject=f"{type}/{subtype}".rstrip("/"),
+            time=self._clock.now_ms(),
+            data={"change": what, "type": type, "subtype": subtype, "by": by},
+        )
+
+    def _key(self, type: str, subtype: str) -> str:
+        return self._kept.key(f"{len(type)}/{type}/{subtype}")
+
+    def _layers(self) -> MessageCatalogue:
+        return MessageCatalogue(
+            [("shipped", PREDEFINED), ("site", self._of_site), ("added", self._added)]
+        )
+
+    def _put_together(self) -> None:
+        self._catalogue, self._rules = self._layers(), self._judged()
+
+    def _judged(self) -> ContentRules:
+        """The schemas of applications' types; what the node itself says is read by its own code."""
+        return content_rules(self._of_site | self._added)
+
+    def _refresh(self) -> None:
+        """Takes in what another node with the same records added."""
+        if self._kept.has_changed():
+            self._load()
+
+    def _load(self) -> None:
+        with self._guard:
+            kept = [
+                msgspec.msgpack.decode(raw, type=_InfoRecord) for _name, raw in self._kept.entries()
+            ]
+            self._added = {(each.type, each.subtype): each.information for each in kept}
+            self._put_together()
+
+
+class _InfoRecord(msgspec.Struct, frozen=True):
+    """One record."""
+
+    type: str
+    subtype: str
+    information: MessageInformation
+
+
+def content_rules(told: Mapping[Kind, MessageInformation]) -> ContentRules:
+    """What contents have to be like, of what is told of types that are not the node's own."""
+    return ContentRules(
+        {
+            kind: each.schema if _is_sound(kind, each) else None
+            for kind, each in told.items()
+            if kind[0] not in RESERVED
+        }
+    )
+
+
+def _is_sound(kind: Kind, told: MessageInformation) -> bool:
+    """Whether contents can be judged by its schema: one that was kept by an earlier version may
+    not pass any more, which must not stop the messages.
+    """
+    if not told.schema:
+        return False
+    try:
+        check_schema(told.schema)
+    except InvalidInput as error:
+        _log.error("contents are not checked", type=kind[0], subtype=kind[1], why=error.message)
+        return False
+    return True
+
+
+def shown_information(found: MessageInfoEntry) -> dict[str, object]:
+    """What is told of a message, as JSON shows it."""
+    told: dict[str, object] = msgspec.to_builtins(found.information)
+    return {"type": found.type, "subtype": found.subtype, "origin": found.origin} | told
+
+
+REQUEST, REPLY = "REQUEST", "REPLY"
+COMPONENT = Identifier("component", "info")
+CHANNEL = "info"
+READER = "message_info"
+JSON_LANGUAGES = ("json", "application/json")
+_BATCH = 100
+
+Send = Callable[[Sequence[Message]], Awaitable[object]]
+"""Sends messages of the node itself; durable when it returns."""
+
+
+class InfoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request asks about."""
+
+    type: str = ""
+    subtype: str = ""
+    id: str = ""
+
+
+_READ = ObjectDecoder(
+    InfoRequest,
+    fault="the request cannot be read",
+    code="info.bad_request",
+    hint='such as {"type": "TASK", "subtype": "REQUEST"}',
+)
+
+
+class InfoResponder:
+    """The reader of `info`; `run` until cancelled."""
+
+    def __init__(self, channels: Channels, infos: MessageInfoService, send: Send) -> None:
+        self._channels, self._infos, self._send = channels, infos, send
+        self._subscription: Subscription | None = None
+
+    async def run(self) -> None:
+        """Works until cancelled; started again after a failure it goes on where it stood."""
+        self._subscription = None
+        while True:
+            await self.step()
+
+    async def step(self, *, timeout_ms: int | None = None) -> int:
+        """Answers what waits; returns how many requests it looked at."""
+        if self._subscription is None:
+            self._subscription = await self._channels.subscribe(CHANNEL, READER)
+        batch = await self._subscription.next_batch(limit=_BATCH, timeout_ms=timeout_ms)
+        for stored in batch:
+            await self._answer(stored)
+        if batch:
+            await self._subscription.commit(batch[-1].position)
+        return len(batch)
+
+    async def _answer(self, stored: StoredEvent) -> None:
+        """Sends the reply to a request. One that cannot be read, or whose reply cannot be sent, is
+        set aside; the others go on.
+        """
+        try:
+            request = _request_in(stored.event)
+            if request is not None:
+                await self._send([await self.reply(request)])
+        except InvalidInput as error:
+            await bury(self._channels, CHANNEL, READER, stored, error, attempts=1)
+
+    async def reply(self, request: Message) -> Message:
+        """The answer to a request: MESSAGEINFO REPLY, or CONTROL ERROR when nothing is known."""
+        try:
+            wanted = read_request(request)
+            found = await self._infos.info_for_message(
+                id=wanted.id, type=wanted.type, subtype=wanted.subtype
+            )
+        except InvalidInput as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            content = f"{error.code}: {error.message}{hint}"
+            return _message(request, "CONTROL", "ERROR", content)
+        if request.language.lower() not in JSON_LANGUAGES:
+            return _message(request, MESSAGEINFO, REPLY, as_text(found))
+        content = msgspec.json.encode(shown_information(found)).decode()
+        return _message(request, MESSAGEINFO, REPLY, content, language=JSON_LANGUAGES[1])
+
+
+def _request_in(event: Event) -> Message | None:
+    """The request of an event; None for what is none, and for what nobody is known to have asked:
+    else a stranger could have anybody sent messages.
+    """
+    if event.type != MESSAGE:
+        return None
+    message = Message.from_event(event)
+    if message.type != MESSAGEINFO or message.subtype != REQUEST:
+        return None
+    if event.headers.get(PROOF) == "none":
+        _log.warning("info request of an unknown sender not answered", id=event.id)
+        return None
+    return msgspec.structs.replace(message, id=event.id)
+
+
+def read_request(request: Message) -> InfoRequest:
+    """What a request asks about: JSON with type and subtype or an id, plain `TYPE SUBTYPE`, or the
+    message it refers to.
+
+    >>> ana = Identifier("peer", "ana")
+    >>> asked = Message(type="MESSAGEINFO", subtype="REQUEST", sender=ana, content="TASK REQUEST")
+    >>> read_request(asked)
+    Wanted(type='TASK', subtype='REQUEST', id='')
+    """
+    content = request.content.strip()
+    if not content and request.refers_to:
+        return InfoRequest(id=request.refers_to)
+    if content.startswith("{"):
+        return _READ.decode(content.encode("utf-8", "replace"))
+    first, _, rest = content.replace("/", " ", 1).partition(" ")
+    return InfoRequest(type=first, subtype=rest.strip())
+
+
+def _message(
+    request: Message, type: str, subtype: str, content: str, *, language: str = ""
+) -> Message:
+    return Message(
+        type=type,
+        subtype=subtype,
+        sender=COMPONENT,
+        id=content_id("message info", request.id),
+        receiver=request.sender,
+        conversation=request.conversation,
+        content=content,
+        language=language,
+        refers_to=request.id,
+        delivery_policy="unreliable",
+    )

@@ -1,0 +1,166 @@
+"""What is to be done with a message: algorithm 2.2 of the source, pure. [CO-7, CO-12]
+
+Only a primary receiver that was set is tracked; those that routing rules add are told, too, but
+decide nothing. Components, and a message without any receiver, go to the notification callbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from rapport.communication.arrival_limits import LARGEST_EVENT
+from rapport.communication.ledger_events import (
+    MessageFate,
+)
+from rapport.communication.sender_notifications import PROOF, PROVEN_SENDER
+from rapport.core.event import Event
+from rapport.core.message import AUTH, MESSAGEINFO, Identifier, Message
+
+Route = Callable[[Message], Sequence[Identifier]]
+"""A message to those who get it beside its receiver: each once, in a fixed order."""
+
+FORWARDED = {(AUTH, "REQUEST"): "auth", (MESSAGEINFO, "REQUEST"): "info"}
+"""Type and subtype to the channel of the service that answers."""
+ANSWERING = frozenset({"session", "answer", "medium"})
+"""Proofs of who sent a message that let it count as that person's answer."""
+UNPROVEN = Identifier("component", "")
+"""Stands for a sender that nothing proves; no rule can name it."""
+UNPROVEN_SENDER = "unproven"
+"""How privacy policies see it."""
+FATE = "fate"
+"""Header of a message's event in `log` when callbacks are to be told of it."""
+
+
+def no_routing(_message: Message) -> Sequence[Identifier]:
+    """No routing rules."""
+    return ()
+
+
+class MessagePlan(msgspec.Struct, frozen=True, gc=False):
+    """What becomes of one message."""
+
+    fate: MessageFate
+    receivers: tuple[Identifier, ...] = ()
+    """Everybody it goes to, the primary one first."""
+    tracked: Identifier | None = None
+    routed: tuple[Identifier, ...] = ()
+    """Peers and collectives that are told without being tracked."""
+    notify: bool = False
+    forward: str = ""
+    """The channel of another service, instead of everything else."""
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether nobody is to be sent anything but the one who is tracked."""
+        return self.tracked is not None and not self.routed
+
+
+def assume_listeners() -> bool:
+    """Some notification callback is registered."""
+    return True
+
+
+def plan_message(
+    message: Message, routed: Sequence[Identifier] = (), *, is_heard: bool = True
+) -> MessagePlan:
+    """Who gets a message, given whom routing rules add. `is_heard`: whether any notification
+    callback is registered; without one nobody is notified.
+
+    >>> ana, app = Identifier("peer", "ana"), Identifier("component", "app")
+    >>> handle(Message(type="TASK", subtype="REQUEST", sender=app, receiver=ana)).tracked
+    Identifier(kind='peer', name='ana')
+    >>> handle(Message(type="TASK", subtype="REQUEST", sender=app)).fate
+    'no_receiver'
+    """
+    channel = FORWARDED.get((message.type, message.subtype), "")
+    if channel:
+        return MessagePlan("forwarded", forward=channel)
+    return _to(message.receiver, tuple(routed), is_heard)
+
+
+def rule_sender(sender: Identifier, headers: Mapping[str, str]) -> Identifier:
+    """The sender as routing rules and privacy policies see it: the identity that is proven, not the
+    name that the message claims. `headers` are those of its event in `input`.
+
+    >>> rule_sender(Identifier("peer", "ana"), {"proof": "session"}) == Identifier("peer", "ana")
+    True
+    >>> rule_sender(Identifier("peer", "ana"), {}) == UNPROVEN
+    True
+    """
+    if headers.get(PROOF, "none") == "none":
+        return UNPROVEN
+    named = headers.get(PROVEN_SENDER)
+    return Identifier.parse(named) if named else sender
+
+
+def rule_sender_text(sender: Identifier, headers: Mapping[str, str]) -> str:
+    """The sender as privacy policies see it, where that is another than the message names; else
+    empty.
+    """
+    proven = rule_sender(sender, headers)
+    if proven is UNPROVEN:
+        return UNPROVEN_SENDER
+    return str(proven) if proven != sender else ""
+
+
+def names_proven_sender(headers: Mapping[str, str]) -> bool:
+    """Whether the sender that a message names is the one that is proven."""
+    return headers.get(PROOF, "none") != "none" and PROVEN_SENDER not in headers
+
+
+def route_proven(
+    route: Route, message: Message, headers: Mapping[str, str]
+) -> Sequence[Identifier]:
+    """Whom routing rules add to a message, by its proven sender."""
+    sender = rule_sender(message.sender, headers)
+    if sender is not message.sender:
+        message = msgspec.structs.replace(message, sender=sender)
+    return route(message)
+
+
+@lru_cache(maxsize=4_096)
+def _to(receiver: Identifier | None, routed: tuple[Identifier, ...], is_heard: bool) -> MessagePlan:
+    first = () if receiver is None else (receiver,)
+    receivers = tuple(dict.fromkeys((*first, *routed)))
+    if not receivers:
+        return MessagePlan("no_receiver", notify=True)
+    people = tuple(each for each in receivers if each.kind != "component")
+    tracked = receiver if receiver in people else None
+    return MessagePlan(
+        "queued" if people else "notified" if is_heard else "no_receiver",
+        receivers,
+        tracked,
+        tuple(each for each in people if each != receiver),
+        notify=len(people) < len(receivers),
+    )
+
+
+@lru_cache(maxsize=4_096)
+def fate_end(fate: MessageFate, receivers: tuple[Identifier, ...]) -> bytes:
+    """The end of a message's event in `log`."""
+    said = {"fate": fate, "receivers": [str(each) for each in receivers]}
+    return b"," + msgspec.json.encode(said)[1:]
+
+
+_FEW = 8
+"""Receivers whose names always fit beside the largest message."""
+
+
+def leaves_room(event: Event, handled: MessagePlan) -> bool:
+    """Whether the message's event in `log` can name all its receivers: rules may add thousands."""
+    is_usual = len(handled.receivers) <= _FEW
+    named = 0 if is_usual else len(fate_end(handled.fate, handled.receivers))
+    return len(event.data) + named <= LARGEST_EVENT
+
+
+def answered_end(
+    fate: MessageFate, receivers: tuple[Identifier, ...], declined: bool, now_ms: int
+) -> bytes:
+    """As `fate_end` of a message that is also an answer: its own event stands for the line that
+    says so (`history/rows.py`), which saves an event for each answer.
+    """
+    said = b',"answered":%d' % now_ms + (b',"declined":true}' if declined else b"}")
+    return fate_end(fate, receivers)[:-1] + said

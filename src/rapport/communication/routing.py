@@ -1,0 +1,531 @@
+"""Rules found by the properties they ask for, however many there are. Pure. [CO-6]
+
+First by type and subtype (each said or left open: four look-ups), then among those by receiver and
+sender. So a message costs at most nineteen look-ups and mostly about seven, with ten rules or with
+a hundred thousand.
+
+Routing rules: who else gets a message, by its type, subtype, receiver and sender. Pure. [CO-6]
+
+All rules that match count. Rules that set a property of higher priority come first (type, subtype,
+receiver, sender), equal ones by their id; so the same rules give the same recipients in the same
+order, in whatever order they were added.
+
+Routing rules kept in the record store: durable, and in force when the call returns. [CO-6]
+
+What the site file says comes first and is not kept: the file is its place. Several engines may
+share one record store: what one of them changes is in force on the others within a second.
+
+The `[[routing]]` tables of a site file, faults in place. [CO-6, UX-2]
+
+```toml
+[[routing]]
+type = "TASK"                 # empty or absent = any; at least one of the four is set
+sender = "peer:ana"
+to = ["collective:watchers"]  # peers, collectives, components
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Iterator
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.communication.blocking import run_blocking
+from rapport.communication.logged_records import LoggedRecords
+from rapport.core.errors import Conflict, DuplicateName, InvalidInput, Problem
+from rapport.core.event import Event
+from rapport.core.ids import content_id
+from rapport.core.message import Identifier, Message
+from rapport.kernel.clock import Clock
+from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.toml import Section, TomlFile
+from rapport.store.base import Delete, Put, RecordStore
+
+
+class RoutingRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Messages with these properties also go `to` these; what is left empty matches anything."""
+
+    id: str = ""
+    type: str = ""
+    subtype: str = ""
+    receiver: Identifier | None = None
+    sender: Identifier | None = None
+    to: tuple[Identifier, ...] = ()
+
+    def asks_for(self) -> tuple[bool, bool, bool, bool]:
+        """Which properties are set; type counts most, sender least."""
+        return bool(self.type), bool(self.subtype), bool(self.receiver), bool(self.sender)
+
+
+class RoutingIndex:
+    """All rules of a node. Changes and questions may come from different threads."""
+
+    def __init__(self, rules: Iterable[RoutingRule] = ()) -> None:
+        self._guard = threading.Lock()
+        self._rules: dict[str, RoutingRule] = {}
+        self._groups: dict[tuple[str, str], _Group] = {}
+        """By type and subtype, empty for any."""
+        for rule in rules:
+            self.put(rule)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def get(self, rule_id: str) -> RoutingRule | None:
+        """The rule of that id."""
+        return self._rules.get(rule_id)
+
+    def rules(self) -> list[RoutingRule]:
+        """Every rule in the order in which they count."""
+        with self._guard:
+            found = list(self._rules.values())
+        return sorted(found, key=_rank)
+
+    def put(self, rule: RoutingRule) -> None:
+        """Adds a rule, or replaces the one of the same id; in force when it returns."""
+        with self._guard:
+            self._forget(rule.id)
+            self._rules[rule.id] = rule
+            kind = rule.type, rule.subtype
+            if kind not in self._groups:
+                self._groups[kind] = _Group()
+            self._groups[kind].add(rule)
+
+    def drop(self, rule_id: str) -> RoutingRule | None:
+        """Takes a rule out and returns it; it does not count any more when this returns."""
+        with self._guard:
+            return self._forget(rule_id)
+
+    def recipients(self, message: Message) -> tuple[Identifier, ...]:
+        """Whom the matching rules add, each once, in the order of the rules."""
+        found: list[_Bundle] = []
+        type, subtype = message.type, message.subtype
+        for kind in _ways(type, subtype):
+            group = self._groups.get(kind)
+            if group is not None:
+                group.find(message.receiver, message.sender, found)
+        if not found:
+            return ()
+        several = [self._united(bundle) for bundle in found]
+        return several[0] if len(several) == 1 else _united(several)
+
+    def _united(self, bundle: _Bundle) -> tuple[Identifier, ...]:
+        known = bundle.recipients
+        if known is not None:
+            return known
+        with self._guard:  # a rule that comes in meanwhile must not be lost from what is kept
+            bundle.recipients = _united(rule.to for _id, rule in bundle.rules)
+            return bundle.recipients
+
+    def _forget(self, rule_id: str) -> RoutingRule | None:
+        rule = self._rules.pop(rule_id, None)
+        if rule is None:
+            return None
+        kind = rule.type, rule.subtype
+        self._groups[kind].remove(rule)
+        if self._groups[kind].is_empty():
+            del self._groups[kind]
+        return rule
+
+
+class _Bundle:
+    """Rules that ask for exactly the same, by id."""
+
+    __slots__ = ("recipients", "rules")
+
+    def __init__(self) -> None:
+        self.rules: list[tuple[str, RoutingRule]] = []
+        self.recipients: tuple[Identifier, ...] | None = None
+        """What they add together, once somebody asked."""
+
+
+_Bundles = dict[object, _Bundle]
+
+
+class _Group:
+    """The rules of one type and subtype, by what they say of receiver and sender. None where there
+    are none: with very many groups, looking into an empty dictionary costs a visit to memory.
+    """
+
+    __slots__ = ("by_both", "by_receiver", "by_sender", "others")
+
+    def __init__(self) -> None:
+        self.by_both: _Bundles | None = None
+        self.by_receiver: _Bundles | None = None
+        self.by_sender: _Bundles | None = None
+        self.others: _Bundles | None = None
+
+    def find(self, receiver: Identifier | None, sender: Identifier, found: list[_Bundle]) -> None:
+        """Adds the bundles that match, in the order of their priority."""
+        if receiver is not None:
+            if self.by_both is not None and (both := self.by_both.get((receiver, sender))):
+                found.append(both)
+            if self.by_receiver is not None and (to := self.by_receiver.get(receiver)):
+                found.append(to)
+        if self.by_sender is not None and (by := self.by_sender.get(sender)):
+            found.append(by)
+        if self.others is not None and (rest := self.others.get(None)):
+            found.append(rest)
+
+    def add(self, rule: RoutingRule) -> None:
+        """Puts a rule in its place."""
+        name, key = _place(rule)
+        bundles: _Bundles = getattr(self, name) or {}
+        bundle = bundles.setdefault(key, _Bundle())
+        insort(bundle.rules, (rule.id, rule), key=_id)
+        bundle.recipients = None
+        setattr(self, name, bundles)
+
+    def remove(self, rule: RoutingRule) -> None:
+        """Takes a rule out of its place."""
+        name, key = _place(rule)
+        bundles: _Bundles = getattr(self, name)
+        bundle = bundles[key]
+        del bundle.rules[bisect_left(bundle.rules, rule.id, key=_id)]
+        bundle.recipients = None
+        if not bundle.rules:
+            del bundles[key]
+        setattr(self, name, bundles or None)
+
+    def is_empty(self) -> bool:
+        """Whether no rule is left."""
+        return all(getattr(self, name) is None for name in self.__slots__)
+
+
+def _place(rule: RoutingRule) -> tuple[str, object]:
+    """Where a rule stands in its group: the dictionary's name, and the key."""
+    if rule.receiver is not None and rule.sender is not None:
+        return "by_both", (rule.receiver, rule.sender)
+    if rule.receiver is not None:
+        return "by_receiver", rule.receiver
+    return ("others", None) if rule.sender is None else ("by_sender", rule.sender)
+
+
+def _ways(type: str, subtype: str) -> tuple[tuple[str, str], ...]:
+    """The types and subtypes of rules that match these, highest priority first, each once."""
+    if type and subtype:
+        return (type, subtype), (type, ""), ("", subtype), ("", "")
+    return ((type, subtype), ("", "")) if type or subtype else (("", ""),)
+
+
+def _id(entry: tuple[str, RoutingRule]) -> str:
+    return entry[0]
+
+
+def _rank(rule: RoutingRule) -> tuple[tuple[bool, ...], str]:
+    return tuple(not is_set for is_set in rule.asks_for()), rule.id
+
+
+def _united(several: Iterable[tuple[Identifier, ...]]) -> tuple[Identifier, ...]:
+    return tuple(dict.fromkeys(each for some in several for each in some))
+
+
+LONGEST_NAME = 200
+"""Characters of a rule's id, type, subtype and of each name in it."""
+MOST_RECIPIENTS = 1_000
+"""Of one rule; more people are a collective."""
+
+
+class Routing:
+    """The rules in force. `recipients` costs the same for ten rules and for a hundred thousand."""
+
+    def __init__(self, rules: Iterable[RoutingRule] = ()) -> None:
+        self._index = RoutingIndex(with_id(rule) for rule in rules)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def add(self, rule: RoutingRule) -> str:
+        """Puts a rule in force and returns its id; one without an id is named by what it says, so
+        adding it again changes nothing.
+
+        Raises InvalidInput for a rule that may not be, DuplicateName when another rule has its id.
+        """
+        rule = with_id(rule)
+        known = self._index.get(rule.id)
+        if known is not None and known != rule:
+            raise DuplicateName(
+                f"another routing rule has the id {rule.id!r}",
+                code="routing.id_taken",
+                hint="remove it first, or leave the id out",
+            )
+        if known is None:
+            self._index.put(rule)
+        return rule.id
+
+    def remove(self, rule_id: str) -> RoutingRule | None:
+        """Takes a rule out of force and returns it; None when there is none of that id."""
+        return self._index.drop(rule_id)
+
+    def get(self, rule_id: str) -> RoutingRule | None:
+        """The rule of that id; None when there is none."""
+        return self._index.get(rule_id)
+
+    def rules(self) -> list[RoutingRule]:
+        """Every rule, in the order in which they count."""
+        return self._index.rules()
+
+    def recipients(self, message: Message) -> tuple[Identifier, ...]:
+        """Who gets the message beside its receiver: each once, in a fixed order, and never the
+        receiver again.
+        """
+        found = self._index.recipients(message)
+        if message.receiver is not None and message.receiver in found:
+            return tuple(each for each in found if each != message.receiver)
+        return found
+
+
+def with_id(rule: RoutingRule) -> RoutingRule:
+    """The rule with an id; raises InvalidInput unless it may be a rule.
+
+    >>> rule = RoutingRule(type="TASK", to=(Identifier("peer", "ana"),))
+    >>> named(rule).id == named(rule).id != ""
+    True
+    """
+    check_rule(rule)
+    if rule.id:
+        return rule
+    parts = [rule.type, rule.subtype, str(rule.receiver or ""), str(rule.sender or "")]
+    made = content_id("routing", *parts, *(str(each) for each in rule.to))
+    return msgspec.structs.replace(rule, id=made)
+
+
+def check_rule(rule: RoutingRule) -> None:
+    """Raises InvalidInput for a rule that would send every message on, or send it to nobody."""
+    if not any(rule.asks_for()):
+        raise InvalidInput(
+            "the rule would match every message",
+            code="routing.matches_everything",
+            hint="set at least one of type, subtype, receiver and sender",
+        )
+    if not rule.to:
+        raise InvalidInput(
+            "the rule names nobody to send messages to",
+            code="routing.no_recipient",
+            hint='write to = ["peer:NAME"], ["collective:NAME"] or ["component:NAME"]',
+        )
+    if len(rule.to) > MOST_RECIPIENTS:
+        raise InvalidInput(
+            f"the rule names {len(rule.to)} recipients; {MOST_RECIPIENTS} are allowed",
+            code="routing.too_many",
+            hint="put them into a collective",
+        )
+    _check_names(rule)
+
+
+def _check_names(rule: RoutingRule) -> None:
+    who = [*rule.to, *filter(None, (rule.receiver, rule.sender))]
+    for name in (rule.id, rule.type, rule.subtype, *(each.name for each in who)):
+        if len(name) > LONGEST_NAME or not (name.isprintable() or not name):
+            raise InvalidInput(
+                f"{name[:40]!r} cannot be a name in a routing rule",
+                code="routing.bad_name",
+                hint=f"at most {LONGEST_NAME} characters that can be printed",
+            )
+
+
+CHANGED = "rapport.routing.changed"
+SOURCE = "routing"
+TABLE = "communication.routing"
+_LOOK_EVERY_NS = 1_000_000_000
+
+
+class RoutingRecords:
+    """The rules in force on this node. Reading is for any thread, changing for one event loop."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        records: RecordStore,
+        clock: Clock,
+        *,
+        of_site: Iterable[RoutingRule] = (),
+    ) -> None:
+        self._clock = clock
+        self._of_site = {rule.id: rule for rule in map(with_id, of_site)}
+        self._routing = Routing(self._of_site.values())
+        self._kept = LoggedRecords(channels, records, TABLE)
+        self._turn = asyncio.Lock()
+        self._guard = threading.Lock()
+        """Held while rules are loaded: what is added meanwhile is added to those."""
+        self._looked_ns = clock.steady_ns()
+
+    async def open(self) -> None:
+        """Loads the kept rules; from then on they are in force."""
+        await run_blocking(self._load)
+        await self._kept.tell_again()
+
+    def recipients(self, message: Message) -> tuple[Identifier, ...]:
+        """See Routing. Now and then it looks for what another engine changed, which blocks: for the
+        engine's worker thread.
+        """
+        now_ns = self._clock.steady_ns()
+        if now_ns - self._looked_ns >= _LOOK_EVERY_NS:
+            self._looked_ns = now_ns
+            self.refresh()
+        return self._routing.recipients(message)
+
+    def rules(self) -> list[RoutingRule]:
+        """Every rule in force, in the order in which they count."""
+        return self._routing.rules()
+
+    def is_of_site(self, rule_id: str) -> bool:
+        """Whether the site file says this rule."""
+        return rule_id in self._of_site
+
+    def refresh(self) -> bool:
+        """Takes in what another engine changed; True when there was something. One look at the
+        records; blocks: call it from a worker thread.
+        """
+        if not self._kept.has_changed():
+            return False
+        self._load()
+        return True
+
+    async def add(self, rule: RoutingRule, *, by: str = "") -> str:
+        """Puts a rule in force for good and returns its id; durable when it returns.
+
+        Raises as Routing.add does.
+        """
+        rule = with_id(rule)
+        async with self._turn:
+            await run_blocking(self.refresh)
+            if self._routing.get(rule.id) is not None:
+                return self._routing.add(rule)
+            key, event = self._kept.key(rule.id), self._event("added", rule, by)
+            await self._kept.keep(Put(TABLE, key, msgspec.msgpack.encode(rule)), event)
+            with self._guard:
+                self._routing.add(rule)
+            await self._kept.tell(event)
+        return rule.id
+
+    async def remove(self, rule_id: str, *, by: str = "") -> RoutingRule | None:
+        """Takes a rule out of force for good and returns it; None when there is none of that id.
+
+        Raises Conflict for a rule of the site file: taken out here it would be back after the next
+        start.
+        """
+        async with self._turn:
+            await run_blocking(self.refresh)
+            if self.is_of_site(rule_id):
+                raise Conflict(
+                    f"the routing rule {rule_id!r} is one of the site file",
+                    code="routing.of_site",
+                    hint="take it out of [[routing]] in site.toml and start the node again",
+                )
+            rule = self._routing.get(rule_id)
+            if rule is not None:
+                event = self._event("removed", rule, by)
+                await self._kept.keep(Delete(TABLE, self._kept.key(rule_id)), event)
+                with self._guard:
+                    self._routing.remove(rule_id)
+                await self._kept.tell(event)
+            return rule
+
+    def _event(self, what: str, rule: RoutingRule, by: str) -> Event:
+        data = {"change": what, "rule": shown_rule(rule), "by": by}
+        now_ms = self._clock.now_ms()
+        return self._kept.event(
+            source=SOURCE, type=CHANGED, subject=rule.id, time=now_ms, data=data
+        )
+
+    def _load(self) -> None:
+        with self._guard:
+            rules = dict(self._of_site)
+            for name, raw in self._kept.entries():
+                rules.setdefault(name, msgspec.msgpack.decode(raw, type=RoutingRule))
+            self._routing = Routing(rules.values())
+
+
+def shown_rule(rule: RoutingRule) -> dict[str, object]:
+    """The rule as JSON shows it: names as text, what is empty left out."""
+    shown: dict[str, object] = {"id": rule.id, "type": rule.type, "subtype": rule.subtype}
+    shown |= {"receiver": str(rule.receiver or ""), "sender": str(rule.sender or "")}
+    return {key: value for key, value in shown.items() if value} | {
+        "to": [str(each) for each in rule.to]
+    }
+
+
+_KEYS = ("id", "type", "subtype", "receiver", "sender", "to")
+_PLACE = {"routing.no_recipient": "to", "routing.too_many": "to"}
+
+
+def routing_from_site(
+    file: TomlFile, *, peers: Collection[str], collectives: Collection[str]
+) -> tuple[tuple[RoutingRule, ...], list[Problem]]:
+    """The rules that `[[routing]]` says, and all their problems; never raises for a wrong site.
+
+    A peer or collective that the site does not declare is a warning: it may be added at run time.
+    """
+    problems: list[Problem] = []
+    known = {"peer": peers, "collective": collectives}
+    rules: dict[str, RoutingRule] = {}
+    for table in _tables(file, problems):
+        rule = _rule(table, known)
+        if rule is not None and rules.setdefault(rule.id, rule) is not rule:
+            message = f"another rule has the id {rule.id!r}" if table.has("id") else "it says twice"
+            table.fault("id", "routing.id_taken", message, hint="leave one of them out")
+    return tuple(rules.values()), problems
+
+
+def _tables(file: TomlFile, problems: list[Problem]) -> Iterator[Fields]:
+    given = file.values.get("routing", [])
+    if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
+        message = "routing is not a list of tables"
+        problems.append(
+            file.problem(("routing",), "site.not_a_table", message, hint="write [[routing]]")
+        )
+        return
+    for at, entry in enumerate(given):
+        section = Section(file, ("routing", f"[{at}]"), entry)
+        yield Fields(section, problems, known=_KEYS, strict=True)
+
+
+def _rule(table: Fields, known: dict[str, Collection[str]]) -> RoutingRule | None:
+    before = len(table.problems)
+    recipients = [_who(table, "to", text, known) for text in table.texts("to", ())]
+    rule = RoutingRule(
+        id=table.text("id", ""),
+        type=table.text("type", ""),
+        subtype=table.text("subtype", ""),
+        receiver=_whom(table, "receiver", known),
+        sender=_whom(table, "sender", known),
+        to=tuple(each for each in recipients if each is not None),
+    )
+    if any(problem.severity == "error" for problem in table.problems[before:]):
+        return None
+    try:
+        return with_id(rule)
+    except InvalidInput as error:
+        table.report(_PLACE.get(error.code, ""), error)
+        return None
+
+
+def _whom(table: Fields, key: str, known: dict[str, Collection[str]]) -> Identifier | None:
+    text = table.text(key, "")
+    return _who(table, key, text, known) if text else None
+
+
+def _who(
+    table: Fields, key: str, text: str, known: dict[str, Collection[str]]
+) -> Identifier | None:
+    try:
+        found = Identifier.parse(text)
+    except InvalidInput as error:
+        table.report(key, error)
+        return None
+    declared = known.get(found.kind)
+    if declared is not None and found.name not in declared:
+        table.fault(
+            key,
+            "routing.unknown_name",
+            f"the site declares no {found.kind} {found.name!r}",
+            hint=suggest(found.name, declared),
+            severity="warning",
+        )
+    return found
