@@ -16,6 +16,7 @@ from rapport.communication.answers import AnswerData, answer_secret, answer_toke
 from rapport.communication.contents.rules import ANY_CONTENT, Contents
 from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger import Ledger
 from rapport.communication.message_plan import Route, no_routing
 from rapport.communication.peers import Collective, Peer, PeerDirectory, SiteDirectory
@@ -90,15 +91,17 @@ class Room:
             self.channels,
             self.channels.records,
             self.clock,
-            directory=self.directory or SiteDirectory(self.peers, self.collectives),
-            actions=self.actions,
-            phrases=self.phrases,
-            adapters=tuple(self.adapters),
-            retry=self.retry,
-            own_action=self.own_action,
-            route=self.route,
-            lookups=self.lookups,
-            contents=self.contents,
+            EngineParts(
+                directory=self.directory or SiteDirectory(self.peers, self.collectives),
+                actions=self.actions,
+                phrases=self.phrases,
+                adapters=tuple(self.adapters),
+                retry=self.retry,
+                own_action=self.own_action,
+                route=self.route,
+                lookups=self.lookups,
+                contents=self.contents,
+            ),
         )
         await self.engine.open()
         self.dispatches = [

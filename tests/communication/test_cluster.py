@@ -10,7 +10,7 @@ from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
 from rapport.communication.cluster import Cluster
 from rapport.communication.cluster_leases import ShareSettings
-from rapport.communication.engine import CommunicationEngine
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger import Ledger
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.detection import Detection
@@ -39,6 +39,15 @@ def route(sent):
     return (Identifier("peer", "lea"),) if sent.type == "NEWS" else ()
 
 
+PARTS = EngineParts(
+    directory=SiteDirectory(PEERS, {"guards": GUARDS, "watch": WATCH, "leads": LEADS}),
+    actions={"alarm": ALARM},
+    phrases={"p": ("alarm",)},
+    adapters=("mail",),
+    route=route,
+)
+
+
 class Room:
     """Several parts over channels and records in common."""
 
@@ -54,27 +63,14 @@ class Room:
             self.channels.records,
             self.clock,
             instance=instance,
-            make_engine=self.make_engine,
+            parts=PARTS,
             adapters=lambda: [self.medium],
             settings=SETTINGS,
             lease_records=lease_records,
             acts=True,
-            route=route,
         )
         self.tasks[instance] = asyncio.create_task(sharing.run())
         return sharing
-
-    def make_engine(self, channels, records):
-        return CommunicationEngine(
-            channels,
-            records,
-            self.clock,
-            directory=SiteDirectory(PEERS, {"guards": GUARDS, "watch": WATCH, "leads": LEADS}),
-            actions={"alarm": ALARM},
-            phrases={"p": ("alarm",)},
-            adapters=("mail",),
-            route=route,
-        )
 
     async def send(self, *messages):
         events = [m.to_event(source="application", time=self.clock.now_ms()) for m in messages]

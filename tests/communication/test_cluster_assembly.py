@@ -15,7 +15,7 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Sent, adapter
 from rapport.communication.adapters.build import adapter_names
-from rapport.communication.assembly import Assembly
+from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.cluster_leases import ShareSettings, share_of
 from rapport.communication.config import communication_from_site
 from rapport.communication.delivery_state import RetryPolicy
@@ -68,12 +68,14 @@ class Site:
             self.channels.records,
             self.clock,
             self.declared(plugins),
-            phrases={},
-            plugins=plugins,
-            site=self.directory,
-            engines=SETTINGS,
-            acts=False,
-            retry=RetryPolicy(first_ms=300, longest_ms=300),
+            AssemblyOptions(
+                phrases={},
+                plugins=plugins,
+                site=self.directory,
+                engines=SETTINGS,
+                acts=False,
+                retry=RetryPolicy(first_ms=300, longest_ms=300),
+            ),
         )
         tasks = Tasks(self.clock)
         for name, work in assembly.work().items():

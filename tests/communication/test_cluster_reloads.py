@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.assembly import Assembly
+from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.cluster import SiteReloads, people_digest
 from rapport.communication.cluster_leases import ShareSettings
 from rapport.communication.config import CommunicationConfig, communication_from_site
@@ -167,8 +167,9 @@ class Process:
             channels.records,
             clock,
             declared(BEFORE),
-            phrases={"watch": ("tell them",)},
-            engines=ShareSettings(count=4, lease_ms=1_500),
+            AssemblyOptions(
+                phrases={"watch": ("tell them",)}, engines=ShareSettings(count=4, lease_ms=1_500)
+            ),
         )
         self.assembly.follow_reloads(self.reload)
         self.tasks = Tasks(clock)
@@ -178,7 +179,7 @@ class Process:
     async def reload(self) -> None:
         people = declared(self.files)
         await self.assembly.take_over(people, people.actions, by="ops")
-        await self.assembly.tell_others()
+        await self.assembly.announce_reload()
 
     async def close(self) -> None:
         await self.tasks.stop()

@@ -65,13 +65,14 @@ def test_only_what_came_after_the_mark_is_looked_at() -> None:
 def test_a_message_that_cannot_be_kept_is_set_aside_and_its_sender_told(
     room, monkeypatch: pytest.MonkeyPatch, sender: Identifier
 ) -> None:
-    made = MessageHandler._case
+    made = MessageHandler._record
 
-    def too_long(self, key, id, message, event, wishes):
-        case = made(self, key, id, message, event, wishes)
-        return msgspec.structs.replace(case, forget_at=2**70) if id == "bad" else case
+    def too_long(self, incoming, key, options):
+        record = made(self, incoming, key, options)
+        is_bad = incoming.id == "bad"
+        return msgspec.structs.replace(record, forget_at=2**70) if is_bad else record
 
-    monkeypatch.setattr(MessageHandler, "_case", too_long)
+    monkeypatch.setattr(MessageHandler, "_record", too_long)
 
     async def read(channel: str) -> list[Event]:
         return [one.event for one in await room.channels.channel(channel).read_after(0)]

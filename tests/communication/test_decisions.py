@@ -29,13 +29,13 @@ def test_a_message_that_was_asked_for_while_it_was_open_is_decided_after_very_ma
     records = MemoryRecordStore()
     decided = DecisionCache(records)
     keep(records, "")
-    assert not decided.has("m")
+    assert not decided.is_decided("m")
     keep(records, "done")
-    decided.closed("m")
-    assert decided.has("m")
+    decided.close("m")
+    assert decided.is_decided("m")
     for number in range(MANY):
-        decided.closed(f"other{number}")
-    assert decided.has("m")
+        decided.close(f"other{number}")
+    assert decided.is_decided("m")
 
 
 def test_what_a_store_kept_though_it_failed_is_decided_once_the_store_is_there_again(room) -> None:

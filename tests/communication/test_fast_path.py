@@ -1,4 +1,4 @@
-"""The plain lane: the same ledger, the same words to the sender, and no record. [CO-7, CO-10]"""
+"""The fast path has the results of delivery records without any record. [CO-7, CO-10]"""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sen
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
 from rapport.communication.adapters.outgoing.outcomes import (
     HandedOutcomes,
-    OutcomeData,
     outcome_data,
 )
-from rapport.communication.delivery_runner import ReceiverLookup
+from rapport.communication.decisions import RecentIds
 from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.fast_path import FastPath, RecentIds
-from rapport.communication.fast_path_ledger import direct_outcome_lines, outcome_line, sent_lines
+from rapport.communication.engine_parts import EngineParts
+from rapport.communication.fast_path import direct_outcome_events, outcome_line
 from rapport.communication.ledger import Ledger
-from rapport.communication.ledger_events import LedgerLine, event_name, ledger_event
+from rapport.communication.ledger_events import LedgerLine
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.communication.privacy import DaySpan, quiet_rule
-from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.core.errors import StoreUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
 
@@ -66,7 +65,7 @@ PEERS = {
 GUARDS = Collective(name="guards", members=("ana", "ben"), delivery="to-all-members")
 
 
-async def play(messages, scripts, *, plain_lane, direct=True, routes=()):
+async def play(messages, scripts, *, fast_path, direct=True, routes=()):
     """Sends messages and lets ten minutes pass: ledger, words to senders, sends, what callbacks
     heard, records.
     """
@@ -77,13 +76,15 @@ async def play(messages, scripts, *, plain_lane, direct=True, routes=()):
         channels,
         channels.records,
         clock,
-        directory=SiteDirectory(PEERS, {"guards": GUARDS}),
-        actions={},
-        phrases={},
-        adapters=("mail",),
-        retry=RetryPolicy(attempts=3, first_ms=2_000, longest_ms=4_000),
-        route=lambda message: routes if message.type != "CONTROL" else (),
-        plain_lane=plain_lane,
+        EngineParts(
+            directory=SiteDirectory(PEERS, {"guards": GUARDS}),
+            actions={},
+            phrases={},
+            adapters=("mail",),
+            retry=RetryPolicy(attempts=3, first_ms=2_000, longest_ms=4_000),
+            route=lambda message: routes if message.type != "CONTROL" else (),
+            fast_path=fast_path,
+        ),
     )
     dispatch = Dispatch(
         adapter,
@@ -156,21 +157,21 @@ outcomes = st.sampled_from(
         ]
     ),
 )
-def test_the_plain_lane_says_the_same_as_the_whole_machine(sent, direct, routes):
+def test_the_fast_path_says_the_same_as_the_whole_machine(sent, direct, routes):
     messages = [
         message(number, receiver, delivery_policy=policy, ttl=ttl, sender=sender, type=type)
         for number, (receiver, policy, ttl, _, sender, type) in enumerate(sent)
     ]
     scripts = {f"m{number}": each[3] for number, each in enumerate(sent)}
-    fast = asyncio.run(play(messages, scripts, plain_lane=True, direct=direct, routes=routes))
-    whole = asyncio.run(play(messages, scripts, plain_lane=False, direct=False, routes=routes))
+    fast = asyncio.run(play(messages, scripts, fast_path=True, direct=direct, routes=routes))
+    whole = asyncio.run(play(messages, scripts, fast_path=False, direct=False, routes=routes))
     assert fast[:5] == whole[:5]
 
 
-def test_a_plain_message_leaves_no_record_and_two_events_in_the_log():
+def test_a_direct_message_leaves_no_record_and_two_events_in_the_log():
     async def scenario():
         messages = [message(number, Identifier("peer", "ana")) for number in range(50)]
-        rows, kept, told, sent, _, records = await play(messages, {}, plain_lane=True)
+        rows, kept, told, sent, _, records = await play(messages, {}, fast_path=True)
         assert set(kept.values()) == {("closed", "done", "")}
         assert len(sent) == len(told) == len(rows) == 50
         assert records == 0
@@ -178,11 +179,11 @@ def test_a_plain_message_leaves_no_record_and_two_events_in_the_log():
     asyncio.run(scenario())
 
 
-def test_a_plain_delivery_that_fails_becomes_a_case_and_is_tried_again():
+def test_a_direct_delivery_that_fails_gets_a_record_and_is_tried_again():
     async def scenario():
         scripts = {"m1": [Failed("busy", retry=True)]}
         sent = [message(1, Identifier("peer", "ana"))]
-        _, kept, _, sends, _, records = await play(sent, scripts, plain_lane=True)
+        _, kept, _, sends, _, records = await play(sent, scripts, fast_path=True)
         assert kept["m1"] == ("closed", "done", "")
         assert [attempt for _, _, attempt, _ in sends] == [1, 2]
         assert len({key for *_, key in sends}) == 1, "the same key, so a medium can drop it"
@@ -201,10 +202,9 @@ def test_a_batch_that_is_read_again_after_a_crash_sends_nothing_twice():
                 channels,
                 channels.records,
                 clock,
-                directory=SiteDirectory(PEERS, {}),
-                actions={},
-                phrases={},
-                adapters=("mail",),
+                EngineParts(
+                    directory=SiteDirectory(PEERS, {}), actions={}, phrases={}, adapters=("mail",)
+                ),
             )
 
         first = engine()
@@ -239,10 +239,7 @@ async def engine_among(people, channels):
         channels,
         channels.records,
         ManualClock(NOON),
-        directory=Changing(people),
-        actions={},
-        phrases={},
-        adapters=("mail",),
+        EngineParts(directory=Changing(people), actions={}, phrases={}, adapters=("mail",)),
     )
     await engine.open()
     return engine
@@ -270,7 +267,7 @@ async def check_case_hears_the_answer(engine, channels):
     assert msgspec.msgpack.decode(kept)["answered"]
 
 
-def test_a_message_whose_transaction_failed_is_not_remembered_as_plain():
+def test_a_message_whose_transaction_failed_is_not_remembered_as_direct():
     """It was plain when it was first taken, and is not when it is taken again: then its case hears
     the answer.
     """
@@ -291,7 +288,7 @@ def test_a_message_whose_transaction_failed_is_not_remembered_as_plain():
     asyncio.run(scenario())
 
 
-def test_a_plain_message_whose_id_comes_again_with_a_case_leaves_the_answer_to_the_case():
+def test_the_answer_to_an_id_that_comes_again_with_a_record_goes_to_the_record():
     async def scenario():
         channels, people = open_memory(ManualClock(NOON)), {"ana": PEERS["ana"]}
         engine = await engine_among(people, channels)
@@ -309,41 +306,6 @@ async def refuse(_events):
     raise StoreUnavailable("the disk is full")
 
 
-@given(
-    name=st.text(min_size=1, max_size=300),
-    id=st.text(alphabet=st.characters(categories=["L", "N", "P", "Zs"]), min_size=1, max_size=250),
-    content=st.text(),
-    policy=st.sampled_from(["acknowledged", "unreliable"]),
-    urgent=st.booleans(),
-    refers_to=st.sampled_from(["", "x 1", "50%"]),
-)
-def test_a_delivery_made_of_bytes_is_the_one_made_of_fields(
-    name, id, content, policy, urgent, refers_to
-):
-    peer = Peer(name=name, addresses=(f"mail:{name}@example.org",))
-    lane = FastPath(ReceiverLookup(SiteDirectory({name: peer}, {}), ("mail",)), RecentIds())
-    plain = lane.reach(name, NOON)
-    sent = message(
-        1,
-        None,
-        delivery_policy=policy,
-        urgent=urgent,
-        refers_to=refers_to,
-        conversation="c",
-        language="de",
-    )
-    sent = msgspec.structs.replace(sent, id=id, content=content)
-    try:
-        event = sent.to_event(source="test", time=NOON - 5)
-    except InvalidInput:
-        return
-    made = lane.delivery_event(plain, sent, id, event, NOON)
-    whole = lane.delivery(plain, sent, id, now_ms=NOON, sent_ms=NOON - 5, case="").to_event()
-    assert Delivery.from_event(made) == Delivery.from_event(whole)
-    assert (made.id, made.subject, made.time) == (whole.id, whole.subject, whole.time)
-    assert made.headers == whole.headers
-
-
 def test_what_was_seen_lately_is_bounded():
     recent = RecentIds(most=10)
     for number in range(100):
@@ -356,49 +318,7 @@ def test_what_was_seen_lately_is_bounded():
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), min_size=1, max_size=8)
-
-
-@given(
-    message=NAMES,
-    peer=NAMES,
-    rest=NAMES,
-    attempt=st.integers(1, 9),
-    queued=st.integers(1, 2**53),
-    case=st.sampled_from(["", "routed"]),
-    state=st.sampled_from(["handed", "confirmed"]),
-)
-def test_the_line_made_of_bytes_is_the_line_made_of_its_fields(
-    message, peer, rest, attempt, queued, case, state
-):
-    address = f"mail:{rest}"
-    delivery = Delivery(
-        message=message,
-        peer=peer,
-        address=address,
-        attempt=attempt,
-        text="",
-        queued=queued,
-        case=case,
-        plain=True,
-    )
-    data = OutcomeData(message=message, peer=peer, address=address, attempt=attempt, state=state)
-    line = LedgerLine(
-        message=message,
-        peer=peer,
-        address=address,
-        adapter="mail",
-        attempt=attempt,
-        result="" if case else "done",
-        receiver=f"peer:{peer}",
-        stage=1,
-        queued=queued,
-    )
-    name = event_name(message, peer, state)
-    expected = ledger_event(line, state, id=name, now_ms=7, causes=(message,))
-    assert outcome_line(data, delivery, 7) == expected
-
-
-plain_deliveries = st.builds(
+deliveries = st.builds(
     Delivery,
     message=NAMES | st.sampled_from(["m-1", 'm"1', "m\\1", "50%", "m 1", "m" * 250, "m" * 200]),
     peer=NAMES | st.sampled_from(["ana", "ben"]),
@@ -409,18 +329,23 @@ plain_deliveries = st.builds(
     case=st.sampled_from(["", "", "", "routed"]),
     plain=st.just(True),
     acknowledge=st.sampled_from([False, False, True]),
+    sender=st.sampled_from(["component:app", "peer:ana"]),
 )
 
 
-@given(st.lists(plain_deliveries, max_size=6))
-def test_lines_written_together_are_those_written_one_by_one(deliveries):
-    alone = [outcome_line(outcome_data(each, Sent()), each, 7) for each in deliveries]
-    assert list(sent_lines(deliveries, 7)) == alone
-
-
-@given(st.lists(plain_deliveries, max_size=6))
-def test_outcomes_that_are_not_made_yet_lead_to_the_same_lines(deliveries):
+@given(st.lists(deliveries, max_size=6), st.booleans())
+def test_outcomes_that_are_not_made_yet_lead_to_the_same_events(deliveries, has_listeners):
     positions = list(range(1, len(deliveries) + 1))
     made = [outcome_data(each, Sent(), at) for at, each in enumerate(deliveries, 1)]
-    lines, others = direct_outcome_lines(HandedOutcomes(deliveries, positions), 7)
-    assert (list(lines), list(others)) == direct_outcome_lines(made, 7)
+    lazy = HandedOutcomes(deliveries, positions)
+    assert direct_outcome_events(lazy, 7, has_listeners=has_listeners) == direct_outcome_events(
+        made, 7, has_listeners=has_listeners
+    )
+
+
+@given(deliveries)
+def test_the_line_of_an_outcome_shows_no_secret_and_closes_the_message(delivery):
+    line = outcome_line(delivery, "handed", 7).payload_as(LedgerLine)
+    assert "pw@" not in line.address
+    assert line.result == ("" if delivery.case else "done")
+    assert (line.peer, line.queued, line.stage) == (delivery.peer, delivery.queued, 1)

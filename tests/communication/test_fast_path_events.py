@@ -1,4 +1,4 @@
-"""Rows of plain messages say exactly what the messages say when each is taken alone.
+"""The fast path emits the same events as handling each message alone.
 [CO-7, CO-8, CO-10]
 """
 
@@ -9,15 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.actions import nothing_said
-from rapport.communication.answers import USUAL_DECLINES
-from rapport.communication.batch_transaction import BatchTransaction, EngineParts
+from rapport.communication.batch_transaction import BatchTransaction
 from rapport.communication.decisions import DecisionCache
 from rapport.communication.delivery_options import DeliveryOptions, with_options
-from rapport.communication.delivery_state import DEFAULT_RETRY
+from rapport.communication.directory_callbacks import CachedDirectory
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.privacy import NO_FUNCTIONS
-from rapport.communication.templates import nothing_known
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
@@ -55,21 +52,12 @@ def taking(*, in_rows: bool = True, directory: Directory | None = None) -> Batch
     records = MemoryRecordStore()
     parts = EngineParts(
         directory=directory or Directory(),
-        actions={},
-        phrases=lambda _policy, _version: (),
         adapters=("mail", "sms"),
-        retry=DEFAULT_RETRY,
-        facts=nothing_known,
-        own_action=nothing_said,
         route=lambda message: ROUTES.get(message.type, ()),
-        functions=NO_FUNCTIONS,
-        plain_lane=True,
-        decided=DecisionCache(records),
-        declines=USUAL_DECLINES,
     )
-    made = BatchTransaction(records, ManualClock(NOON), parts)
+    made = BatchTransaction(records, ManualClock(NOON), parts, DecisionCache(records))
     if not in_rows:
-        made._plain_taking.take_row = lambda _batch, start, _now_ms: start
+        made._fast_path.take_row = lambda _batch, start, _now_ms: start
     return made
 
 
@@ -125,13 +113,13 @@ others = st.sampled_from(
     st.lists(messages, min_size=1, max_size=8),
     st.lists(st.one_of(messages, messages, messages, others), min_size=1, max_size=12),
 )
-def test_a_row_says_what_each_message_says_alone(before, batch):
+def test_a_row_emits_what_each_message_emits_alone(before, batch):
     in_rows, alone = taking(), taking(in_rows=False)
     for events in (before, batch):
         assert take(in_rows, events) == take(alone, events)
 
 
-def test_what_cannot_be_handled_is_set_aside_and_the_row_goes_on():
+def test_what_cannot_be_handled_is_dead_lettered_and_the_row_goes_on():
     ana, broken = Identifier("peer", "ana"), Identifier("peer", "broken")
     events = [sent("m1", ana), sent("m2", broken), sent("m3", ana)]
     early, outgoing = take(taking(), events)
@@ -146,9 +134,43 @@ def test_a_new_address_holds_from_the_next_batch_on():
     directory.people["ana"] = Peer(name="ana", addresses=("sms:7",))
     early, _ = take(taken, [sent("m2", Identifier("peer", "ana"))])
     assert b'"sms:7"' in early["output.sms"][0].data
-    directory.people["ana"] = Peer(name="ana", addresses=("sms:7",), fallback=True)
-    early, _ = take(taken, [sent("m3", Identifier("peer", "ana"))])
-    assert taken._lane.reach("ana", NOON).peer is directory.people["ana"]
+
+
+def test_an_adapter_that_goes_is_not_used_again():
+    directory, adapters = Directory(), ["mail", "sms"]
+    taken = taking(directory=directory)
+    taken._fast_path._lookup.adapters = adapters
+    ana = Identifier("peer", "ana")
+    assert "output.mail" in take(taken, [sent("m1", ana)])[0]
+    adapters.remove("mail")
+    assert "output.mail" not in take(taken, [sent("m2", ana)])[0]
+    adapters.append("mail")
+    assert "output.mail" in take(taken, [sent("m3", ana)])[0]
+
+
+def test_a_directory_that_has_not_changed_is_asked_again_after_a_second():
+    directory = Directory()
+    cached = CachedDirectory(directory, clock := ManualClock(NOON), lifetime_ms=0)
+    taken = taking(directory=cached)
+    taken._clock = clock
+    asked: list[str] = []
+    look_up = taken._fast_path._look_up
+    taken._fast_path._look_up = lambda name, now_ms: asked.append(name) or look_up(name, now_ms)
+    ana, dora = Identifier("peer", "ana"), Identifier("peer", "dora")
+    for number in range(3):  # an unknown peer is looked up each time
+        assert "output.mail" in take(taken, [sent(f"a{number}", ana)])[0]
+        assert take(taken, [sent(f"d{number}", dora)])[0] == {}
+    assert set(asked[:2]) == {"ana", "dora"}
+    assert set(asked[2:]) == {"dora"}
+    directory.people["dora"] = Peer(name="dora", addresses=("sms:9",))
+    assert "output.sms" in take(taken, [sent("d3", dora)])[0]
+    directory.people["ana"] = Peer(name="ana", addresses=("sms:7",))
+    assert "output.sms" not in take(taken, [sent("a3", ana)])[0], "nothing says that it changed"
+    cached.forget("ana")
+    assert b'"sms:7"' in take(taken, [sent("a4", ana)])[0]["output.sms"][0].data
+    directory.people["ana"] = Peer(name="ana", addresses=("sms:8",))
+    clock.set_ms(NOON + 1_000)
+    assert b'"sms:8"' in take(taken, [sent("a5", ana)])[0]["output.sms"][0].data
 
 
 def routed_to_many(count: int) -> BatchTransaction:
@@ -157,8 +179,7 @@ def routed_to_many(count: int) -> BatchTransaction:
     more = [f"p{number}" for number in range(count)]
     directory.people |= {name: Peer(name=name, addresses=(f"mail:{name}@x.org",)) for name in more}
     made = taking(directory=directory)
-    made._receiving._route = lambda message: [Identifier("peer", name) for name in more]
-    made._plain_taking._route = made._receiving._route
+    made._messages._parts.route = lambda message: [Identifier("peer", name) for name in more]
     return made
 
 

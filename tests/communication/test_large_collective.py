@@ -16,6 +16,7 @@ from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.delivery_options import DeliveryOptions, with_options
 from rapport.communication.delivery_state import NextReceiver
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.peers import Collective, Peer
 from rapport.communication.privacy import DaySpan, PrivacyRule, quiet_rule
 from rapport.communication.schedule import SLICE
@@ -57,10 +58,7 @@ def make_engine(channels, clock, crowd):
         channels,
         channels.records,
         clock,
-        directory=crowd,
-        actions={},
-        phrases={},
-        adapters=("inbox",),
+        EngineParts(directory=crowd, actions={}, phrases={}, adapters=("inbox",)),
     )
 
 
@@ -300,7 +298,7 @@ async def begun_in_part(channels, options=None, *, crowd=None, count=2_500):
     await engine.open()
     await send(channels, options)
     with pytest.MonkeyPatch.context() as waiting:
-        waiting.setattr(engine._taking, "has_chores", lambda: False)
+        waiting.setattr(engine._batches, "take_job", lambda: None)
         await engine.step()
     assert channels.channel("output.inbox").last_position() == SLICE
     return engine

@@ -10,7 +10,7 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Failed
-from rapport.communication.assembly import Assembly
+from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.config import communication_from_site
 from rapport.communication.ledger_rows import summarise
 from rapport.communication.peers import Peer, SiteDirectory
@@ -50,8 +50,7 @@ class Small:
             self.channels.records,
             self.clock,
             self.declared,
-            phrases={"p": ["note"]},
-            site=self.directory,
+            AssemblyOptions(phrases={"p": ["note"]}, site=self.directory),
         )
         await self.assembly.engine.open()
 

@@ -15,6 +15,7 @@ from rapport.communication.adapters.base import Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
 from rapport.communication.arrivals import Arrivals
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger import Ledger
 from rapport.communication.ledger_rows import LedgerRow
 from rapport.communication.peers import Peer, SiteDirectory
@@ -60,10 +61,9 @@ class Office:
             self.channels,
             self.channels.records,
             self.clock,
-            directory=SiteDirectory(PEERS, {}),
-            actions={},
-            phrases={},
-            adapters=("mail",),
+            EngineParts(
+                directory=SiteDirectory(PEERS, {}), actions={}, phrases={}, adapters=("mail",)
+            ),
         )
         await self.engine.open()
         self.dispatch = Dispatch(

@@ -13,7 +13,7 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.answers import AnswerData, answer_token, record_answer
-from rapport.communication.assembly import Assembly
+from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.config import CommunicationConfig, communication_from_site
 from rapport.communication.privacy import (
     Allowed,
@@ -143,9 +143,11 @@ class Drill:
             self.channels.records,
             self.clock,
             people,
-            phrases={"water": ["call the volunteers"]},
-            own_action=OwnActions(people, lambda _name, _version: POLICY).find,
-            site=directory,
+            AssemblyOptions(
+                phrases={"water": ["call the volunteers"]},
+                own_action=OwnActions(people, lambda _name, _version: POLICY).find,
+                site=directory,
+            ),
         )
 
     async def rise(self) -> None:

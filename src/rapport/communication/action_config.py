@@ -1,11 +1,7 @@
-"""What the site says about actions that do something: `append`, `webhook`, `set`, `context`, and
-every fault in them. [PO-10, UX-2]
+"""Reads `[actions."phrase"]` of a site file: receivers, texts, effects, deadlines, repeats.
+[CO-3, CO-8, PO-10, UX-2]
 
-Who is asked and who next, how long they have to answer and how often they are told again: what
-an action of the site says about it, and every fault. [CO-8, PO-10, UX-2]
-
-What the site says about actions: `[actions."phrase"]` and every fault in it. [CO-3, PO-10,
-UX-2]
+Every fault is reported at its place.
 """
 
 from __future__ import annotations

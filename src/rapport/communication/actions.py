@@ -1,17 +1,10 @@
-"""What an action does that speaks to machines: an event appended, a web address called, context
-set, which is an event for the node's context broker. [PO-10]
+"""Actions of a site: a phrase of a policy becomes a message or an effect. [CO-1, PO-10]
 
-The site says it as templates; with a detection they become one effect, whose id follows from the
-detection, so that a second try is the same event and the same call.
-
-What the site does for a policy's action phrase, and the message it becomes. [CO-1, PO-10,
-design 21]
-
-How many actions led to a detection: what keeps policies that feed each other from running on for
-ever. [PO-10]
-
-An event that an action appended has the header `actionhops` (`hops` are the nodes a copy passed).
-Readings keep the headers of what they were made of, so their look-up is enough.
+An effect speaks to machines: it appends an event, calls a web address, or sets context, which is an
+event for the node's context broker. The site declares templates; with a detection they become one
+effect whose id follows from the detection, so that a second attempt is the same event and the same
+call. An event that an action appended has the header `actionhops`: it keeps policies that feed each
+other from running for ever.
 """
 
 from __future__ import annotations

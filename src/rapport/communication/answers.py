@@ -1,19 +1,10 @@
-"""Answers of people: who may answer is proven by a token in the link, checked in constant time.
-[CO-10, CO-11]
+"""Answers of people: tokens of answer links, words that decline, and the look-up of the answered
+message in the log. [CO-7, CO-8, CO-10, CO-11]
 
-The web door calls `record_answer`, which checks the token and keeps it out of the log: nobody but
-the node appends to `control`, so the header `proof` tells the engine that it was right.
-
-Which answers say no: a person who cannot is asked no more, but has not taken care of it. Pure.
-[CO-8, CO-10]
-
-Whom a message of long ago was sent to, and by whom, when neither a record nor memory tells: the
-log does. [CO-7, CO-10]
-
-A plain message leaves no record, and the engine's memory of it ends with the process. Whoever
-replies to it with a session, or through a medium that vouches for them, answered it if the
-message's own event in `log` names them. The engine looks that up between two transactions. It also
-says who is to be told when a medium gives back what it took.
+The web endpoint calls `record_answer`, which checks the token in constant time and keeps it out of
+the log: only the node appends to `control`, so that the header `proof` tells the engine that the
+token was right. A message of the fast path has no record, and the engine's memory of it ends with
+the process; `MessageHistory` then finds its receiver and sender in the log.
 """
 
 from __future__ import annotations

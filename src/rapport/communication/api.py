@@ -1,23 +1,7 @@
-"""What an application calls: the operations of the source's section 2.4. [CO-15]
+"""The public API of communication for programs, async and blocking. [CO-3, CO-15]
 
-A node has it as `node.communication`; `open_communication` opens it alone. `CommunicationSync` is
-the same for programs without asyncio.
-
-Communication opened alone on a directory, without the rest of a node. [CO-3, CO-15]
-
-An event loop in a thread of its own, with `Communication` open in it. [CO-15]
-
-Every call runs in that loop; the thread that calls waits. Closing lets in no more calls, waits for
-those under way, and then closes everything in the loop.
-
-The public API for programs without asyncio: the same calls, from any thread. [CO-15]
-
-The room works in a thread of its own with its own event loop, until it is closed.
-
-The public API of communication, in one place to import from. [CO-15]
-
-`open_communication` and `CommunicationSync` open it alone on a directory; a node has it as
-`node.communication`. Everything else here is what their calls take and give.
+`open_communication` and `CommunicationSync` open communication alone on a directory; a node has it
+as `node.communication`. Everything else in `__all__` is what their calls take and return.
 """
 
 from __future__ import annotations
@@ -66,7 +50,7 @@ from rapport.communication.adapters.incoming.input_base import (
     never,
 )
 from rapport.communication.adapters.outgoing.outputs import made_by
-from rapport.communication.assembly import Assembly
+from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.blocking import run_blocking
 from rapport.communication.config import CommunicationConfig as Declared
 from rapport.communication.config import (
@@ -462,15 +446,17 @@ class _Place(msgspec.Struct, frozen=True):
             channels.records,
             clock,
             people,
-            phrases={},
-            public_url=lambda: public_url,
-            plugins=plugins,
-            site=self.beside,
-            entrance=_well(arrivals_from_site(self.file)),
-            services=_well(services),
-            callbacks=callbacks,
-            engines=_well(engines_from_site(self.file)),
-            acts=False,
+            AssemblyOptions(
+                phrases={},
+                public_url=lambda: public_url,
+                plugins=plugins,
+                site=self.beside,
+                arrivals=_well(arrivals_from_site(self.file)),
+                services=_well(services),
+                callbacks=callbacks,
+                engines=_well(engines_from_site(self.file)),
+                acts=False,
+            ),
         )
 
 

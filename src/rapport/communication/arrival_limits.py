@@ -1,4 +1,6 @@
-"""What may arrive: how large, how fast, in which form; pure, time is an argument. [CO-1, CO-11]"""
+"""Limits of arriving messages: size, rate and form. Pure, time is an argument.
+[CO-1, CO-11]
+"""
 
 from __future__ import annotations
 

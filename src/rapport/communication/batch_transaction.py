@@ -1,269 +1,136 @@
-"""What the engine was given, for all that works in its transactions. [CO-7]
-
-What cannot be handled becomes a dead letter, and whoever sent it hears of that. [CO-7, CO-12]
-
-What the engine does inside its transactions: takes batches, outcomes, chores and what is due.
+"""The work of the engine inside its transactions: batches of events, outcomes, jobs, due times.
 [CO-7, CO-10]
 
-Blocking and without awaiting: the engine calls it in a thread, one call at a time, and `commit`
-after each.
+Blocking, without awaiting: the engine calls it in a thread, one call at a time, and `commit` after
+each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
-from rapport.channel.channel import PackedStretch
 from rapport.channel.checking import MAX_DATA_BYTES
 from rapport.channel.dead.letters import DEAD_LETTERS, dead_letter
 from rapport.channel.dead.replay import REPLAYS, STATES, Replay
-from rapport.communication.actions import Action, OwnAction, Phrases
 from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData, outcome_event
 from rapport.communication.answers import (
     ANSWER,
-    Declines,
     HistoryNeeded,
     MessageHistory,
     answer_secret,
 )
-from rapport.communication.contents.rules import ANY_CONTENT, Contents
 from rapport.communication.dead_letter_replay import replay_note
 from rapport.communication.decisions import DecisionCache
 from rapport.communication.delivery_runner import DeliveryRunner, PrivacyCheck, ReceiverLookup
-from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.detection_actions import DetectionActions
-from rapport.communication.fast_path import EventFastPath, FastPath, PackedFastPath
+from rapport.communication.engine_parts import EngineParts
+from rapport.communication.fast_path import FastPath
 from rapport.communication.ledger_events import held_event
-from rapport.communication.message_plan import Route, assume_listeners
 from rapport.communication.messages import MessageHandler
-from rapport.communication.outcomes import FastPathOutcomes, OutcomeHandler
-from rapport.communication.peers import PeerDirectory
-from rapport.communication.privacy import PrivacyFunctions
-from rapport.communication.records import DeliveryRecords
+from rapport.communication.outcomes import OutcomeHandler
 from rapport.communication.schedule import (
     DeferredEvent,
-    DeferredEvents,
-    DueTimes,
-    LookupCounts,
+    DueEntry,
     MemberJob,
-    MemberJobs,
     PartlyHandled,
-    is_deferred,
+    Schedule,
     split_key,
 )
 from rapport.communication.sender_notifications import notify_sender
-from rapport.communication.templates import Facts
 from rapport.communication.transaction import TABLE, Outgoing, Transaction
-from rapport.core.detection import ACT_WITHIN_MS, DETECTED, SKIPPED, STILL_LASTS
-from rapport.core.errors import Corrupt, InvalidInput, RapportError, SourceUnavailable, Unavailable
+from rapport.core.detection import DETECTED, SKIPPED, STILL_LASTS
+from rapport.core.errors import (
+    Corrupt,
+    InvalidInput,
+    RapportError,
+    SourceUnavailable,
+    Unavailable,
+)
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import CONTROL, MESSAGE, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
 
-
-class EngineParts(msgspec.Struct, kw_only=True):
-    """What the engine was given."""
-
-    directory: PeerDirectory
-    actions: Mapping[str, Action]
-    phrases: Phrases
-    adapters: Collection[str]
-    retry: RetryPolicy
-    facts: Facts
-    own_action: OwnAction
-    route: Route
-    functions: PrivacyFunctions
-    plain_lane: bool
-    decided: DecisionCache
-    declines: Declines
-    lookups: LookupCounts = msgspec.field(default_factory=LookupCounts)
-    contents: Contents = ANY_CONTENT
-    act_within_ms: int = ACT_WITHIN_MS
-    is_heard: Callable[[], bool] = assume_listeners
-    """Whether any notification callback is registered."""
-
-
-READER = "communication"
-_LARGEST_BURIED = 100_000
-"""A dead letter holds the event itself up to this many bytes; a larger one stays in its channel."""
-
-
-def dead_letter_and_notify(
-    transaction: Transaction, channel: str, stored: StoredEvent, error: Exception, now_ms: int
-) -> None:
-    """Writes the dead letter of an event and, for a message, tells its sender."""
-    whole = len(stored.event.data) <= _LARGEST_BURIED
-    letter = dead_letter(channel, READER, stored, error, attempts=1, whole=whole)
-    transaction.emit(DEAD_LETTERS, letter)
-    if channel == "input" and stored.event.type == MESSAGE:
-        _tell_failed(transaction, stored.event, error, now_ms)
-
-
-def _tell_failed(transaction: Transaction, event: Event, error: Exception, now_ms: int) -> None:
-    """Whoever sent a message hears that it was not handled, if it can be told who that was."""
-    mark = transaction.mark()
-    try:
-        message = Message.from_event(event)
-        if message.type != CONTROL:
-            notify_sender(
-                transaction,
-                str(message.sender),
-                message.id or event.id,
-                "comerror",
-                f"it could not be handled: {error_reason(error)}",
-                now_ms=now_ms,
-            )
-        transaction.check(mark)
-    except Exception:  # what is wrong with it may be its sender or its id
-        transaction.roll_back(mark)
-
-
-def error_reason(error: Exception) -> str:
-    """The reason that people are told."""
-    return error.message if isinstance(error, RapportError) else type(error).__name__
-
-
-def send_through_control(
-    transaction: Transaction, data: OutcomeData, error: Exception, now_ms: int
-) -> None:
-    """Sends an outcome that was handed over directly, and could not be taken, through `control`.
-
-    A dead letter is sent back by the place of its event in a channel: there it gets one.
-    """
-    about = {"message": data.message, "peer": data.peer, "state": data.state}
-    hint = error.hint if isinstance(error, RapportError) else ""
-    try:
-        transaction.emit("control", _fitting(data, now_ms))
-        _log.warning("outcome not taken directly", **about, error=repr(error), hint=hint)
-    except (InvalidInput, ValueError, OverflowError):
-        # No channel keeps what it says: nothing but this line can tell of it.
-        _log.error("outcome given up", **about, error=repr(error), hint=hint)
-
-
-def _fitting(data: OutcomeData, now_ms: int) -> Event:
-    """The outcome as an event that its channel takes; without the delivery where that is long."""
-    event = outcome_event(data, now_ms=now_ms)
-    if len(event.data) <= MAX_DATA_BYTES:
-        return event
-    return outcome_event(replace(data, delivery=None), now_ms=now_ms)
-
-
 INPUTS = ("control", "input", "detections")
+READER = "communication"
 _DUE_AT_ONCE = 1_000
 _LOOK_AGAIN_MS = 60_000
-
+_LARGEST_BURIED = 100_000
+"""Largest event, in bytes, that a dead letter contains; a larger one stays in its channel."""
 _log = get_logger(__name__)
 
 
 class BatchTransaction:
     """One engine's transaction and all that works in it."""
 
-    def __init__(self, records: RecordStore, clock: Clock, parts: EngineParts) -> None:
-        self._clock, self._decided = clock, parts.decided
-        self.transaction = Transaction(records)
-        self._due, self._chores = DueTimes(self.transaction), MemberJobs(self.transaction)
-        self._put_off = DeferredEvents(self.transaction, self._due)
-        self._lookups = parts.lookups
+    def __init__(
+        self, records: RecordStore, clock: Clock, parts: EngineParts, decisions: DecisionCache
+    ) -> None:
+        self._clock, self._decisions, self._lookups = clock, decisions, parts.lookups
+        transaction = self.transaction = Transaction(records)
+        transaction.has_listeners = parts.has_listeners
+        self.schedule = Schedule(transaction)
         self._closing: list[str] = []
-        self.told_before = MessageHistory()
+        self.history = MessageHistory()
         self.wanted: list[str] = []
-        """Messages that are to be looked up before the next call."""
-        members = ReceiverLookup(parts.directory, parts.adapters)
-        self._cases = DeliveryRunner(
-            self.transaction,
-            DeliveryRecords(self.transaction, self._due),
-            self._chores,
-            PrivacyCheck(self.transaction, parts.directory, parts.functions),
-            members,
-            on_closed=self._closing.append,
+        """Messages that have to be looked up before the next call."""
+        lookup = ReceiverLookup(parts.directory, parts.adapters)
+        privacy = PrivacyCheck(transaction, parts.directory, parts.functions)
+        self._runner = DeliveryRunner(
+            transaction, self.schedule, privacy, lookup, on_closed=self._closing.append
         )
-        self._lane = FastPath(members, parts.decided.plain, enabled=parts.plain_lane)
-        self._receiving = MessageHandler(
-            self.transaction,
-            self._cases,
-            members,
-            self._lane,
-            route=parts.route,
-            retry=parts.retry,
-            told_before=self.told_before,
-            declines=parts.declines,
-            is_heard=parts.is_heard,
+        self._fast_path = FastPath(transaction, lookup, decisions.direct, parts)
+        self._messages = MessageHandler(
+            transaction, self._runner, lookup, self._fast_path, self.history, parts
         )
-        self.transaction.is_heard = parts.is_heard
-        plain = (self.transaction, self._lane, parts.route, parts.declines, parts.is_heard)
-        self._plain_taking, self._packed_taking = EventFastPath(*plain), PackedFastPath(*plain)
-        self._coming_back = OutcomeHandler(
-            self.transaction,
-            self._cases,
-            FastPathOutcomes(self.transaction, self._cases, self._lane, parts.retry),
-            self.told_before,
-            parts.declines,
-            answer_secret(records),
+        self._outcomes = OutcomeHandler(
+            transaction,
+            self._runner,
+            self._fast_path,
+            self.history,
+            parts,
+            secret=answer_secret(records),
         )
-        self._acting = DetectionActions(
-            self.transaction,
-            self._cases,
-            members,
-            actions=parts.actions,
-            phrases=parts.phrases,
-            retry=parts.retry,
-            facts=parts.facts,
-            own_action=parts.own_action,
-            contents=parts.contents,
-            act_within_ms=parts.act_within_ms,
-        )
+        self._actions = DetectionActions(transaction, self._runner, lookup, parts)
         self.positions = {name: _position(records, name) for name in INPUTS}
-        self._due.look()
+        self.schedule.refresh()
 
     # --- batches ---
 
     def take_batch(
         self, channel: str, batch: Sequence[StoredEvent], hops: Mapping[str, int]
     ) -> None:
-        """Takes events of one channel, and the place up to which it was read: `wanted` names what
-        has to be looked up before the next and those behind it. Otherwise all were taken, or as
-        many as fit into one transaction.
+        """Handles events of one channel and moves the position of its reader. `wanted` names the
+        messages to look up before the next event can be handled; otherwise all events were
+        handled, or as many as fit into one transaction.
         """
         now_ms, self.wanted = self._clock.now_ms(), []
-        self._lane.begin_batch(now_ms)
-        number = self._plain_taking.take_row(batch, 0, now_ms) if channel == "input" else 0
+        self._fast_path.begin_batch(now_ms)
+        is_input, index = channel == "input", 0
         try:
-            while number < len(batch) and not self.transaction.is_full:
-                self._take_one(channel, batch[number], now_ms, hops)
-                number += 1
-                if channel == "input":
-                    number = self._plain_taking.take_row(batch, number, now_ms)
+            while True:
+                if is_input:
+                    index = self._fast_path.take_row(batch, index, now_ms)
+                if index == len(batch) or self.transaction.is_full:
+                    break
+                self._take_one(channel, batch[index], now_ms, hops)
+                index += 1
         except HistoryNeeded as needed:
-            others = self._receiving.unknown_in(batch[number + 1 :])
+            others = self._messages.unknown_in(batch[index + 1 :])
             self.wanted = list(dict.fromkeys([needed.message, *others]))
-            if not number:
-                return
-        self._take_place(channel, batch[number - 1].position)
-
-    def take_packed(self, stretches: Sequence[PackedStretch]) -> int:
-        """Takes stretches of `input`, see PackedTaking; returns how many."""
-        now_ms, self.wanted = self._clock.now_ms(), []
-        self._lane.begin_batch(now_ms)
-        taken = self._packed_taking.take(stretches, now_ms)
-        if taken:
-            self._take_place("input", stretches[taken - 1].last)
-        return taken
-
-    def _take_place(self, channel: str, position: int) -> None:
-        self.transaction.put(TABLE, f"position/{channel}", str(position).encode())
-        self.positions[channel] = position
+        if index:
+            position = batch[index - 1].position
+            self.transaction.put(TABLE, f"position/{channel}", str(position).encode())
+            self.positions[channel] = position
 
     def _mark(self) -> tuple[int, int]:
-        """A place to come back to with `_roll_back`."""
         return self.transaction.mark(), len(self._closing)
 
     def _roll_back(self, mark: tuple[int, int]) -> None:
-        """Forgets what was changed, emitted and decided since the mark."""
+        """Undoes what was changed, emitted and closed since the mark."""
         self.transaction.roll_back(mark[0])
         del self._closing[mark[1] :]
 
@@ -273,74 +140,33 @@ class BatchTransaction:
         stored: StoredEvent,
         now_ms: int,
         hops: Mapping[str, int],
-        before: DeferredEvent | None = None,
+        deferred: DeferredEvent | None = None,
     ) -> None:
         mark = self._mark()
         try:
-            self._take(channel, stored.event, now_ms, hops, before.since if before else 0)
+            self._take(channel, stored.event, now_ms, hops, deferred.since if deferred else 0)
             self.transaction.check(mark[0])
         except SourceUnavailable as error:
-            # Nobody can say now who is to be told; that is no reason to keep the others waiting.
+            # The directory fails for this event; the others go on.
             if not isinstance(error, PartlyHandled):
                 self._roll_back(mark)
-            tries, since = (before.tries + 1, before.since) if before else (1, now_ms)
+            tries, since = (deferred.tries + 1, deferred.since) if deferred else (1, now_ms)
             hops_to = hops.get(stored.event.id, 0)
-            waiting = DeferredEvent(channel, stored, hops_to, tries, since)
-            self._wait_for_directory(waiting, error, now_ms)
+            self._defer(DeferredEvent(channel, stored, hops_to, tries, since), error, now_ms)
         except HistoryNeeded as needed:
             self._roll_back(mark)
-            if before is None:
+            if deferred is None:
                 raise
             self.wanted.append(needed.message)
-            self._put_off.put(before, now_ms)
+            self.schedule.defer(deferred, now_ms)
         except Unavailable:
             raise
         except Exception as error:
-            # What cannot be handled is set aside with the error; the others go on.
             self._roll_back(mark)
-            _log.error("event set aside", channel=channel, id=stored.event.id, error=repr(error))
-            dead_letter_and_notify(self.transaction, channel, stored, error, now_ms)
-
-    def _wait_for_directory(
-        self, event: DeferredEvent, error: SourceUnavailable, now_ms: int
-    ) -> None:
-        """Puts an event off, a message up to its time to live; it is held, and that is said
-        once.
-        """
-        told = event.stored.event
-        is_message = event.channel == "input"
-        ttl_ms = Message.from_event(told).ttl if is_message else 0
-        due_ms = self._put_off.put(event, now_ms, told.time + ttl_ms if ttl_ms else 0)
-        if event.tries > 1:
-            self._lookups.tried_again += 1
-            return
-        self._lookups.put_off += 1
-        _log.warning(
-            "event put off",
-            channel=event.channel,
-            id=told.id,
-            code=error.code,
-            error=error.message,
-            hint=error.hint,
-        )
-        if is_message:
-            self.transaction.emit("log", held_event(told.id, error.code, due_ms, now_ms=now_ms))
-
-    def take_outcomes(self, outcomes: Sequence[OutcomeData]) -> None:
-        """Takes outcomes that did not go through `control`. One that cannot be taken stops no
-        other: it goes through `control` after all, and is set aside there like any other event.
-        """
-        now_ms = self._clock.now_ms()
-        for data in outcomes:
-            mark = self._mark()
-            try:
-                self._coming_back.take_outcome(data, now_ms, data.id)
-            except Exception as error:
-                # A store that is not there is no fault of this one: then all are told again.
-                if isinstance(error, Unavailable) and not isinstance(error, SourceUnavailable):
-                    raise
-                self._roll_back(mark)
-                send_through_control(self.transaction, data, error, now_ms)
+            _log.error(
+                "event dead-lettered", channel=channel, id=stored.event.id, error=repr(error)
+            )
+            self._dead_letter(channel, stored, error, now_ms)
 
     def _take(
         self,
@@ -352,28 +178,105 @@ class BatchTransaction:
         *,
         any_age: bool = False,
     ) -> None:
-        """Acts on one event; other types are passed over. `any_age`: an operator asks for it, so it
-        is never too old. Raises InvalidInput when its data cannot be read.
+        """Handles one event; other types are skipped. `any_age`: an operator asks for it, so that
+        it is never too old. Raises InvalidInput when its data cannot be read.
         """
-        if channel == "input" and event.type == MESSAGE:
-            self._receiving.take(event, now_ms, is_again=since_ms > 0)
-        elif channel == "detections" and event.type == DETECTED:
+        kind = (channel, event.type)
+        if kind == ("input", MESSAGE):
+            self._messages.take(event, now_ms, is_again=since_ms > 0)
+        elif kind == ("detections", DETECTED):
             own = hops.get(event.id, 0)
-            self._acting.take(event, now_ms, hops=own, since_ms=since_ms, any_age=any_age)
-        elif channel == "detections" and event.type == STILL_LASTS:
-            self._acting.take(event, now_ms, any_age=True)
-        elif channel == "detections" and event.type == SKIPPED:
-            self._acting.take_skipped(event, now_ms)
-        elif channel == "control" and event.type == OUTCOME:
+            self._actions.take(event, now_ms, hops=own, since_ms=since_ms, any_age=any_age)
+        elif kind == ("detections", STILL_LASTS):
+            self._actions.take(event, now_ms, any_age=True)
+        elif kind == ("detections", SKIPPED):
+            self._actions.take_skipped(event, now_ms)
+        elif kind == ("control", OUTCOME):
             data: OutcomeData = event.payload_as(OutcomeData)
-            self._coming_back.take_outcome(data, now_ms, event.id)
-        elif channel == "control" and event.type == ANSWER:
-            self._coming_back.take_answer(event, now_ms)
+            self._outcomes.take_outcome(data, now_ms, event.id)
+        elif kind == ("control", ANSWER):
+            self._outcomes.take_answer(event, now_ms)
+
+    def _defer(self, event: DeferredEvent, error: SourceUnavailable, now_ms: int) -> None:
+        """Defers an event, a message up to its time to live; the ledger shows it as held."""
+        stored = event.stored.event
+        is_message = event.channel == "input"
+        ttl_ms = Message.from_event(stored).ttl if is_message else 0
+        due_ms = self.schedule.defer(event, now_ms, stored.time + ttl_ms if ttl_ms else 0)
+        if event.tries > 1:
+            self._lookups.tried_again += 1
+            return
+        self._lookups.put_off += 1
+        _log.warning(
+            "event deferred",
+            channel=event.channel,
+            id=stored.id,
+            code=error.code,
+            error=error.message,
+            hint=error.hint,
+        )
+        if is_message:
+            self.transaction.emit("log", held_event(stored.id, error.code, due_ms, now_ms=now_ms))
+
+    # --- what cannot be handled ---
+
+    def _dead_letter(
+        self, channel: str, stored: StoredEvent, error: Exception, now_ms: int
+    ) -> None:
+        """Writes the dead letter of an event and notifies the sender of a message."""
+        whole = len(stored.event.data) <= _LARGEST_BURIED
+        letter = dead_letter(channel, READER, stored, error, attempts=1, whole=whole)
+        self.transaction.emit(DEAD_LETTERS, letter)
+        if channel == "input" and stored.event.type == MESSAGE:
+            self._notify_of_failure(stored.event, error, now_ms)
+
+    def _notify_of_failure(self, event: Event, error: Exception, now_ms: int) -> None:
+        mark = self.transaction.mark()
+        try:
+            message = Message.from_event(event)
+            if message.type != CONTROL:
+                notify_sender(
+                    self.transaction,
+                    str(message.sender),
+                    message.id or event.id,
+                    "comerror",
+                    f"it could not be handled: {_reason(error)}",
+                    now_ms=now_ms,
+                )
+            self.transaction.check(mark)
+        except Exception:  # the fault may be the sender or the id
+            self.transaction.roll_back(mark)
+
+    def take_outcomes(self, outcomes: Sequence[OutcomeData]) -> None:
+        """Applies outcomes that did not go through `control`. One that fails stops no other: it is
+        sent through `control`, and is dead-lettered there like any other event.
+        """
+        now_ms = self._clock.now_ms()
+        for data in outcomes:
+            mark = self._mark()
+            try:
+                self._outcomes.take_outcome(data, now_ms, data.id)
+            except Exception as error:
+                # If the store fails, all outcomes are reported again.
+                if isinstance(error, Unavailable) and not isinstance(error, SourceUnavailable):
+                    raise
+                self._roll_back(mark)
+                self._send_through_control(data, error, now_ms)
+
+    def _send_through_control(self, data: OutcomeData, error: Exception, now_ms: int) -> None:
+        about = {"message": data.message, "peer": data.peer, "state": data.state}
+        hint = error.hint if isinstance(error, RapportError) else ""
+        try:
+            self.transaction.emit("control", _fitting_event(data, now_ms))
+            _log.warning("outcome not applied directly", **about, error=repr(error), hint=hint)
+        except (InvalidInput, ValueError, OverflowError):
+            # No channel keeps such an outcome: this log line is its only trace.
+            _log.error("outcome dropped", **about, error=repr(error), hint=hint)
 
     def take_again(
         self, replay: Replay, stored: StoredEvent | None, hops: Mapping[str, int]
     ) -> None:
-        """Takes the event of a dead letter once more; not yet when something is `wanted`."""
+        """Handles the event of a dead letter once more; not yet when something is `wanted`."""
         self.wanted = []
         mark, now_ms = self._mark(), self._clock.now_ms()
         error = "" if stored is not None else "the event is in no log any more"
@@ -386,7 +289,7 @@ class BatchTransaction:
                 self.wanted.append(needed.message)
                 return
             except Exception as failure:
-                # One that nobody can say the receivers of stays a letter, as one that fails.
+                # A receiver that cannot be looked up leaves the letter open, like any failure.
                 if isinstance(failure, Unavailable) and not isinstance(failure, SourceUnavailable):
                     raise
                 self._roll_back(mark)
@@ -396,34 +299,27 @@ class BatchTransaction:
             self.transaction.put(STATES, replay.letter, b"replayed")
         self.transaction.emit(DEAD_LETTERS, replay_note(replay, error, now_ms))
 
-    # --- chores and time ---
+    # --- jobs and due times ---
 
-    def has_chores(self) -> bool:
-        """Whether there may be something left to do on a large message."""
-        return self._chores.any
-
-    def take_chore(self) -> None:
-        """Does one slice of the first chore."""
-        chore = self._chores.first()
-        if chore is None:
+    def take_job(self) -> None:
+        """Does one slice of the first job."""
+        job = self.schedule.first_job()
+        if job is None:
             return
-        error = self._attempt(lambda: self._cases.work_on(chore, self._clock.now_ms()))
+        error = self._attempt(lambda: self._runner.work_on(job, self._clock.now_ms()))
         if error is not None:
-            _log.error("chore given up", case=chore.case, kind=chore.kind, error=repr(error))
-            self._give_up(chore, error_reason(error))
+            _log.error("job given up", message=job.case, kind=job.kind, error=repr(error))
+            self._give_up(job, _reason(error))
 
-    def _give_up(self, chore: MemberJob, reason: str) -> None:
-        """Says what it means for the message that a chore cannot be done; one of which not even
-        that can be written down rests.
-        """
-        error = self._attempt(lambda: self._cases.give_up(chore, reason, self._clock.now_ms()))
+    def _give_up(self, job: MemberJob, reason: str) -> None:
+        error = self._attempt(lambda: self._runner.give_up(job, reason, self._clock.now_ms()))
         if error is not None:
-            _log.error("chore rests", case=chore.case, kind=chore.kind, error=repr(error))
-            self._chores.rest(chore)
+            _log.error("job suspended", message=job.case, kind=job.kind, error=repr(error))
+            self.schedule.suspend_job(job)
 
     def _attempt(self, work: Callable[[], None]) -> Exception | None:
-        """Does work; returns what went wrong, and then nothing of it stands. A store that is not
-        there is no fault of this work: raises Unavailable.
+        """Does work; returns its error and then undoes it. Raises Unavailable: a store that fails
+        is no fault of this work.
         """
         mark = self._mark()
         try:
@@ -436,56 +332,64 @@ class BatchTransaction:
             return error
         return None
 
-    def next_due_ms(self) -> int:
-        """When the first is due, or earlier; 0 = nothing is."""
-        return self._due.next_ms
-
     def is_due(self, now_ms: int) -> bool:
         """Whether something may be due."""
-        return 0 < self._due.next_ms <= now_ms
+        return 0 < self.schedule.next_ms <= now_ms
 
     def take_due(self, now_ms: int) -> None:
-        """Takes some of what is due; what was `wanted` for it is to be looked up then."""
+        """Handles entries that are due; `wanted` names what has to be looked up for them."""
         self.wanted = []
-        for entry in self._due.take(now_ms, _DUE_AT_ONCE):
+        for entry in self.schedule.take_due(now_ms, _DUE_AT_ONCE):
             if self.transaction.is_full:
-                self._due.set(entry.key, entry.due_ms)
-            elif is_deferred(entry.key):
-                self._take_put_off(entry.key)
+                self.schedule.set(entry.key, entry.due_ms)
+            elif entry.is_deferred:
+                self._take_deferred(entry)
             else:
                 self._pass_time(entry.key)
 
-    def _take_put_off(self, key: str) -> None:
+    def _take_deferred(self, entry: DueEntry) -> None:
         try:
-            event = self._put_off.take(key)
+            event = self.schedule.take_deferred(entry)
         except Corrupt as error:
-            self._look_again(key, error)
+            self._look_again(entry.key, error)
             return
         if event is not None:
             hops = {event.stored.event.id: event.hops}
-            now_ms = self._clock.now_ms()
-            self._take_one(event.channel, event.stored, now_ms, hops, event)
+            self._take_one(event.channel, event.stored, self._clock.now_ms(), hops, event)
 
     def _pass_time(self, key: str) -> None:
-        """A case that cannot be handled is looked at again later; the others go on."""
+        """A delivery that fails is looked at again later; the others go on."""
         now_ms = self._clock.now_ms()
-        error = self._attempt(lambda: self._cases.pass_time(*split_key(key), now_ms))
+        error = self._attempt(lambda: self._runner.pass_time(*split_key(key), now_ms))
         if error is not None:
             self._look_again(key, error)
 
     def _look_again(self, key: str, error: Exception) -> None:
         _log.error("timer failed", key=key, error=repr(error))
-        self._due.set(key, self._clock.now_ms() + _LOOK_AGAIN_MS)
+        self.schedule.set(key, self._clock.now_ms() + _LOOK_AGAIN_MS)
 
     def commit(self) -> Outgoing:
-        """Makes everything durable; returns what is to be appended now."""
+        """Makes everything durable; returns the events to append now."""
         outgoing = self.transaction.commit()
-        if self._due.next_ms and self._due.next_ms <= self._clock.now_ms():
-            self._due.look()
+        if self.is_due(self._clock.now_ms()):
+            self.schedule.refresh()
         closing, self._closing[:] = list(self._closing), []
-        for message in closing:
-            self._decided.closed(message)
+        for key in closing:
+            self._decisions.close(key)
         return outgoing
+
+
+def _reason(error: Exception) -> str:
+    """The error as senders are shown it."""
+    return error.message if isinstance(error, RapportError) else type(error).__name__
+
+
+def _fitting_event(data: OutcomeData, now_ms: int) -> Event:
+    """The outcome as an event, without the delivery where that makes it too large."""
+    event = outcome_event(data, now_ms=now_ms)
+    if len(event.data) <= MAX_DATA_BYTES:
+        return event
+    return outcome_event(replace(data, delivery=None), now_ms=now_ms)
 
 
 def _position(records: RecordStore, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Blocking work beside the event loop: record stores sync to disk. [design 1]"""
+"""Runs blocking work, such as writes of a record store, beside the event loop. [design 1]"""
 
 from __future__ import annotations
 

@@ -1,30 +1,10 @@
-"""Adapters under a lease: a call begins only while the share is certainly ours, and ends when that
-is over. [CO-17]
+"""Several engines on one log and one record store: this process's part of the work.
+[CO-3, CO-4, CO-17]
 
-So two processes do not send to one peer at the same time. A process that was frozen in the middle
-of a call may still finish it when it wakes: then the idempotency key tells the medium, which is the
-same for both. A call that ends so has no outcome: a failure would be tried again later, behind what
-was sent after it. Whoever has the share then makes it again, in its place.
-
-Several engines on one log and one record store: this process's part of the work. [CO-17]
-
-For each share that it holds a process runs an engine and a dispatch per adapter, which see only
-that share's events and records. When a share changes hands, the next holder goes on where the last
-commit stood.
-
-Media that are added and removed at run time where several engines work: a record for each, which
-all of them look at. [CO-17, CO-4]
-
-A process makes the adapter of a record itself, from the kinds that it knows (built in, plugged in,
-given when it was opened). A class that was given to one process runs there only: in the others an
-`ElsewhereAdapter` stands for it and says so.
-
-People of a site file that one engine has read again: all others read theirs. [CO-17, CO-3]
-
-A record says what was taken over last, as a digest. Every engine looks at it and, when it is not
-what the engine itself has, reads its own site files again. Where those are not the same files (yet)
-it says so and looks again, further and further apart. Files stay what a site says: a process that
-is started goes by its own, and tells when others have something else.
+For each share that it holds, a process runs an engine and a dispatch per adapter, which see only
+that share's events and records. The next holder of a share continues at its last commit. Adapters
+that are registered at run time, and reloads of site files, reach the other processes through
+records.
 """
 
 from __future__ import annotations
@@ -78,11 +58,12 @@ from rapport.communication.config import CommunicationConfig
 from rapport.communication.decisions import has_answered, is_closed
 from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.fast_path_ledger import direct_outcome_lines
-from rapport.communication.message_plan import Route, no_routing
+from rapport.communication.engine_parts import EngineParts
+from rapport.communication.fast_path import direct_outcome_events
 from rapport.communication.notifications import NotificationCallback, Notifications
 from rapport.communication.records import DELIVERIES, MEMBERS
 from rapport.communication.schedule import member_key
+from rapport.communication.transaction import append_outgoing
 from rapport.core.errors import RapportError, Unavailable
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
@@ -200,8 +181,6 @@ def leased(adapter: OutputAdapter, sends: LeasedCalls) -> OutputAdapter:
     return LeasedAdapter(adapter, sends)
 
 
-MakeEngine = Callable[[Channels, RecordStore], CommunicationEngine]
-"""An engine over the channels and records of one share."""
 Adapters = Callable[[], Sequence[OutputAdapter]]
 """The output adapters as there are when a share is begun."""
 Work = Mapping[str, Callable[[], Awaitable[None]]]
@@ -234,14 +213,13 @@ class Cluster:
         clock: Clock,
         *,
         instance: str,
-        make_engine: MakeEngine,
+        parts: EngineParts,
         adapters: Adapters,
         settings: ShareSettings | None = None,
         dispatch: Mapping[str, DispatchSettings] = NO_SETTINGS,
         lease_records: RecordStore | None = None,
         acts: bool = False,
         alone: Work = NO_WORK,
-        route: Route = no_routing,
         may_go: MayGo = always,
     ) -> None:
         """`instance` names this start of this process and no other. `lease_records`: the same
@@ -251,10 +229,10 @@ class Cluster:
         Unsupported for records that several processes cannot share.
         """
         self._channels, self._records, self._clock = channels, as_guarded(records), clock
-        self._make_engine, self._adapters, self._dispatch = make_engine, adapters, dispatch
+        self._parts, self._adapters, self._dispatch = parts, adapters, dispatch
         self._settings, self._alone = settings or ShareSettings(), alone
         self._may_go = may_go
-        self._reading = SharedReader(channels, records, self._settings.count, route)
+        self._reading = SharedReader(channels, records, self._settings.count, parts.route)
         self._progress = ClusterProgress(self._reading, records, clock, self._settings.count)
         self._to_control = report_to_control(channels, clock)
         self._working: dict[int, _ShareWork] = {}
@@ -318,7 +296,8 @@ class Cluster:
         handing = self._handing(held, view())
         channels.handing = handing
         with_places = None if handing is None else handing.with_place
-        engine = self._make_engine(channels, view(with_places=with_places))
+        own_records = view(with_places=with_places)
+        engine = CommunicationEngine(channels, own_records, self._clock, self._parts)
         sends = LeasedCalls(held, self._clock, least_ms=self._settings.lease_ms // 2)
         tasks = Tasks(self._clock)
         working = self._working[held.number] = _ShareWork(
@@ -397,12 +376,12 @@ class Cluster:
     # --- what dispatches ask ---
 
     async def report(self, outcomes: Sequence[OutcomeData]) -> None:
-        """Passes outcomes on to the engine of their message, wherever it is: by `control`, or
-        straight into the ledger where nothing else is to be changed. Durable when it returns.
+        """Reports outcomes to the engine of their message, in whichever process, through `control`;
+        writes them to the ledger directly where no record changes. Durable when it returns.
         """
-        lines, others = direct_outcome_lines(outcomes, self._clock.now_ms())
-        if lines:
-            await self._channels.channel("log").append(lines)
+        now_ms = self._clock.now_ms()
+        events, others = direct_outcome_events(outcomes, now_ms, has_listeners=True)
+        await append_outgoing(self._channels, events)
         if others:
             await self._to_control(others)
 

@@ -1,17 +1,11 @@
-"""Which share an event belongs to. [CO-17]
+"""One share's view of channels and records in a cluster. [CO-17]
 
-A message goes with its receiver; what comes back about a message, a peer's answer included, goes
-with its case. What is to be carried goes with the peer, what policies detected to those who know
-them. A message that may bring something to peers of another share crosses: see `ordering.py`.
-
-The records of one share: keys of its own, and a fence around every change. [CO-17]
-
-A RecordStore like any other for engine and dispatch, who do not know that they work on a part.
-
-Channels of which each share sees its part: read once for all shares of a process. [CO-17]
-
-Pages of fixed places in the log are divided once and remembered for a while, so sixteen shares cost
-little more than one reader.
+A message belongs to the share of its receiver; outcomes and answers belong to the share of the
+message's record, deliveries to that of the peer, detections to the processes that know the
+policies. A message that may bring deliveries to peers of another share crosses: see
+`cluster_order.py`. Pages of a channel are divided once for all shares of a process, so that sixteen
+shares cost little more than one reader. Records have keys of their own per share, and every change
+is guarded by the lease.
 """
 
 from __future__ import annotations
@@ -29,7 +23,7 @@ from rapport.communication.adapters.outgoing.outcomes import OUTCOME
 from rapport.communication.answers import ANSWER
 from rapport.communication.blocking import run_blocking
 from rapport.communication.cluster_leases import HeldShare, share_of
-from rapport.communication.fast_path import RecentIds
+from rapport.communication.decisions import RecentIds
 from rapport.communication.message_plan import Route, no_routing, route_proven
 from rapport.communication.records import DELIVERIES
 from rapport.communication.transaction import OUTBOX, TABLE, Outgoing

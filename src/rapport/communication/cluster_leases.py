@@ -1,16 +1,10 @@
-"""How the work of the room is divided among processes, pure: shares, who should hold which, and
-whose time is over. [CO-17]
+"""Shares of work in a cluster and their leases in a common record store. [CO-17]
 
-Nobody compares clocks of two machines. A process says that it lives by counting on in a record;
-another takes it for dead when the count stood still for a whole lease of its own steady time.
-Whether that was right does not matter for safety: the fence (`Lease.epoch`) decides.
-
-The leases of shares in a record store that several processes have in common. [CO-17]
-
-Three kinds of records: how many shares there are, who holds each (`Lease`), and a count per process
-that goes on while it lives (`Presence`). Every change is guarded by what it relies on: a process
-counts on only while all its leases are its own, and a lease is taken from another only while that
-one's count stands still. So of "I live" and "you are dead" only one can be written.
+Nobody compares clocks of two machines. A process shows that it lives by counting on in a record;
+another one takes it for dead when the count stood still for a whole lease of its own steady time.
+Every change is guarded by what it relies on: a process counts on only while all its leases are its
+own, and a lease is taken from another process only while that one's count stands still. So of "I
+live" and "you are dead" only one can be written; the fence (`Lease.epoch`) decides.
 """
 
 from __future__ import annotations

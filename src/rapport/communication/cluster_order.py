@@ -1,24 +1,12 @@
-"""In which order a peer is told, whichever share decided it; pure. [CO-17]
+"""Ordered hand-off between the shares of a cluster. [CO-17]
 
-A message *crosses* when it may bring deliveries to peers of another share than its own: one to a
-collective, one that routing rules pass on, an answer that goes on to somebody. Deliveries that
-messages bring when they are handled go out in the order in which these messages stand in `input`:
-each share keeps a queue of what is for its peers and lets go of a delivery when nothing earlier can
-come any more. Nobody waits for shares that have nothing to say: only for the messages that cross,
-and each share for itself.
-
-How far the shares of all processes have come: read and written down for those who wait. [CO-17]
-
-One record per share, written only when others may wait for it, and now and then. Fenced like every
-change of a share; what was true stays true, so reading an old one only delays.
-
-Hands deliveries to the share of their peer, and lets each go when it is its turn. [CO-17]
-
-What a share decides for another's peers stands in `handed` until the peer's share has heard that
-nothing earlier can come; then that share appends it to `output.<adapter>`. Its own deliveries go
-there at once while nobody's are waited for. Nothing is lost or doubled when either process dies:
-what was decided is appended again by the next holder of the one share, what waits is read again by
-that of the other, and a delivery has one id in both channels.
+A message crosses when it may bring deliveries to peers of another share than its own: one to a
+collective, one that routing rules pass on, an answer that is sent on. Such deliveries stand in the
+channel `handed` until nothing earlier can come for the peer; then the peer's share appends them to
+`output.<adapter>`, in the order in which their messages stand in `input`. Deliveries to a share's
+own peers go out at once while no crossing message is open. Nothing is lost or doubled when a
+process dies: the next holder of the one share appends again, that of the other reads again, and a
+delivery has one id in both channels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Peers, collectives, actions and adapters from the site file, faults in place. [CO-3, UX-2]
-
-What the site says about logins and about what arrives: `[sessions]` and `[arriving]`. [CO-11,
-UX-2]
+"""Reads the tables of a site file that concern communication, faults in place: `[adapters]`,
+`[inputs]`, `[sessions]`, `[arriving]`, `[engines]`; people and actions are read by `people_config`
+and `action_config`. [CO-3, CO-11, CO-14, CO-17, UX-2]
 
 ```toml
 [sessions]
@@ -19,22 +18,14 @@ on_expired = "refuse"       # or "hold"
 hold = "1 hour"
 most_held = 100             # per peer
 most_held_bytes = 4000000
-answer_links = "30 days"    # links to answer are good so long after their message was closed
-declines = ["no", "cannot"] # an answer that says this, and nothing else in its first line, is a no
-```
+answer_links = "30 days"    # validity of answer links after their message was closed
+declines = ["no", "cannot"] # an answer with one of these as its first line declines
 
-What the site says about several engines: `[engines]`. [CO-17, UX-2]
-
-```toml
 [engines]
 several = true              # other processes may work on the same channels and records
-lease = "6 s"               # one that was not heard of for so long is taken over
-shares = 16                 # the work is divided into so many parts; the same for good
+lease = "6 s"               # a process that was silent for so long is replaced
+shares = 16                 # number of parts of the work; never to be changed
 ```
-
-Whether what an action always says fits the schema of its type, before anybody is told. [CO-14]
-
-Only texts without fields can be judged beforehand; the engine judges the others as they are said.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Dead letters that come back to a reader of this room alone, once somebody has mended what it
-failed at. [CH-14, CO-10]
+"""Dead letters of one reader that an operator replays once the fault is repaired.
+[CH-14, CO-10]
 """
 
 from __future__ import annotations

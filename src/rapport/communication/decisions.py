@@ -1,15 +1,49 @@
-"""Which messages are decided, and who has answered: what still waits for an adapter is not sent
-any more. [CO-8]
+"""Which messages are closed and which members have answered: dispatches ask before sending, so that
+a delivery that nobody needs any more is dropped. [CO-8]
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from rapport.communication.fast_path import RecentIds
 from rapport.communication.records import DELIVERIES, MEMBERS
 from rapport.communication.schedule import member_key
 from rapport.store.base import RecordStore
+
+_REMEMBERED = 100_000
+
+
+class RecentIds:
+    """Recent ids, each with a text about it: at least the last `most`, at most twice as many."""
+
+    def __init__(self, most: int = _REMEMBERED) -> None:
+        self._most = most
+        self._newer: dict[str, str] = {}
+        self._older: dict[str, str] = {}
+
+    def add(self, id: str, about: str = "") -> None:
+        """Remembers an id."""
+        self._newer[id] = about
+        if len(self._newer) >= self._most:
+            self._older, self._newer = self._newer, {}
+
+    def discard(self, id: str) -> None:
+        """Forgets an id."""
+        self._newer.pop(id, None)
+        self._older.pop(id, None)
+
+    def clear(self) -> None:
+        """Forgets all ids."""
+        self._newer.clear()
+        self._older.clear()
+
+    def about(self, id: str) -> str | None:
+        """The text about an id; None when it is not remembered."""
+        found = self._newer.get(id)
+        return self._older.get(id) if found is None else found
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._newer or id in self._older
 
 
 class _Stage(msgspec.Struct):
@@ -17,15 +51,15 @@ class _Stage(msgspec.Struct):
     declined: int = 0
 
 
-class _Decision(msgspec.Struct):
-    """Of a case whether it is closed, and whether somebody may have answered."""
-
+class _State(msgspec.Struct):
     result: str = ""
     stages: list[_Stage] = []
 
 
-class _Case(msgspec.Struct):
-    tracking: _Decision
+class _Record(msgspec.Struct):
+    """The part of a delivery record that tells whether it is closed or may have been answered."""
+
+    tracking: _State
 
 
 class _Member(msgspec.Struct):
@@ -33,52 +67,52 @@ class _Member(msgspec.Struct):
     declined: bool = False
 
 
-_DECODER = msgspec.msgpack.Decoder(_Case)
-_MEMBER_DECODER = msgspec.msgpack.Decoder(_Member)
+_RECORDS = msgspec.msgpack.Decoder(_Record)
+_MEMBERS = msgspec.msgpack.Decoder(_Member)
 
 
 class DecisionCache:
-    """Answers from memory for the messages of late, else by one look into the records."""
+    """Answers from memory for recent messages, otherwise with one read of the records."""
 
     def __init__(self, records: RecordStore) -> None:
         self._records = records
         self._closed, self._open, self._answered = RecentIds(), RecentIds(), RecentIds()
-        self.plain = RecentIds()
-        """Messages without a record: decided by nothing but their own delivery."""
+        self.direct = RecentIds()
+        """Messages of the fast path, each with its peer: only their delivery decides them."""
 
-    def closed(self, key: str) -> None:
-        """A message is decided, or a member of it has answered (by `member_key`); durably."""
+    def close(self, key: str) -> None:
+        """Notes a closed delivery, or by `member_key` a member who has answered; durably."""
         self._closed.add(key)
-        self._open.discard(key)  # remembered longer than the other, it would be taken for true
+        self._open.discard(key)
 
     def forget(self) -> None:
-        """Remembers nothing: after a failure it takes a look to know what was kept and what not."""
-        for recent in (self._closed, self._open, self._answered, self.plain):
+        """Forgets everything; after a failure only the records tell what was stored."""
+        for recent in (self._closed, self._open, self._answered, self.direct):
             recent.clear()
 
-    def has(self, message: str, peer: str = "") -> bool:
-        """Whether the message is decided, for everybody or for this peer. A member is looked up
-        only where somebody had answered when the message was.
+    def is_decided(self, message: str, peer: str = "") -> bool:
+        """Whether the message is closed, or answered by this peer. A member's record is read only
+        when somebody had answered at the time the message's record was read.
         """
         if message in self._closed:
             return True
-        if message in self.plain:
+        if message in self.direct:
             return False
-        if message not in self._open and self._look_up(message):
+        if message not in self._open and self._read(message):
             return True
         return bool(peer) and self._has_answered(message, member_key(message, peer))
 
     def recall(self, message: str, peer: str = "") -> bool | None:
-        """As `has`, from memory alone; None when that takes a look into the records."""
+        """As `is_decided`, from memory alone; None when the records have to be read."""
         if message in self._closed or (peer and member_key(message, peer) in self._closed):
             return True
-        if message in self.plain:
+        if message in self.direct:
             return False
         if message not in self._open or message in self._answered:
             return None
         return False
 
-    def _look_up(self, message: str) -> bool:
+    def _read(self, message: str) -> bool:
         kept = self._records.get(DELIVERIES, message)
         if kept is not None and is_closed(kept):
             self._closed.add(message)
@@ -98,17 +132,17 @@ class DecisionCache:
 
 
 def is_closed(kept: bytes) -> bool:
-    """Whether the record of a case says that it is decided."""
+    """Whether a delivery record is closed; False when it cannot be read, which the engine logs."""
     try:
-        return _DECODER.decode(kept).tracking.result != ""
+        return _RECORDS.decode(kept).tracking.result != ""
     except msgspec.DecodeError:
-        return False  # the engine says what is wrong with it
+        return False
 
 
 def has_answered(kept: bytes) -> bool:
-    """Whether the record of a member says that they answered, be it that they cannot."""
+    """Whether a member's record shows an answer, be it a refusal."""
     try:
-        member = _MEMBER_DECODER.decode(kept)
+        member = _MEMBERS.decode(kept)
     except msgspec.DecodeError:
         return False
     return member.answered or member.declined
@@ -116,7 +150,7 @@ def has_answered(kept: bytes) -> bool:
 
 def _may_be_answered(kept: bytes) -> bool:
     try:
-        stages = _DECODER.decode(kept).tracking.stages
+        stages = _RECORDS.decode(kept).tracking.stages
     except msgspec.DecodeError:
         return False
     return any(stage.satisfied or stage.declined for stage in stages)

@@ -1,10 +1,9 @@
-"""How a message reaches people: the delivery policies of three levels as one pure state machine.
-[CO-8]
+"""State machine of a message: the delivery policies of three levels. Pure. [CO-8]
 
-`next_step(tracking, member, input, now_ms, judge)` gives the new states and the steps to take;
-`cases.py` takes them. Decided where the source's algorithms 2.3-2.6 slip: AT_LEAST_ONE fails with
-the last address only, TO_ALL_MEMBERS tries everybody and reports the first failure at once,
-PREFERRED falls back only over the tries it was given.
+`next_step(state, member, input, now_ms, judge)` returns the new states and the steps to perform;
+`delivery_runner.py` performs them. Where algorithms 2.3-2.6 of the source are ambiguous:
+AT_LEAST_ONE fails with the last address only, TO_ALL_MEMBERS tries everybody and reports the first
+failure at once, PREFERRED falls back only over the addresses it was given.
 """
 
 from __future__ import annotations
@@ -45,21 +44,23 @@ def next_step(
     now_ms: int,
     judge: PrivacyJudge,
 ) -> tuple[DeliveryState, Member | None, list[DeliveryStep]]:
-    """The states after `input` and what is to be done; the given ones are not changed. Cost does
-    not depend on how many members there are.
+    """The states after `input` and the steps to perform; the given states are not changed. The cost
+    does not depend on the number of members.
 
-    `member` is the one that the input speaks of, None for inputs about the whole message. Inputs
-    that say nothing new (an outcome twice, a tick too early) change nothing. Nothing is queued
-    once the message is closed; outcomes and answers that come later are noted, since they happened.
+    `member` is the one that the input concerns, None for inputs about the whole message. A repeated
+    outcome or an early tick changes nothing. Nothing is queued once the message is closed; later
+    outcomes and answers are still noted.
     """
     member = input.member if isinstance(input, BeginMember) else member
-    turn = _Turn(_copy_of(tracking), _copy_member(member) if member else None, now_ms, judge)
-    turn.take(input)
-    return turn.tracking, turn.member, turn.steps
+    transition = _Transition(
+        _copy_of(tracking), _copy_member(member) if member else None, now_ms, judge
+    )
+    transition.take(input)
+    return transition.tracking, transition.member, transition.steps
 
 
-class _Turn(MemberTransition):
-    """One call of `next_step`: what the input means for the member, then for the message."""
+class _Transition(MemberTransition):
+    """One call of `next_step`: applies the input to the member, then to the message."""
 
     def take(self, input: DeliveryInput) -> None:
         before = None if isinstance(input, BeginMember) else self._standing()
@@ -77,16 +78,16 @@ class _Turn(MemberTransition):
         self._count(before)
         self._decide()
         if isinstance(input, AttemptOutcome) and before is not None and before[0]:
-            self._take_back(input)
+            self._apply_bounce(input)
 
     def _take_member(self, member: Member, input: DeliveryInput) -> None:
         match input:
             case BeginMember():
                 self._begin_new(member)
             case AttemptOutcome():
-                self._hear_outcome(member, input)
+                self._apply_outcome(member, input)
             case Answer():
-                self._hear_answer(member, input)
+                self._apply_answer(member, input)
             case MemberTick():
                 self._resume(member)
             case TimeOutMember():
@@ -97,7 +98,7 @@ class _Turn(MemberTransition):
     # --- counting ---
 
     def _standing(self) -> _Standing | None:
-        """Whether the member is done, out, waiting for the clock, and has declined."""
+        """Whether the member is done, out, has a due time, and has declined."""
         member = self.member
         if member is None:
             return None
@@ -105,7 +106,7 @@ class _Turn(MemberTransition):
         return done, out, member.due_ms() > 0, member.declined
 
     def _count(self, before: _Standing | None) -> None:
-        """Brings the counters of stage and message up to what became of the member."""
+        """Updates the counters of stage and message by the change of the member."""
         after = self._standing()
         if self.member is None or after is None:
             return
@@ -141,7 +142,7 @@ class _Turn(MemberTransition):
             self._note(LedgerNote(state="failed", reason=f"{stage.receiver}: {reason}"))
 
     def _give_up(self, input: MembersAbandoned) -> None:
-        """The stage goes on with those who were begun, as it does when somebody is lost."""
+        """The stage continues with the members that were begun, as if the others were lost."""
         stage = self.tracking.stages[input.stage]
         if not stage.spreading:
             return
@@ -169,7 +170,7 @@ class _Turn(MemberTransition):
             self._close("timed_out", self._why_late(stage))
 
     def _why_late(self, stage: Stage) -> str:
-        """Why the time of a stage is over without what was asked of it."""
+        """Why a stage missed its deadline."""
         if not stage.satisfied:
             declined = f" ({stage.declined} declined)" if stage.declined else ""
             return f"no answer from {stage.receiver}{declined}"
@@ -180,7 +181,7 @@ class _Turn(MemberTransition):
     # --- the message ---
 
     def _decide(self) -> None:
-        """Closes, escalates or tells the sender when the policies say so."""
+        """Closes, escalates or notifies the sender when the policies say so."""
         tracking = self.tracking
         if tracking.closed or not tracking.stages:
             return
@@ -188,8 +189,7 @@ class _Turn(MemberTransition):
             self._close("done", "")
             return
         stage = tracking.stages[-1]
-        # A stage that is over waits for the next one's `Ask`, which follows in the same
-        # transaction.
+        # A stage that is over waits for the next receiver, which follows in the same transaction.
         if stage.over or not stage.is_lost():
             return
         if tracking.escalate and not stage.spreading:
@@ -199,21 +199,21 @@ class _Turn(MemberTransition):
         elif stage.is_settled():
             self._close("failed", _why_lost(stage))
         else:
-            self._tell_failure(self._who_is_missing(stage))
+            self._notify_failure(self._missing_members(stage))
 
-    def _who_is_missing(self, stage: Stage) -> str:
+    def _missing_members(self, stage: Stage) -> str:
         if stage.declined or stage.given_up:
             return _why_lost(stage)
-        said = f"not everybody of {stage.receiver} could be reached"
+        text = f"not everybody of {stage.receiver} could be reached"
         if stage.receiver.startswith("peer:"):
-            said = f"{stage.receiver} could not be reached"
-        return f"{said}: {stage.reason}" if stage.reason else said
+            text = f"{stage.receiver} could not be reached"
+        return f"{text}: {stage.reason}" if stage.reason else text
 
     def _escalate(self, stage: Stage, reason: str) -> None:
         stage.over = True
         following = self.tracking.escalate.pop(0)
-        said = f"{reason}; asking {following.receiver}"
-        self._note(LedgerNote(state="escalated", reason=said, receiver=following.receiver))
+        text = f"{reason}; asking {following.receiver}"
+        self._note(LedgerNote(state="escalated", reason=text, receiver=following.receiver))
         self.steps.append(Escalate(following.receiver, following.answer_within))
 
     def _close(self, result: DeliveryResult, reason: str) -> None:
@@ -221,28 +221,26 @@ class _Turn(MemberTransition):
         if self.tracking.waiting:
             self.steps.append(VisitMembers("stop"))
         self._note(LedgerNote(state="closed", result=result, reason=reason))
-        # Who was told of a failure is not told of success as well: the ledger has both.
+        # A sender that was notified of a failure gets no ACK as well: the ledger has both.
         if result == "done" and self.tracking.acknowledge and not self.tracking.failure_told:
             self.steps.append(NotifySender("ack"))
         elif result == "timed_out":
             self.steps.append(NotifySender("timeout", reason))
         elif result == "failed":
-            self._tell_failure(reason)
+            self._notify_failure(reason)
 
-    def _take_back(self, failed: AttemptOutcome) -> None:
-        """A medium may give back what it took from somebody by whom the message was done: then its
-        sender believes what is not true.
-        """
+    def _apply_bounce(self, failed: AttemptOutcome) -> None:
+        """Notifies the sender of a bounce after which the message is done no more."""
         tracking, member = self.tracking, self.member
         is_back = member is not None and not tracking.is_satisfied(member)
         if not is_back or tracking.result != "done" or tracking.has_succeeded():
             return
         if not tracking.failure_told:
             tracking.failure_told = True
-            # Not COMERROR: the sender may have been told ACK.
+            # Not COMERROR: the sender may have got an ACK.
             self.steps.append(NotifySender("error", failed.reason))
 
-    def _tell_failure(self, reason: str) -> None:
+    def _notify_failure(self, reason: str) -> None:
         """COMERROR, once; never for a message that is done."""
         if not self.tracking.failure_told:
             self.tracking.failure_told = True
@@ -250,7 +248,7 @@ class _Turn(MemberTransition):
 
 
 def _of_member(stage: Stage, member: Member) -> str:
-    """Why a member is lost; of several it says which."""
+    """Why a member is lost; names it where there are several."""
     if not member.reason or stage.receiver.startswith("peer:"):
         return member.reason
     return f"{member.peer}: {member.reason}"

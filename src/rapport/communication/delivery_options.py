@@ -1,6 +1,7 @@
-"""What an application may ask of a delivery beyond the twelve fields of a message. [CO-8, CO-15]
+"""Options that an application may set for a delivery beyond the fields of a message.
+[CO-8, CO-15]
 
-Stands in the message's event of `input` beside the fields; only believed of applications.
+They stand in the message's event of `input` as `wishes`; only those of applications count.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""What is known about one message on its way, on two levels: the message with its stages, and each
-member of a stage. [CO-8]
+"""State, inputs and steps of the delivery state machine. [CO-8, CO-10]
 
-The state that `delivery.next_step` moves. A stage only counts its members; each member is a record
-of its own, so that an outcome touches one member and the message, however large the collective.
-No I/O and no clock here.
-
-What can happen to a message on its way, and what is to be done: values. [CO-8, CO-10]
+The state has two levels: the message with its stages, and each member of a stage. A stage only
+counts its members; each member has a record of its own, so that an outcome touches one member and
+the message, however large the collective is. No I/O and no clock.
 """
 
 from __future__ import annotations
@@ -25,8 +22,7 @@ MemberStatus = Literal["pending", "held", "refused", "reached", "lost", "discard
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How often and how far apart an address is tried: pauses double from `first_ms` up to
-    `longest_ms`.
+    """How often an address is tried; pauses double from `first_ms` up to `longest_ms`.
 
     The defaults give up after about 20 minutes; a message's time to live ends it earlier.
     """
@@ -53,18 +49,18 @@ URGENT_FALLBACK_MS = 30_000
 
 
 class AddressState(msgspec.Struct):
-    """One address of one peer and how far the message got there."""
+    """How far the message got at one address of a member."""
 
     address: str
     state: AddressStatus = "idle"
     attempt: int = 0
     retry_at: int = 0
     failures: int = 0
-    """In a row, since the last time the medium took it or the message was repeated."""
+    """Consecutive failures since the medium last took it or the message was repeated."""
 
 
 class Member(msgspec.Struct):
-    """One peer who is told, as the directory had them when they were begun."""
+    """One peer that gets the message, as the directory had it when it was begun."""
 
     peer: str
     tries: list[AddressState]
@@ -74,23 +70,23 @@ class Member(msgspec.Struct):
     held_until: int = 0
     answered: bool = False
     declined: bool = False
-    """They said that they cannot; what they say last counts."""
+    """The answer was a refusal; the last answer counts."""
     timed_out: bool = False
     repeats: int = 0
     repeat_at: int = 0
     unknown: bool = False
-    """The directory has nobody of that name."""
+    """The directory has no peer of that name."""
     fallback_after: int = 0
     """How long an address has before the next one is tried; 0 = the default."""
     fallback_at: int = 0
-    """When the next address is tried, unless one took it before; 0 = not by the clock."""
+    """When the next address is tried, unless a medium took it before; 0 = never."""
     reason: str = ""
-    """Why it did not reach them: what a medium or their privacy policy said last."""
+    """Why it did not arrive, as a medium or a privacy rule said last."""
     failed_lookups: int = 0
-    """How often in a row the directory could not say who it is; then it is asked again later."""
+    """Consecutive look-ups that failed; the directory is asked again later."""
 
     def is_reached(self) -> bool:
-        """Whether the media took it as the peer's policy demands; who answered was reached."""
+        """Whether the media took it as the peer's policy demands, or the peer answered."""
         if self.has_spoken():
             return True
         sent = [entry.state in ("handed", "confirmed") for entry in self.tries]
@@ -106,49 +102,49 @@ class Member(msgspec.Struct):
         return next((entry for entry in self.tries if entry.state == "idle"), None)
 
     def has_spoken(self) -> bool:
-        """Whether they answered, be it that they cannot: nothing more is sent to them."""
+        """Whether the peer answered or declined: nothing more is sent to it."""
         return self.answered or self.declined
 
     def due_ms(self) -> int:
-        """When the clock alone changes something about this member; 0 when it does not."""
+        """The next due time of this member; 0 = none."""
         due = [self.held_until if self.fate == "held" else 0, self.repeat_at, self.fallback_at]
         due += [entry.retry_at for entry in self.tries if entry.state == "retrying"]
         return min((moment for moment in due if moment), default=0)
 
 
 class NextReceiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who is asked next by escalation, and how long they have to answer; 0 = no deadline."""
+    """The next receiver of an escalation and its time to answer; 0 = no deadline."""
 
     receiver: str
     answer_within: int = 0
 
 
 class Stage(msgspec.Struct):
-    """One receiver that was asked: its policy, how many members stand how, and the deadline."""
+    """One receiver of the message: its policy, counts of its members, and its deadline."""
 
     receiver: str
     delivery: CollectiveDelivery
     least: int = 1
-    """With `at-least`: how many have to be done."""
+    """With `at-least`: how many members have to be done."""
     answer_within: int = 0
     spreading: bool = True
     """Members are still being begun."""
     asked: int = 0
     satisfied: int = 0
     out: int = 0
-    """Lost, refused or declined."""
+    """Members that were lost, refused it or declined."""
     declined: int = 0
     answer_by: int = 0
-    """0 until somebody was sent the message: nobody is late who was not asked."""
+    """0 until the message was sent to a member: nobody is late before that."""
     over: bool = False
-    """Its deadline passed or it was lost: the next receiver is asked."""
+    """Its deadline passed or it was lost: the next receiver gets the message."""
     given_up: str = ""
-    """Why some of its members were not even begun; empty = they were, or will be."""
+    """Why some of its members were not begun; empty = they were, or will be."""
     reason: str = ""
-    """Why the last member that could not be reached was not."""
+    """Why the last lost member was not reached."""
 
     def needed(self) -> int:
-        """How many have to be done; of `to-all-members` so far."""
+        """How many members have to be done; with `to-all-members` those begun so far."""
         if self.delivery == "to-all-members":
             return self.asked
         return self.least if self.delivery == "at-least" else 1
@@ -167,7 +163,7 @@ class Stage(msgspec.Struct):
         return not self.spreading and self.asked - self.out < self.needed()
 
     def is_settled(self) -> bool:
-        """Whether nobody of the stage can still change anything."""
+        """Whether no member of the stage can still change the result."""
         return not self.spreading and self.satisfied + self.out == self.asked
 
 
@@ -181,29 +177,27 @@ class DeliveryState(msgspec.Struct, kw_only=True):
     escalate: list[NextReceiver] = []
     repeat_every: int = 0
     repeat_most: int = 0
-    """How often a message is repeated to who took it and did not answer; 0 = until the end."""
+    """How often the message is repeated to a member that does not answer; 0 = until the end."""
     expires: int = 0
     retry: RetryPolicy = DEFAULT_RETRY
     stages: list[Stage] = []
     waiting: int = 0
-    """Members for whom the clock alone changes something."""
+    """Members with a due time."""
     result: DeliveryResult = ""
     failure_told: bool = False
 
     @property
     def closed(self) -> bool:
-        """Whether it is decided; nothing is sent after that."""
+        """Whether it has a result; nothing is sent after that."""
         return self.result != ""
 
     def fallback_ms(self, member: Member) -> int:
-        """How long an address of the member has before the next one is tried."""
+        """The time of an address of the member before the next one is tried."""
         usual = URGENT_FALLBACK_MS if self.urgent else FALLBACK_MS
         return member.fallback_after or usual
 
     def next_due_ms(self) -> int:
-        """When the clock alone changes something about the message; 0 when it does not. Members
-        have their own (`Member.due_ms`).
-        """
+        """The next due time of the message; 0 = none. Members have their own (`Member.due_ms`)."""
         if self.closed:
             return 0
         due = [self.expires]
@@ -211,20 +205,18 @@ class DeliveryState(msgspec.Struct, kw_only=True):
         return min((moment for moment in due if moment), default=0)
 
     def is_satisfied(self, member: Member) -> bool:
-        """Whether this member counts as done: answered, or reached when that is enough; who
-        declined was reached.
-        """
+        """Whether this member counts as done: answered, or reached where that is enough."""
         if member.answered:
             return True
         return self.done_when == "sent" and (member.declined or member.fate == "reached")
 
     def is_out(self, member: Member) -> bool:
-        """Whether nothing more is to be expected of this member."""
+        """Whether this member is lost without being done."""
         is_lost = member.declined or member.fate in ("lost", "refused")
         return is_lost and not self.is_satisfied(member)
 
     def has_succeeded(self) -> bool:
-        """Whether the policy of one of those who were asked is met."""
+        """Whether the policy of one of the stages is met."""
         return any(stage.is_met() for stage in self.stages)
 
 
@@ -245,21 +237,21 @@ LedgerState = Literal[
 """The states of the ledger; one is never reported as another."""
 
 OutcomeState = Literal["handed", "confirmed", "failed", "unknown", "dropped", "put_off"]
-"""`dropped`: it was not sent, since the message was decided while it waited; `put_off`: it was not
-sent, since it waited into hours in which it may not be.
+"""`dropped`: not sent, since the message was closed meanwhile; `put_off`: not sent, since quiet
+hours have begun meanwhile.
 """
 ControlSubtype = Literal["ack", "comerror", "timeout", "error"]
 """A sender gets one of `ack`, `comerror` and `timeout` about the receiver of its message. `error`
-is about an additional receiver, or says that a medium gave back what was acknowledged.
+concerns an additional receiver, or a bounce of an acknowledged message.
 """
 VisitKind = Literal["time_out", "stop"]
 
 
-# --- what can happen ---
+# --- inputs ---
 
 
 class AddReceiver(msgspec.Struct, frozen=True, tag="ask"):
-    """A receiver is to be told, the first or the next by escalation; its members follow."""
+    """Adds a receiver, the first or the next of an escalation; its members follow."""
 
     receiver: str
     delivery: CollectiveDelivery = "to-all-members"
@@ -268,35 +260,31 @@ class AddReceiver(msgspec.Struct, frozen=True, tag="ask"):
 
 
 class BeginMember(msgspec.Struct, frozen=True, tag="begin"):
-    """One member of the newest stage is to be told, unless a later stage began meanwhile; the
-    member says which.
-    """
+    """Begins one member; the member names its stage."""
 
     member: Member
 
 
 class MembersBegun(msgspec.Struct, frozen=True, tag="all_begun"):
-    """Everybody of a stage was begun; `found` of them, those who were asked before included."""
+    """All members of a stage were begun: `found`, including those of earlier stages."""
 
     stage: int
     found: int
 
 
 class MembersAbandoned(msgspec.Struct, frozen=True, tag="given_up"):
-    """Nobody else of a stage can be begun, for a fault that time does not mend."""
+    """The remaining members of a stage cannot be begun, for a fault that does not pass."""
 
     stage: int
     reason: str
 
 
 LATEST_ATTEMPT = 0
-"""In an outcome: the attempt that was taken last. A medium that gives back what it took (a mail
-that bounces) does not say which one it was.
-"""
+"""In an outcome: the last attempt that the medium took. A bounce does not tell which one it was."""
 
 
 class AttemptOutcome(msgspec.Struct, frozen=True, tag="outcome"):
-    """What a medium said about one attempt."""
+    """The outcome of one attempt."""
 
     peer: str
     address: str
@@ -309,28 +297,28 @@ class AttemptOutcome(msgspec.Struct, frozen=True, tag="outcome"):
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """A person answered; the last answer is the one that counts."""
+    """A person's answer; the last one counts."""
 
     peer: str
     text: str = ""
     declined: bool = False
-    """They said that they cannot."""
+    """The answer is a refusal."""
 
 
 class MessageTick(msgspec.Struct, frozen=True, tag="tick"):
-    """Time has passed for the message."""
+    """The due time of the message has come."""
 
 
 class MemberTick(msgspec.Struct, frozen=True, tag="member_tick"):
-    """Time has passed for one member."""
+    """The due time of a member has come."""
 
 
 class TimeOutMember(msgspec.Struct, frozen=True, tag="time_up"):
-    """The member's stage or the message is over; who was waited for is told so in the ledger."""
+    """The time of the member's stage or of the message is over."""
 
 
 class StopMember(msgspec.Struct, frozen=True, tag="stop"):
-    """The message is decided; what still waits for this member is given up."""
+    """The message is closed; what is pending for this member is dropped."""
 
 
 DeliveryInput = (
@@ -347,7 +335,7 @@ DeliveryInput = (
 )
 
 
-# --- what is to be done ---
+# --- steps ---
 
 
 class QueueDelivery(msgspec.Struct, frozen=True, tag="queue"):
@@ -357,7 +345,7 @@ class QueueDelivery(msgspec.Struct, frozen=True, tag="queue"):
     address: str
     attempt: int
     place: int = 0
-    """Which of the member's addresses it is, from 0."""
+    """Index among the member's addresses."""
     repeat: int = 0
     """How often the message was repeated to this member before."""
 
@@ -372,26 +360,26 @@ class LedgerNote(msgspec.Struct, frozen=True, kw_only=True, tag="note"):
     reason: str = ""
     answer: str = ""
     declined: bool = False
-    """The answer says no."""
+    """The answer is a refusal."""
     until: int = 0
-    """When a held or failed delivery is tried again; 0 = not."""
+    """When a held or failed delivery is tried again; 0 = never."""
     result: DeliveryResult = ""
     stage: int = 0
-    """From 1; 0 = the line is about the whole message."""
+    """Number of the stage from 1; 0 = the line is about the whole message."""
     receiver: str = ""
-    """Who is asked next, on a line that says so."""
+    """The next receiver, on a line about an escalation."""
 
 
 class Escalate(msgspec.Struct, frozen=True, tag="escalate"):
-    """Ask this receiver too: give `Ask` for it, then its members."""
+    """Add this receiver and its members."""
 
     receiver: str
     answer_within: int = 0
 
 
 class VisitMembers(msgspec.Struct, frozen=True, tag="walk"):
-    """Give every member `TimeUp` (of one stage, -1 = of all) or, to those that wait, `Stop`; in
-    slices when there are many. Before the steps that follow, as far as one slice goes.
+    """Apply `TimeOutMember` to every member (of one stage, -1 = of all) or `StopMember` to pending
+    ones; in slices when there are many. The first slice comes before the steps that follow.
     """
 
     kind: VisitKind
@@ -399,7 +387,7 @@ class VisitMembers(msgspec.Struct, frozen=True, tag="walk"):
 
 
 class NotifySender(msgspec.Struct, frozen=True, tag="tell"):
-    """Tell the sender how it went."""
+    """Notify the sender of the result."""
 
     subtype: ControlSubtype
     reason: str = ""

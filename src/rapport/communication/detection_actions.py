@@ -1,10 +1,8 @@
-"""Detections become messages: each phrase of a policy's actions one, as policy or site says.
-[CO-7, PO-10]
+"""Actions of detections: each action phrase of a policy becomes one message, as the policy or the
+site declares. [CO-7, PO-10]
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import msgspec
 
@@ -12,17 +10,14 @@ from rapport.communication.actions import (
     SENDER,
     Action,
     Effect,
-    OwnAction,
-    Phrases,
     effect_of,
     message_for,
     message_saying,
-    nothing_said,
     same_phrase,
     too_old_text,
     why_skipped,
 )
-from rapport.communication.contents.rules import ANY_CONTENT, ContentFault, Contents
+from rapport.communication.contents.rules import ContentFault
 from rapport.communication.delivery_runner import DeliveryRunner, ReceiverLookup
 from rapport.communication.delivery_state import (
     AddReceiver,
@@ -30,8 +25,8 @@ from rapport.communication.delivery_state import (
     DeliveryState,
     Member,
     NextReceiver,
-    RetryPolicy,
 )
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger_events import (
     SOURCE,
     refused_events,
@@ -41,9 +36,8 @@ from rapport.communication.ledger_events import (
 from rapport.communication.records import DeliveryRecord, MessageBody
 from rapport.communication.schedule import PartlyHandled
 from rapport.communication.sender_notifications import notify_sender
-from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.transaction import Transaction
-from rapport.core.detection import ACT_WITHIN_MS, STILL_LASTS, Detection, SkippedAction
+from rapport.core.detection import STILL_LASTS, Detection, SkippedAction
 from rapport.core.errors import SourceUnavailable
 from rapport.core.event import Event
 from rapport.core.message import Message
@@ -54,26 +48,17 @@ _log = get_logger(__name__)
 
 
 class DetectionActions:
-    """Begins the messages of detections; one detection makes each message once."""
+    """Begins the messages of detections; a detection makes each message once."""
 
     def __init__(
         self,
         transaction: Transaction,
-        cases: DeliveryRunner,
-        members: ReceiverLookup,
-        *,
-        actions: Mapping[str, Action],
-        phrases: Phrases,
-        retry: RetryPolicy,
-        facts: Facts = nothing_known,
-        own_action: OwnAction = nothing_said,
-        contents: Contents = ANY_CONTENT,
-        act_within_ms: int = ACT_WITHIN_MS,
+        runner: DeliveryRunner,
+        lookup: ReceiverLookup,
+        parts: EngineParts,
     ) -> None:
-        self._transaction, self._cases, self._members = transaction, cases, members
-        self._actions, self._phrases, self._retry = actions, phrases, retry
-        self._facts, self._own_action, self._contents = facts, own_action, contents
-        self._act_within_ms = act_within_ms
+        self._transaction, self._runner, self._lookup = transaction, runner, lookup
+        self._parts = parts
 
     def take(
         self,
@@ -84,19 +69,21 @@ class DetectionActions:
         since_ms: int = 0,
         any_age: bool = False,
     ) -> None:
-        """Acts on one detection, or records that it is too old for that; `hops`: how many actions
-        led to it; `since_ms`: when it was first tried, if before now; `any_age`: an operator asks
-        for it, however old it is. Raises InvalidInput; TakenInPart when somebody who is to be told
-        is not known now: what the other phrases lead to stays, and is not done twice.
+        """Carries out the actions of one detection, or records that it is too old for that. `hops`:
+        how many actions led to it; `since_ms`: when it was first tried, if before now; `any_age`:
+        an operator asks for it, however old it is.
+
+        Raises InvalidInput; PartlyHandled when a receiver cannot be looked up now: the other
+        actions stay, and are not carried out twice.
         """
         detection = Detection.from_event(event)
         skipped = ""
         if not any_age:
             skipped = why_skipped(
-                event, detection, now_ms=since_ms or now_ms, act_within_ms=self._act_within_ms
+                event, detection, now_ms=since_ms or now_ms, act_within_ms=self._parts.act_within_ms
             )
         waiting: SourceUnavailable | None = None
-        for phrase in self._phrases(detection.policy, detection.version):
+        for phrase in self._parts.phrases_of(detection.policy, detection.version):
             mark = self._transaction.mark()
             try:
                 if skipped:
@@ -127,9 +114,7 @@ class DetectionActions:
             self._begin(action, detection, event, now_ms, effect, since_ms)
 
     def take_skipped(self, event: Event, now_ms: int) -> None:
-        """Records an action about policies that the policy engine did not carry out. Raises
-        InvalidInput.
-        """
+        """Records an action that the policy engine did not carry out; raises InvalidInput."""
         skipped = SkippedAction.from_event(event)
         detection = skipped.detection
         reason = too_old_text(detection, skipped.found_ms, skipped.limit_ms)
@@ -139,8 +124,8 @@ class DetectionActions:
             self._transaction.emit("log", line)
 
     def _action(self, phrase: str, detection: Detection) -> Action | None:
-        own = self._own_action(detection.policy, detection.version, phrase)
-        return own or self._actions.get(same_phrase(phrase))
+        own = self._parts.own_action(detection.policy, detection.version, phrase)
+        return own or self._parts.actions.get(same_phrase(phrase))
 
     def _skip(
         self, phrase: str, detection: Detection, event: Event, now_ms: int, reason: str
@@ -150,8 +135,8 @@ class DetectionActions:
         if action is None:
             return
         effect = self._effect(action, detection, now_ms, 0)
-        message = message_for(action, detection, self._facts, effect=effect)
-        if self._cases.records.case(message.id) is None:
+        message = message_for(action, detection, self._parts.facts, effect=effect)
+        if self._runner.records.get(message.id) is None:
             for line in skipped_events(message, detection, event.id, reason, now_ms=now_ms):
                 self._transaction.emit("log", line)
 
@@ -161,7 +146,7 @@ class DetectionActions:
         if action.effect is None:
             return None
         return effect_of(
-            action.effect, action.phrase, detection, self._facts, now_ms=now_ms, hops=hops
+            action.effect, action.phrase, detection, self._parts.facts, now_ms=now_ms, hops=hops
         )
 
     def _begin(
@@ -174,15 +159,15 @@ class DetectionActions:
         since_ms: int,
     ) -> None:
         is_late = LATE in event.headers or event.type == STILL_LASTS
-        about, facts = event.id, self._facts
+        about, facts = event.id, self._parts.facts
         message = message_for(action, detection, facts, is_late=is_late, effect=effect, about=about)
-        if self._cases.records.case(message.id) is not None:
+        if self._runner.records.get(message.id) is not None:
             return
-        misfit = self._contents.fault(message)
+        misfit = self._parts.contents.fault(message)
         if misfit is not None and is_late:
-            # What is meant for machines has no place for a remark about when it was.
+            # Content for machines has no room for the remark that it is late.
             message = message_for(action, detection, facts, effect=effect, about=about)
-            misfit = self._contents.fault(message)
+            misfit = self._parts.contents.fault(message)
         if misfit is not None:
             self._refuse(message, misfit, detection, event, now_ms)
             return
@@ -200,11 +185,11 @@ class DetectionActions:
         only = None
         if effect is not None and action.effect is not None:
             only = Member(peer=str(action.send_to), tries=[AddressState(action.effect.address)])
-        case = self._case(action, detection, message, event.id, since_ms)
-        self._cases.begin(
-            case,
-            _letter(action, detection, message, effect, now_ms),
-            self._ask(action, is_over=0 < case.tracking.expires <= now_ms),
+        record = self._record(action, detection, message, event.id, since_ms)
+        self._runner.begin(
+            record,
+            _body(action, detection, message, effect, now_ms),
+            self._add_receiver(action, is_over=0 < record.tracking.expires <= now_ms),
             now_ms=now_ms,
             cause=event.id,
             only=only,
@@ -218,12 +203,10 @@ class DetectionActions:
         event: Event,
         now_ms: int,
     ) -> None:
-        """What does not fit the schema of its type is not sent; the ledger says so, and whoever
-        listens to what becomes of actions is told.
-        """
+        """Records an action whose content does not fit the schema of its type, and notifies."""
         place = f"policy {detection.policy!r}, action {message.subtype!r}"
         _log.error(
-            "what an action says is refused",
+            "content of an action refused",
             code=misfit.code,
             policy=detection.policy,
             action=message.subtype,
@@ -236,24 +219,24 @@ class DetectionActions:
             self._transaction.emit("log", told)
         notify_sender(self._transaction, str(SENDER), message.id, "comerror", reason, now_ms=now_ms)
 
-    def _ask(self, action: Action, *, is_over: bool) -> AddReceiver:
-        """How many have to be reached; an effect has one address and nobody behind it, and what
-        `is_over` asks nobody who that is, who may be unable to say.
+    def _add_receiver(self, action: Action, *, is_over: bool) -> AddReceiver:
+        """How many have to be reached. An effect has one address and no members; the directory is
+        not asked for a message whose time to live `is_over`.
         """
         within = action.answer_within_ms
         if action.effect is not None or is_over:
             return AddReceiver(str(action.send_to), answer_within=within)
-        ask = self._members.ask(action.send_to, within)
+        request = self._lookup.add_receiver(action.send_to, within)
         if action.send_to.kind != "collective" or not (action.reach or action.least):
-            return ask
+            return request
         delivery = action.reach or "at-least"
-        return msgspec.structs.replace(ask, delivery=delivery, least=max(action.least, 1))
+        return msgspec.structs.replace(request, delivery=delivery, least=max(action.least, 1))
 
-    def _case(
+    def _record(
         self, action: Action, detection: Detection, message: Message, event_id: str, since_ms: int
     ) -> DeliveryRecord:
         within = action.answer_within_ms
-        tracking = DeliveryState(
+        state = DeliveryState(
             message=message.id,
             done_when=action.done_when,
             urgent=action.urgent,
@@ -265,10 +248,10 @@ class DetectionActions:
             repeat_every=action.repeat_every_ms,
             repeat_most=action.repeat_most,
             expires=since_ms + action.ttl_ms if action.ttl_ms else 0,
-            retry=self._retry,
+            retry=self._parts.retry,
         )
         return DeliveryRecord(
-            tracking=tracking,
+            tracking=state,
             message=message.id,
             sender=str(SENDER),
             policy=detection.policy,
@@ -276,7 +259,7 @@ class DetectionActions:
         )
 
 
-def _letter(
+def _body(
     action: Action, detection: Detection, message: Message, effect: Effect | None, now_ms: int
 ) -> MessageBody:
     return MessageBody(

@@ -1,27 +1,11 @@
-"""Peers and collectives as they are kept in the record store, and as they are said. [CO-3]
-
-What is kept is what was said: the keys of the site file's `[peers.NAME]` and `[collectives.NAME]`.
-So it is checked by the site file's own rules, and a later version reads it by its own.
-
-The default directory: what the site file declares, and what was added while the node ran. [CO-3]
-
-A name of the site file is the site file's: the store adds others, and members to any collective.
-Every question is answered from the store as it is now, so a change counts for the next sending.
-
-How changes of the directory are told in `log`. [CO-3, CO-12]
-
-A change and the event that tells it become durable together; the event is appended right after, and
-once more on opening if a crash came between. Equal ids make that harmless.
-
-What a site file that is read again changes about people: for the ledger, and for who is asked.
+"""The directory: peers and collectives of the site file and those added at run time.
 [CO-3, CO-12]
 
-Pure.
-
-Changes of the directory while a node runs: checked like the site file, durable, and told in
-`log`. [CO-3, CO-12]
-
-One change at a time; each holds for the next sending when the call returns.
+A name of the site file belongs to the site file; the store adds other names, and members to any
+collective. Stored entries have the keys of `[peers.NAME]` and `[collectives.NAME]` and are checked
+by the same rules. Every look-up reads the store as it is now, so that a change holds for the next
+sending. A change and its event become durable together; the event is appended to `log` right after,
+and again on opening if a crash came in between.
 """
 
 from __future__ import annotations

@@ -1,21 +1,10 @@
-"""Questions to an application, each with a deadline: one that hangs holds up nobody else. [CO-3,
-CO-7]
+"""A directory that asks the application: callbacks with deadlines, and a cache of answers.
+[CO-3, CO-7, CO-11, CO-15]
 
-A function cannot be interrupted, so each call runs in a thread that nobody waits for when the
-process ends. What takes too long goes on unheard: its answer, when it comes after all, is given to
-who asks next, and until then who asks for the same is told at once that nothing is known.
-
-A directory that is asked elsewhere: what of its answers is kept for a while, and what callbacks
-of an application raise for whom they do not know. [CO-3]
-
-As in the source: what a peer is changes seldom and is asked often, so it is kept; who is in a
-collective changes all the time, so it is asked at every sending.
-
-What an application is asked: who peers and collectives are, whether a password is right, and the
-messages it is told of. Plain functions and coroutines alike. [CO-3, CO-11, CO-15]
-
-A plain function is called in a thread of its own and may block; a coroutine runs in the loop of who
-opened the room. Both have a deadline (`directory/asking.py`).
+A plain function is called in a thread of its own and may block; a coroutine runs in the loop of the
+application. A function cannot be interrupted: a call that takes too long goes on unheard, its late
+answer serves the next look-up, and until then look-ups of the same name fail at once. Peers are
+cached, since they change seldom; collectives are asked at every sending.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
-"""The ledger's rows kept with their indexes, so that a question costs what it finds. [CO-10, CO-12]
+"""The ledger as people query it: the newest state of every message and person, and the timeline
+of a message. [CO-10, CO-12]
 
-Fed from `log` page by page, in bounded memory, by whoever asks; it can be deleted at any time.
-
-The ledger as people ask for it: for every message and person the newest state, and every line
-about a message in order. [CO-10]
-
-Nothing is said here that the log does not say: rows are folded from its lines (`history_rows`) into
-an index (`history_index`) that `refresh` brings up to date. Asking costs what is found, however
-long the log is.
-
-One message as people look at it: how it stands, how far it got with each person, what happened.
-[CO-10]
+Rows are folded from the lines of `log` (`ledger_rows.py`) into an SQLite index that `refresh`
+brings up to date page by page. A query costs what it finds, however long the log is. The index can
+be deleted at any time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The ledger's events: how every change of a delivery is written to `log`. [CO-10, CO-12]"""
+"""Events of the ledger: messages and every change of their deliveries, as `log` keeps them.
+[CO-10, CO-12]
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,16 @@ from functools import lru_cache
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
+from rapport.communication.delivery_options import DeliveryOptions
 from rapport.communication.delivery_state import LedgerNote
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.records import DeliveryRecord, shown_key
 from rapport.core.detection import Detection
 from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.core.message import Message
+from rapport.core.message import MESSAGE, RECENT, Message, MessagePolicy
 
 SOURCE = "communication"
 DELIVERY_PREFIX = "rapport.delivery."
@@ -40,7 +44,12 @@ ROUTED = "routed"
 """Of a message that only routing rules gave to people: nothing is decided about it."""
 
 _ENCODER = msgspec.json.Encoder()
-_shown = lru_cache(maxsize=16_384)(shown_address)
+
+
+@lru_cache(maxsize=16_384)
+def ledger_address(address: str) -> str:
+    """The address as the ledger shows it: without secrets."""
+    return shown_address(address)
 
 
 def state_when_handled(fate: str, receiver: str) -> str:
@@ -119,7 +128,7 @@ def line_event(
         policy=case.policy,
         detection=case.detection,
         peer=note.peer,
-        address=_shown(note.address) if note.address else "",
+        address=ledger_address(note.address) if note.address else "",
         adapter=adapter_of(note.address),
         attempt=note.attempt,
         reason=note.reason,
@@ -133,6 +142,99 @@ def line_event(
     name = event_name(shown_key(case.tracking.message), "l", str(number))
     causes = [message, cause] if cause else [message]
     return ledger_event(line, note.state, id=name, now_ms=now_ms, causes=causes)
+
+
+class _LoggedData(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    gc=False,
+    rename={
+        "conversation": "conversation-id",
+        "delivery_policy": "delivery-policy",
+        "refers_to": "refers-to",
+        "options": "wishes",
+    },
+):
+    """The data of a message's event in `log`: the message, and what became of it."""
+
+    id: str
+    type: str
+    subtype: str
+    sender: str
+    receiver: str = ""
+    conversation: str = ""
+    content: str = ""
+    ttl: int = 0
+    language: str = ""
+    delivery_policy: MessagePolicy = "acknowledged"
+    refers_to: str = ""
+    urgent: bool = False
+    options: DeliveryOptions | None = None
+    fate: str = ""
+    receivers: tuple[str, ...] | None = None
+    peer: str = ""
+    """Peer, address and adapter of the only delivery: the event stands for its line `queued`."""
+    address: str = ""
+    adapter: str = ""
+    answered: int = 0
+    """When the message answered the one that it refers to: the event stands for that line."""
+    declined: bool = False
+
+
+def logged_data(
+    message: Message,
+    id: str,
+    fate: MessageFate,
+    receivers: tuple[str, ...],
+    *,
+    options: DeliveryOptions | None = None,
+    peer: str = "",
+    address: str = "",
+    adapter: str = "",
+    answered: int = 0,
+    declined: bool = False,
+) -> bytes:
+    """The data of a message's event in `log`."""
+    sender, receiver = message.sender, message.receiver
+    return _ENCODER.encode(
+        _LoggedData(
+            id,
+            message.type,
+            message.subtype,
+            f"{sender.kind}:{sender.name}",
+            f"{receiver.kind}:{receiver.name}" if receiver is not None else "",
+            message.conversation,
+            message.content,
+            message.ttl,
+            message.language,
+            message.delivery_policy,
+            message.refers_to,
+            message.urgent,
+            options,
+            fate,
+            receivers,
+            peer,
+            address,
+            adapter,
+            answered,
+            declined,
+        )
+    )
+
+
+def logged_event(
+    event: Event, id: str, message: Message, data: bytes, notify_of: MessageFate | None = None
+) -> Event:
+    """The event in `log` of a message that `event` brought to `input`. `notify_of`: notification
+    callbacks are called with the message, which has this fate.
+    """
+    headers = event.headers
+    if notify_of is not None:
+        RECENT.note(data, message if message.id == id else replace(message, id=id))
+        headers = headers | {FATE: notify_of}
+    receiver = str(message.receiver) if message.receiver is not None else ""
+    return Event(SOURCE, id, MESSAGE, receiver, event.time, data, headers)
 
 
 def unmapped_event(detection: str, policy: str, phrase: str, *, now_ms: int) -> Event:
@@ -229,3 +331,7 @@ def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, no
         data={"message": message[:200], "peer": peer[:200], "reason": reason},
         headers={CAUSE: cause_text(cause)},
     )
+
+
+FATE = "fate"
+"""Header of a message's event in `log` when callbacks are to be told of it."""

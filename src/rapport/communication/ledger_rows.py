@@ -1,14 +1,10 @@
-"""The rows of the ledger, and how its lines fold into them: one state is never taken for another.
+"""Rows of the ledger, how its lines fold into them, and their summary in a sentence. Pure.
 [CO-10]
 
-Pure. For each message, person and address the newest line is the state; but who answered has
-answered, whatever the clock or a medium says later, and a closed message stays as it was closed.
-Medium states stand at an address, a person's at the person.
-
-The ledger in a sentence: how many were told, how many answered, who was not reached and why.
-[CO-10]
-
-Pure. Each person counts once per message, by the furthest that is known of them.
+For each message, person and address the newest line is the state; but a person who answered has
+answered, whatever comes later, and a closed message stays as it was closed. States of a medium
+belong to an address, states of a person to the person. In a summary each person counts once per
+message, by the furthest state.
 """
 
 from __future__ import annotations

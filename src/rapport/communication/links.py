@@ -1,20 +1,9 @@
-"""Names in the paths of links: whatever a name holds, it stays one piece of the path. Pure.
-[CO-10, CO-16]
+"""Signed links to inboxes, names in links, and the editions that end links.
+[CO-10, CO-11, CO-16]
 
-Servers undo `%2F` before they take a path apart, and browsers take `..` out of it: quoting alone
-does not keep such names whole.
-
-Links by which a person opens the inbox without a password: signed, and over after a while.
-[CO-11, CO-16]
-
-Whoever has the link is the person, until it is over; so it is shown to that person alone, like the
-links to answer. It ends before when all that lets the person in ends: see `ended_links.py`.
-
-Which links to inboxes count no more, though their time is not over: those of peers that were
-removed, and those that were made before a password was set or taken away. [CO-11, CO-16]
-
-A link is signed for an edition of its peer; ending links gives the peer another one. So nothing is
-kept of a link itself, and whoever gets a name later does not get the links of who had it.
+A link opens a person's inbox without a password until it expires. It is signed for an edition of
+its peer; removing the peer or changing a password makes a new edition, which ends all earlier links
+without a record of each.
 """
 
 from __future__ import annotations

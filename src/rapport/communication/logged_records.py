@@ -1,8 +1,8 @@
-"""Records that change now and then, every change told in `log`. [CO-6, CO-14]
+"""Records whose every change is an event of `log`. [CO-6, CO-14]
 
-A change and the event that tells of it become durable together; the event is appended right after,
-and once more on opening should a crash have come between. Several engines may share the records:
-each counts its own changes there, so the others see that there is something new.
+A change and its event become durable together; the event is appended right after, and again on
+opening if a crash came in between. Several engines may share the records: each counts its own
+changes, so that the others notice them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""What a type of message means, how to answer it, and which messages relate to it. Pure. [CO-14]
+"""What a type of message means, how to answer it, and which messages relate to it.
+[CO-2, CO-14, UX-2]
 
-Three layers: what is shipped (info_predefined.py), what the site file says, and what was added at
-run time; the later ones replace the earlier.
-
-What is told of the messages that Rapport itself knows: CONTROL, AUTH, MESSAGEINFO, NOTIFICATION,
-ACTION. [CO-2, CO-14]
-
-The `[messages.TYPE]` tables of a site file, faults in place. [CO-14, UX-2]
+Three layers, each overriding the ones before: messages that Rapport itself defines, the
+`[messages.TYPE]` tables of the site file, and what was added at run time.
 
 ```toml
 [messages.TASK.REQUEST]           # or [messages.TASK] for every subtype that has no table

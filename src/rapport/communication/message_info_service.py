@@ -1,11 +1,8 @@
-"""The message info service: asked by type or by message, changed at run time, durable; also what
-the door asks whether a content fits the schema of its type. [CO-14]
+"""The message info service: queries by type or message, changes at run time, and replies to
+MESSAGEINFO REQUESTs. [CO-2, CO-12, CO-14]
 
-Answers MESSAGEINFO REQUESTs: reads the channel `info`, replies to who asked. [CO-2, CO-12,
-CO-14]
-
-A request is answered once: the reply's id follows from the request's, so one that is sent again
-after a crash is dropped as a repetition.
+It also checks contents against the schemas of their types. A request is answered once: the id of
+the reply follows from that of the request, so that a reply sent again after a crash is dropped.
 """
 
 from __future__ import annotations

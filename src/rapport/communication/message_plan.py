@@ -1,7 +1,7 @@
-"""What is to be done with a message: algorithm 2.2 of the source, pure. [CO-7, CO-12]
+"""Decides what happens to a message: algorithm 2.2 of the source. Pure. [CO-7, CO-12]
 
-Only a primary receiver that was set is tracked; those that routing rules add are told, too, but
-decide nothing. Components, and a message without any receiver, go to the notification callbacks.
+Only the receiver that the message names is tracked; receivers that routing rules add get it, too,
+but decide nothing. Components, and a message without any receiver, go to notification callbacks.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ FORWARDED = {(AUTH, "REQUEST"): "auth", (MESSAGEINFO, "REQUEST"): "info"}
 """Type and subtype to the channel of the service that answers."""
 ANSWERING = frozenset({"session", "answer", "medium"})
 """Proofs of who sent a message that let it count as that person's answer."""
+_FEW_RECEIVERS = 8
+"""The names of so many always fit beside the largest message."""
 UNPROVEN = Identifier("component", "")
 """Stands for a sender that nothing proves; no rule can name it."""
 UNPROVEN_SENDER = "unproven"
 """How privacy policies see it."""
-FATE = "fate"
-"""Header of a message's event in `log` when callbacks are to be told of it."""
 
 
 def no_routing(_message: Message) -> Sequence[Identifier]:
@@ -51,6 +51,8 @@ class MessagePlan(msgspec.Struct, frozen=True, gc=False):
     notify: bool = False
     forward: str = ""
     """The channel of another service, instead of everything else."""
+    receiver_names: tuple[str, ...] = ()
+    """The receivers as texts."""
 
     @property
     def is_simple(self) -> bool:
@@ -64,9 +66,9 @@ def assume_listeners() -> bool:
 
 
 def plan_message(
-    message: Message, routed: Sequence[Identifier] = (), *, is_heard: bool = True
+    message: Message, routed: Sequence[Identifier] = (), *, has_listeners: bool = True
 ) -> MessagePlan:
-    """Who gets a message, given whom routing rules add. `is_heard`: whether any notification
+    """Who gets a message, given whom routing rules add. `has_listeners`: whether any notification
     callback is registered; without one nobody is notified.
 
     >>> ana, app = Identifier("peer", "ana"), Identifier("component", "app")
@@ -78,7 +80,7 @@ def plan_message(
     channel = FORWARDED.get((message.type, message.subtype), "")
     if channel:
         return MessagePlan("forwarded", forward=channel)
-    return _to(message.receiver, tuple(routed), is_heard)
+    return _to(message.receiver, tuple(routed), has_listeners)
 
 
 def rule_sender(sender: Identifier, headers: Mapping[str, str]) -> Identifier:
@@ -122,7 +124,9 @@ def route_proven(
 
 
 @lru_cache(maxsize=4_096)
-def _to(receiver: Identifier | None, routed: tuple[Identifier, ...], is_heard: bool) -> MessagePlan:
+def _to(
+    receiver: Identifier | None, routed: tuple[Identifier, ...], has_listeners: bool
+) -> MessagePlan:
     first = () if receiver is None else (receiver,)
     receivers = tuple(dict.fromkeys((*first, *routed)))
     if not receivers:
@@ -130,37 +134,21 @@ def _to(receiver: Identifier | None, routed: tuple[Identifier, ...], is_heard: b
     people = tuple(each for each in receivers if each.kind != "component")
     tracked = receiver if receiver in people else None
     return MessagePlan(
-        "queued" if people else "notified" if is_heard else "no_receiver",
+        "queued" if people else "notified" if has_listeners else "no_receiver",
         receivers,
         tracked,
         tuple(each for each in people if each != receiver),
         notify=len(people) < len(receivers),
+        receiver_names=tuple(map(str, receivers)),
     )
 
 
-@lru_cache(maxsize=4_096)
-def fate_end(fate: MessageFate, receivers: tuple[Identifier, ...]) -> bytes:
-    """The end of a message's event in `log`."""
-    said = {"fate": fate, "receivers": [str(each) for each in receivers]}
-    return b"," + msgspec.json.encode(said)[1:]
-
-
-_FEW = 8
-"""Receivers whose names always fit beside the largest message."""
-
-
-def leaves_room(event: Event, handled: MessagePlan) -> bool:
+def leaves_room(event: Event, plan: MessagePlan) -> bool:
     """Whether the message's event in `log` can name all its receivers: rules may add thousands."""
-    is_usual = len(handled.receivers) <= _FEW
-    named = 0 if is_usual else len(fate_end(handled.fate, handled.receivers))
-    return len(event.data) + named <= LARGEST_EVENT
+    names = plan.receiver_names
+    added = sum(map(_json_size, names)) if len(names) > _FEW_RECEIVERS else 0
+    return len(event.data) + added <= LARGEST_EVENT
 
 
-def answered_end(
-    fate: MessageFate, receivers: tuple[Identifier, ...], declined: bool, now_ms: int
-) -> bytes:
-    """As `fate_end` of a message that is also an answer: its own event stands for the line that
-    says so (`history/rows.py`), which saves an event for each answer.
-    """
-    said = b',"answered":%d' % now_ms + (b',"declined":true}' if declined else b"}")
-    return fate_end(fate, receivers)[:-1] + said
+def _json_size(name: str) -> int:
+    return len(msgspec.json.encode(name)) + 1

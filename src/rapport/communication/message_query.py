@@ -1,15 +1,8 @@
-"""What to ask the logged messages for, as a condition the channel can look up; and the token of a
-page. Pure. [CO-13]
+"""The message query service: every handled message by criteria, page by page. [CO-10, CO-13]
 
-`log` holds messages beside ledger lines. What people look up most (conversation, sender, receiver,
-one message's lines) is indexed: see LOG_INDEX.
-
-What became of messages, read from their ledger lines. [CO-13, CO-10]
-
-The message query service: every message that was handled, by criteria, page by page. [CO-13]
-
-Reads `log`. A page shows the log as it was when its first page was asked for, so going through the
-pages neither skips nor repeats a message, and the same token always gives the same page.
+Reads `log`, where sender, receiver, conversation and result are indexed (`LOG_INDEX`). A page shows
+the log as it was when its first page was requested, so that going through the pages neither skips
+nor repeats a message, and the same token always gives the same page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether a JSON Schema is one: every keyword known, every value of its kind. Pure. [CO-14]
+"""Checks the form of a JSON Schema (draft 2020-12): known keywords, values of the right kind.
+Pure. [CO-14]
 
-Looks at the form (draft 2020-12) and follows local references; contents are judged by what passes
-here (`contents/fitting.py`).
+Contents are checked against schemas that pass here (`contents/fitting.py`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""What media said of plain deliveries: a line of the ledger, or a case when it failed.
+"""Applies what comes back about messages: results of media, answers of people, bounces.
 [CO-8, CO-10]
-
-What comes back about messages: outcomes of media, answers that doors took. [CO-8, CO-10]
 """
 
 from __future__ import annotations
 
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
-from rapport.communication.answers import AnswerData, Declines, MessageHistory, is_answer_token
+from rapport.communication.answers import AnswerData, MessageHistory, is_answer_token
 from rapport.communication.delivery_runner import DeliveryRunner
 from rapport.communication.delivery_state import (
     LATEST_ATTEMPT,
@@ -16,13 +14,18 @@ from rapport.communication.delivery_state import (
     Answer,
     DeliveryState,
     Member,
-    RetryPolicy,
     Stage,
 )
-from rapport.communication.fast_path import FastPath
-from rapport.communication.fast_path_ledger import came_back_line, outcome_line
-from rapport.communication.ledger_events import refused_answer_event
+from rapport.communication.engine_parts import EngineParts
+from rapport.communication.fast_path import FastPath, outcome_line
+from rapport.communication.ledger_events import (
+    LedgerLine,
+    event_name,
+    ledger_event,
+    refused_answer_event,
+)
 from rapport.communication.messages import answered_line
+from rapport.communication.peers import adapter_of
 from rapport.communication.records import DeliveryRecord, MessageBody
 from rapport.communication.sender_notifications import PROOF, notify_sender
 from rapport.communication.transaction import Transaction
@@ -31,53 +34,98 @@ from rapport.core.event import MAX_NAME, Event
 from rapport.core.message import CONTROL
 
 
-class FastPathOutcomes:
-    """Takes outcomes of which nothing is known but the delivery itself."""
+class OutcomeHandler:
+    """Applies outcomes and answers to their deliveries; a message without a record gets its ledger
+    line only.
+    """
 
     def __init__(
-        self, transaction: Transaction, cases: DeliveryRunner, lane: FastPath, retry: RetryPolicy
+        self,
+        transaction: Transaction,
+        runner: DeliveryRunner,
+        fast_path: FastPath,
+        history: MessageHistory,
+        parts: EngineParts,
+        *,
+        secret: bytes,
     ) -> None:
-        self._transaction, self._cases, self._lane, self._retry = transaction, cases, lane, retry
+        """`secret`: that of answer links."""
+        self._transaction, self._runner, self._fast_path = transaction, runner, fast_path
+        self._history, self._parts, self._secret = history, parts, secret
 
-    def take(self, data: OutcomeData, delivery: Delivery, now_ms: int) -> bool:
-        """Whether that was all; False when a case hears of it like of any other."""
-        if data.state == "failed":
-            self._adopt(delivery)
-            return False
-        self._transaction.emit_early("log", outcome_line(data, delivery, now_ms))
-        if delivery.acknowledge and data.state in ("handed", "confirmed"):
-            sender = "" if delivery.type == CONTROL else delivery.sender
-            notify_sender(self._transaction, sender, data.message, "ack", "", now_ms=now_ms)
-        return True
+    def take_outcome(self, data: OutcomeData, now_ms: int, cause: str) -> None:
+        """Applies the outcome of one attempt. Raises InvalidInput for an impossible message id."""
+        _check_id(data.message)
+        if data.delivery is not None:
+            if data.state != "failed":
+                self._close_direct(data, data.delivery, now_ms)
+                return
+            self._make_record(data.delivery)
+        is_known = self._runner.apply_outcome(data, now_ms=now_ms, cause=cause)
+        if not is_known and data.attempt == LATEST_ATTEMPT:
+            sender = self._history.sender(data.message)
+            self._transaction.emit("log", _bounce_line(data, cause, now_ms))
+            notify_sender(
+                self._transaction, sender, data.message, "error", data.reason, now_ms=now_ms
+            )
 
-    def _adopt(self, delivery: Delivery) -> None:
-        """Makes a case of it, as if it had been one all the time."""
-        key = delivery.case or delivery.message
-        if self._cases.records.case(key) is not None:
+    def take_answer(self, event: Event, now_ms: int) -> None:
+        """Applies an answer given through a link; raises InvalidInput for any other event."""
+        data: AnswerData = event.payload_as(AnswerData)
+        message, peer = data.message, data.peer
+        # The endpoint checks the token and keeps it out of the event.
+        is_proven = event.headers.get(PROOF) == "answer"
+        if not is_proven and not is_answer_token(self._secret, message, peer, data.token):
+            line = refused_answer_event(
+                message, peer, "the token is wrong", cause=event.id, now_ms=now_ms
+            )
+            self._transaction.emit("log", line)
             return
-        self._lane.recent.discard(delivery.message)
+        answer = Answer(peer, data.text, data.declined or self._parts.declines.says(data.text))
+        if not self._runner.apply_answer(message, answer, now_ms=now_ms, cause=event.id):
+            # The token proves that they were asked; there is no record of it.
+            self._transaction.emit("log", answered_line(message, answer, event.id, now_ms))
+
+    # --- deliveries of the fast path ---
+
+    def _close_direct(self, data: OutcomeData, delivery: Delivery, now_ms: int) -> None:
+        line = outcome_line(delivery, data.state, now_ms, data.reason, data.id)
+        self._transaction.emit_early("log", line)
+        if delivery.acknowledge and data.state in ("handed", "confirmed"):
+            sender = _notified_sender(delivery)
+            notify_sender(self._transaction, sender, data.message, "ack", "", now_ms=now_ms)
+
+    def _make_record(self, delivery: Delivery) -> None:
+        """Creates the record of a failed delivery, as if it had had one from the beginning."""
+        records, key = self._runner.records, delivery.case or delivery.message
+        if records.get(key) is not None:
+            return
+        self._fast_path.recent.discard(delivery.message)
         entry = AddressState(address=delivery.address, state="queued", attempt=delivery.attempt)
         stage = Stage(f"peer:{delivery.peer}", "to-all-members", spreading=False, asked=1)
-        tracking = DeliveryState(
+        state = DeliveryState(
             message=key,
             urgent=delivery.urgent,
             acknowledge=delivery.acknowledge,
-            retry=self._retry,
+            retry=self._parts.retry,
             stages=[stage],
         )
-        case = DeliveryRecord(
-            tracking=tracking,
+        record = DeliveryRecord(
+            tracking=state,
             message=delivery.message,
-            sender="" if delivery.type == CONTROL else delivery.sender,
+            sender=_notified_sender(delivery),
             routed=bool(delivery.case),
         )
-        records = self._cases.records
-        records.save_letter(key, _letter(delivery))
-        records.save_case(None, case)
+        records.save_body(key, _body_of(delivery))
+        records.save(None, record)
         records.save_member(key, None, Member(peer=delivery.peer, tries=[entry]))
 
 
-def _letter(delivery: Delivery) -> MessageBody:
+def _notified_sender(delivery: Delivery) -> str:
+    return "" if delivery.type == CONTROL else delivery.sender
+
+
+def _body_of(delivery: Delivery) -> MessageBody:
     return MessageBody(
         text=delivery.text,
         time=delivery.time,
@@ -92,53 +140,20 @@ def _letter(delivery: Delivery) -> MessageBody:
     )
 
 
-class OutcomeHandler:
-    """Passes it on to the case it is about; where there is none, says what can be said."""
-
-    def __init__(
-        self,
-        transaction: Transaction,
-        cases: DeliveryRunner,
-        plain: FastPathOutcomes,
-        told_before: MessageHistory,
-        declines: Declines,
-        secret: bytes,
-    ) -> None:
-        """`secret`: that of answer links."""
-        self._transaction, self._cases, self._plain = transaction, cases, plain
-        self._told_before, self._declines, self._secret = told_before, declines, secret
-
-    def take_outcome(self, data: OutcomeData, now_ms: int, cause: str) -> None:
-        """Raises InvalidInput for what no line could be about."""
-        _check_name(data.message)
-        if data.delivery is not None and self._plain.take(data, data.delivery, now_ms):
-            return
-        known = self._cases.hear_outcome(data, now_ms=now_ms, cause=cause)
-        if not known and data.attempt == LATEST_ATTEMPT:
-            sender, reason = self._told_before.sender(data.message), data.reason
-            self._transaction.emit("log", came_back_line(data, cause, now_ms))
-            notify_sender(self._transaction, sender, data.message, "error", reason, now_ms=now_ms)
-
-    def take_answer(self, event: Event, now_ms: int) -> None:
-        """Raises InvalidInput for an event that is no answer."""
-        data: AnswerData = event.payload_as(AnswerData)
-        message, peer = data.message, data.peer
-        # The door checked the token and kept it out of the event; what has neither is forged.
-        is_proven = event.headers.get(PROOF) == "answer"
-        if not is_proven and not is_answer_token(self._secret, message, peer, data.token):
-            line = refused_answer_event(
-                message, peer, "the token is wrong", cause=event.id, now_ms=now_ms
-            )
-            self._transaction.emit("log", line)
-            return
-        answer = Answer(peer, data.text, data.declined or self._declines.says(data.text))
-        if not self._cases.hear_answer(message, answer, now_ms=now_ms, cause=event.id):
-            # The token proves that they were asked; nothing else is remembered of it.
-            self._transaction.emit("log", answered_line(message, answer, event.id, now_ms))
+def _bounce_line(data: OutcomeData, cause: str, now_ms: int) -> Event:
+    """The ledger line of a message that a medium took and gave back, without a record of it."""
+    line = LedgerLine(
+        message=data.message,
+        peer=data.peer,
+        address=data.address,
+        adapter=adapter_of(data.address),
+        reason=data.reason,
+    )
+    name = event_name(data.message, data.peer, "back", cause)
+    return ledger_event(line, "failed", id=name, now_ms=now_ms, causes=(data.message, cause))
 
 
-def _check_name(message: str) -> None:
-    """Raises InvalidInput for what cannot be the id of a message: no line could be about it."""
+def _check_id(message: str) -> None:
     if len(message) > MAX_NAME or not message.isprintable():
         raise InvalidInput(
             f"{message[:40]!r} cannot be the id of a message",

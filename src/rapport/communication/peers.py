@@ -1,7 +1,6 @@
-"""Peers and collectives, and the directory they are looked up in at sending time. [CO-3]
+"""Peers and collectives, and the directory in which they are looked up at sending time. [CO-3]
 
-The default directory is the site file; another one (a roster service) only has to fit
-`PeerDirectory`.
+The default directory is the site file; any other one has to fit `PeerDirectory`.
 """
 
 from __future__ import annotations

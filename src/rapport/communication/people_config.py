@@ -1,16 +1,8 @@
-"""Hours, days and dates as a site file says them, and every fault in them. [CO-9, UX-2]
+"""Reads `[peers.NAME]` and `[collectives.NAME]` of a site file, with quiet hours and privacy
+rules. [CO-3, CO-8, CO-9, UX-2]
 
-The names of privacy functions in a site file, checked without running anything. [CO-9, UX-2]
-
-A function of the site lies in its directory: whoever may change a peer can name no other module.
-
-What the site says about a person's privacy: `quiet` and `[[peers.NAME.privacy]]`, and every
-fault in them. [CO-9, UX-2]
-
-What the site says about people: `[peers.NAME]`, `[collectives.NAME]`, and every fault in them.
-[CO-3, CO-8, UX-2]
-
-The directory reads what was said at run time by the same rules.
+Every fault is reported at its place. The directory reads entries that were added at run time by the
+same rules. A privacy function lies in the site's directory; an entry can name no other module.
 """
 
 from __future__ import annotations

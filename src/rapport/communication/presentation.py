@@ -1,5 +1,5 @@
-"""Messages in people's words: sender, kind, time on the reader's clock, and what a delivery report
-says. Pure; mail, inbox and answer page show the same. [CO-10, CO-16]
+"""Messages as people read them: sender, kind, local time, and delivery reports. Pure; mail,
+inbox and answer page show the same. [CO-10, CO-16]
 """
 
 from __future__ import annotations

@@ -1,24 +1,11 @@
-"""Times of the day, days and dates on somebody's own clock, and when they are over. [CO-9]
-
-Pure: the time is an argument. Local clock time decides, so a night is an hour shorter or longer
-when the clock changes.
-
-What a person says about being reached: rules as values, what they are asked about, and what
-they can say. [CO-9]
-
-Rules are data: they stand in the site file and in the directory's records, and go over the wire.
-
-Privacy decided by Python: functions of the site's own files and plug-ins `rapport.privacy`.
+"""Privacy rules of a person: hours, conditions, verdicts, and functions that decide.
 [CO-9, UX-9]
 
-They run in a worker process with a deadline. One that is missing, raises, hangs, dies or answers
-with what means nothing refuses: privacy fails closed, and the log says why.
-
-Whether a message may go out to a person now: their rules in order, the first that says something
-decides. [CO-9]
-
-Pure but for the functions that a rule asks: the time and all else are arguments, so a verdict is
-the same after a restart. Asked before every first sending and again when a hold ends.
+Rules are data: they stand in the site file and in the directory, and go over the wire. The first
+rule that applies decides. All but functions is pure, with the time as an argument, so that a
+verdict is the same after a restart. Local clock time decides, so that a night is an hour shorter or
+longer when the clock changes. Functions run in a worker process with a deadline; one that is
+missing, raises, hangs or gives no valid answer refuses: privacy fails closed.
 """
 
 from __future__ import annotations

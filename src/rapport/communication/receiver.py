@@ -1,8 +1,8 @@
-"""What happens to one member of a message: attempts, holds, repetitions, answers. Pure.
+"""State machine of one receiver of a message: attempts, holds, repeats, answers. Pure.
 [CO-8, CO-9]
 
-The lower of the two levels of `delivery.next_step`: knows one member and reads the message's
-settings; what it means for the message is decided above.
+The lower level of `delivery.next_step`: it knows one member and reads the message's settings; the
+consequences for the message are decided above.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from rapport.communication.privacy import Allowed, Hold, Verdict
 _NEXT_LOOKUP = RetryPolicy()
 
 PrivacyJudge = Callable[[Member], Verdict]
-"""Whether a member may be told now; knows the message, the peer's privacy policies and the time."""
+"""Whether the message may go to a member now, by the peer's privacy rules."""
 
 
 class MemberTransition:
-    """One input about one member: private copies of the states, the time, the steps so far."""
+    """One input about one member, on private copies of the states; collects the steps."""
 
     def __init__(
         self, tracking: DeliveryState, member: Member | None, now_ms: int, judge: PrivacyJudge
@@ -43,19 +43,19 @@ class MemberTransition:
 
     def _begin_new(self, member: Member) -> None:
         if self.tracking.closed:
-            self.member = None  # decided while the members were being begun: nobody else is asked
+            self.member = None  # the message was closed meanwhile
         else:
             self._begin(member)
 
-    def _hear_outcome(self, member: Member, outcome: AttemptOutcome) -> None:
+    def _apply_outcome(self, member: Member, outcome: AttemptOutcome) -> None:
         entry = next((each for each in member.tries if each.address == outcome.address), None)
         if entry is None or not _is_news(entry, outcome):
             return
         if outcome.state == "failed":
             self._fail(member, entry, outcome)
-            came_back = outcome.attempt == LATEST_ATTEMPT
-            if came_back and member.fate == "reached" and not member.is_reached():
-                member.fate = "pending"  # the medium took it and gave it back
+            is_bounce = outcome.attempt == LATEST_ATTEMPT
+            if is_bounce and member.fate == "reached" and not member.is_reached():
+                member.fate = "pending"  # a bounce
             self._fall_back_from(member, entry, outcome)
         elif outcome.state == "dropped":
             entry.state = "stopped"
@@ -74,17 +74,17 @@ class MemberTransition:
             self._note_try(member, entry, reason=outcome.reason)
         self._weigh(member)
 
-    def _hear_answer(self, member: Member, answer: Answer) -> None:
-        said = LedgerNote(
+    def _apply_answer(self, member: Member, answer: Answer) -> None:
+        note = LedgerNote(
             state="answered", peer=member.peer, answer=answer.text, declined=answer.declined
         )
-        self._note_member(said)
+        self._note_member(note)
         member.answered, member.declined = not answer.declined, answer.declined
         if not self.tracking.closed:
             self._stop(member, "answered already")
 
     def _resume(self, member: Member) -> None:
-        """What time alone brings: the end of a hold, the next attempt, the next repetition."""
+        """Handles due times: the end of a hold, the next attempt, the next repeat."""
         if self.tracking.closed:
             self._stop(member, "decided before")
             return
@@ -113,7 +113,7 @@ class MemberTransition:
     # --- one member ---
 
     def _begin(self, member: Member) -> None:
-        """First sending to a member, if its privacy policies allow."""
+        """The first sending to a member, if its privacy rules allow."""
         if member.failed_lookups:
             self._wait_for_directory(member)
             return
@@ -138,7 +138,7 @@ class MemberTransition:
                 )
 
     def _wait_for_directory(self, member: Member) -> None:
-        """Held until the next look; said once, however often it is looked for."""
+        """Holds the member until the next look-up; the ledger shows it once."""
         pause_ms = _NEXT_LOOKUP.pause_ms(member.failed_lookups)
         member.fate, member.held_until = "held", self.now_ms + pause_ms
         if member.failed_lookups == 1:
@@ -156,7 +156,7 @@ class MemberTransition:
             member.repeat_at = self.now_ms + self.tracking.repeat_every
 
     def _try_again(self, member: Member, entries: list[AddressState]) -> None:
-        """The next attempt at addresses that failed; quiet hours may have begun since the last."""
+        """The next attempt at failed addresses, if privacy rules still allow it."""
         match self.judge(member):
             case Allowed():
                 for entry in entries:
@@ -173,9 +173,8 @@ class MemberTransition:
                 self._weigh(member)
 
     def _repeat(self, member: Member) -> None:
-        """Once more to the addresses it went to, when the medium has taken it and nobody answered.
-
-        Not once the next receiver was asked; not in hours in which the member may not be told.
+        """Sends once more to the addresses that took it, if nobody answered: not after an
+        escalation, nor in quiet hours.
         """
         most, tracking = self.tracking.repeat_most, self.tracking
         verdict = self.judge(member)
@@ -195,7 +194,7 @@ class MemberTransition:
             member.repeat_at = 0 if is_last else self.now_ms + tracking.repeat_every
 
     def _weigh(self, member: Member) -> None:
-        """What the state of its tries means for the member."""
+        """Derives the state of the member from those of its addresses."""
         if member.fate != "pending":
             return
         if member.is_reached():
@@ -207,15 +206,15 @@ class MemberTransition:
     # --- the next address ---
 
     def _set_fallback(self, member: Member) -> None:
-        """The newest address has its time from now on, where there is another one."""
+        """Starts the time of the newest address, where there is another one."""
         has_next = member.next_address() is not None
         member.fallback_at = self.now_ms + self.tracking.fallback_ms(member) if has_next else 0
 
     def _fall_back_from(
         self, member: Member, failed: AddressState, outcome: AttemptOutcome
     ) -> None:
-        """The newest address decides: the next one is tried at once when it failed for good, or
-        when the medium knows that it cannot deliver now. Then it is tried again all the same.
+        """Tries the next address at once when the newest one failed for good, or when its medium
+        knows that it cannot deliver now; then that one is retried all the same.
         """
         following = member.next_address()
         if following is None or member.fate != "pending":
@@ -227,7 +226,7 @@ class MemberTransition:
             self._set_fallback(member)
 
     def _fall_back(self, member: Member) -> None:
-        """Tries the next address of a member that none took yet, if it may be reached now."""
+        """Tries the next address of a member, if privacy rules allow it now."""
         while following := member.next_address():
             if self.tracking.closed or member.has_spoken() or member.fate != "pending":
                 return
@@ -257,7 +256,7 @@ class MemberTransition:
         self._note_try(member, entry, state="failed", reason=outcome.reason)
 
     def _stop(self, member: Member, reason: str) -> None:
-        """No more is sent to this member: what waits is given up and said so."""
+        """Drops what is pending for this member."""
         member.repeat_at = member.fallback_at = 0
         if member.fate == "held":
             member.fate, member.held_until = "discarded", 0
@@ -315,8 +314,8 @@ def _with_stage(note: LedgerNote, stage: int) -> LedgerNote:
 
 
 def _is_news(entry: AddressState, outcome: AttemptOutcome) -> bool:
-    """An outcome counts once, for the attempt it speaks of; what was taken may be confirmed, or
-    come back.
+    """Whether an outcome changes anything: it counts once for its attempt; a sent message may still
+    be confirmed or bounce.
     """
     if outcome.attempt == LATEST_ATTEMPT:
         return outcome.state == "failed" and entry.state in ("handed", "confirmed")
@@ -333,5 +332,5 @@ def _may_be_repeated(member: Member, entry: AddressState) -> bool:
 
 
 def why_unreachable(member: Member) -> str:
-    """Of somebody without an address that can be used."""
+    """Why a member without a usable address is not reached."""
     return "peer.unknown" if member.unknown else "peer.no_address"

@@ -1,8 +1,7 @@
-"""What is kept about messages under way: a record for the message, one for what it says, one for
-each member who is told. [CO-8, CO-10]
+"""Deliveries in the record store: one record for a message, one for its body, one for each member.
+[CO-8, CO-10]
 
-Reads and writes go through the engine's transaction; the time at which something is due again is
-kept up with each.
+Reads and writes go through the engine's transaction; each write keeps the due time up to date.
 """
 
 from __future__ import annotations
@@ -12,42 +11,46 @@ from collections.abc import Iterator
 import msgspec
 
 from rapport.communication.actions import Effect
-from rapport.communication.delivery_state import DeliveryState, Member, NextReceiver, PeerDelivery
-from rapport.communication.schedule import DueTimes, member_key
+from rapport.communication.delivery_state import (
+    DeliveryState,
+    Member,
+    NextReceiver,
+    PeerDelivery,
+)
+from rapport.communication.schedule import Schedule, member_key
 from rapport.communication.transaction import Transaction
 
 DELIVERIES = "communication.messages"
 BODIES = "communication.letters"
 MEMBERS = "communication.members"
-
 _ROUTED = "\x1e"
-"""Neither separator may occur in an event id, so that combined keys stay unambiguous."""
+"""Cannot occur in an event id, so that combined keys stay unambiguous."""
 
 
 class DeliveryRecord(msgspec.Struct, kw_only=True):
-    """How far one message got, and what each of its ledger lines says about it."""
+    """How far one message has got, and what its ledger lines say about it."""
 
     tracking: DeliveryState
     message: str
     sender: str
-    """Who is told how it went; empty = nobody."""
+    """Is notified of the result; empty = nobody."""
     policy: str = ""
     detection: str = ""
     routed: bool = False
-    """An additional receiver's: it decides nothing about the message."""
+    """It belongs to an additional receiver, which decides nothing about the message."""
     lines: int = 0
-    """Ledger lines written so far; numbers them, so that each has an id of its own."""
+    """Number of ledger lines so far; it is part of the id of the next one."""
     forget_at: int = 0
-    """When a closed case is let go of; until then a late answer is still written down."""
+    """When a closed delivery is deleted; until then late answers are still recorded."""
     asking: NextReceiver | None = None
-    """Who is to be asked next as soon as the directory can say who that is."""
+    """The next receiver, as long as the directory cannot tell its members."""
     ask_at: int = 0
-    """When it is asked for them again."""
+    """When the directory is asked again."""
     failed_asks: int = 0
 
     @property
     def key(self) -> str:
-        """Names its record."""
+        """Key of its record."""
         return self.tracking.message
 
     def due_ms(self) -> int:
@@ -59,89 +62,87 @@ class DeliveryRecord(msgspec.Struct, kw_only=True):
 
 
 class MessageBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What every delivery of a message says; written once."""
+    """What all deliveries of a message have in common; written once."""
 
     text: str
     time: int
-    """When the situation was, ms UTC."""
+    """Time of the situation, ms UTC."""
     sent: int = 0
-    """When the message was sent; ms UTC."""
+    """When the message was sent, ms UTC."""
     sender: str = ""
     rule_sender: str = ""
-    """The sender as privacy policies see it, where that is another than `sender`."""
+    """The sender as privacy rules see it, where it differs from `sender`."""
     type: str = ""
     subtype: str = ""
     conversation: str = ""
     refers_to: str = ""
     language: str = ""
     effect: Effect | None = None
-    """What is done, for an action that tells nobody."""
+    """What to do, for an action that notifies nobody."""
     peer_delivery: PeerDelivery | None = None
-    """By which of their addresses people are told; None = what each of them says."""
+    """Which addresses of a peer are used; None = as each peer says."""
 
 
 def routed_key(message: str, receiver: str) -> str:
-    """The key of the case of an additional receiver."""
+    """The key of an additional receiver's delivery record."""
     return f"{message}{_ROUTED}{receiver}"
 
 
 def shown_key(key: str) -> str:
-    """A case's key as it may stand in an event's id."""
+    """A record key as it may stand in an event id."""
     return key.replace(_ROUTED, ">")
 
 
 class DeliveryRecords:
-    """The records of all cases. What is read is not to be changed, only replaced."""
+    """The records of all deliveries. What is read must not be changed, only replaced."""
 
-    def __init__(self, transaction: Transaction, due: DueTimes) -> None:
-        self._transaction, self._due = transaction, due
+    def __init__(self, transaction: Transaction, schedule: Schedule) -> None:
+        self._transaction, self._schedule = transaction, schedule
 
-    def case(self, key: str) -> DeliveryRecord | None:
-        """The case, or None; raises Corrupt when it cannot be read."""
+    def get(self, key: str) -> DeliveryRecord | None:
+        """The record, or None; raises Corrupt when it cannot be read."""
         return self._transaction.get_struct(DELIVERIES, key, DeliveryRecord)
 
-    def save_case(self, before: DeliveryRecord | None, case: DeliveryRecord) -> None:
-        """Keeps the case in place of what it was before."""
-        self._transaction.put(DELIVERIES, case.key, case)
-        self._due.move(case.key, before.due_ms() if before else 0, case.due_ms())
+    def save(self, before: DeliveryRecord | None, record: DeliveryRecord) -> None:
+        """Writes the record in place of the one before."""
+        self._transaction.put(DELIVERIES, record.key, record)
+        self._schedule.move(record.key, before.due_ms() if before else 0, record.due_ms())
 
-    def drop_case(self, before: DeliveryRecord) -> None:
-        """Lets go of a case and of what it says; its members go one by one."""
-        self._due.move(before.key, before.due_ms(), 0)
+    def delete(self, before: DeliveryRecord) -> None:
+        """Deletes the record and its body; its members are deleted one by one."""
+        self._schedule.move(before.key, before.due_ms(), 0)
         self._transaction.delete(DELIVERIES, before.key)
         self._transaction.delete(BODIES, before.key)
 
-    def letter(self, key: str) -> MessageBody:
-        """What the message says; one that is gone says nothing."""
+    def body(self, key: str) -> MessageBody:
+        """The body of the message; an empty one when it is gone."""
         found = self._transaction.get_struct(BODIES, key, MessageBody)
         return found or MessageBody(text="", time=0)
 
-    def save_letter(self, key: str, letter: MessageBody) -> None:
-        """Keeps what the message says."""
-        self._transaction.put(BODIES, key, letter)
+    def save_body(self, key: str, body: MessageBody) -> None:
+        """Writes the body of a message."""
+        self._transaction.put(BODIES, key, body)
 
-    def member(self, case: str, peer: str) -> Member | None:
+    def member(self, record: str, peer: str) -> Member | None:
         """The member, or None; raises Corrupt when it cannot be read."""
-        return self._transaction.get_struct(MEMBERS, member_key(case, peer), Member)
+        return self._transaction.get_struct(MEMBERS, member_key(record, peer), Member)
 
-    def save_member(self, case: str, before: Member | None, member: Member) -> None:
-        """Keeps the member in place of what it was before."""
-        key = member_key(case, member.peer)
+    def save_member(self, record: str, before: Member | None, member: Member) -> None:
+        """Writes the member in place of the one before."""
+        key = member_key(record, member.peer)
         self._transaction.put(MEMBERS, key, member)
-        self._due.move(key, before.due_ms() if before else 0, member.due_ms())
+        self._schedule.move(key, before.due_ms() if before else 0, member.due_ms())
 
-    def drop_member(self, case: str, member: Member) -> None:
-        """Lets go of a member."""
-        key = member_key(case, member.peer)
-        self._due.move(key, member.due_ms(), 0)
+    def delete_member(self, record: str, member: Member) -> None:
+        """Deletes a member."""
+        key = member_key(record, member.peer)
+        self._schedule.move(key, member.due_ms(), 0)
         self._transaction.delete(MEMBERS, key)
 
-    def members(self, case: str, *, after: str = "", limit: int) -> Iterator[Member]:
-        """The next members in the order of their names, as this transaction sees those that were
-        there before it began.
-        """
-        prefix = member_key(case, "")
-        start = member_key(case, after) if after else ""
+    def members(self, record: str, *, after: str = "", limit: int) -> Iterator[Member]:
+        """The next members in the order of their names."""
+        prefix = member_key(record, "")
+        start = member_key(record, after) if after else ""
         for key, _ in self._transaction.find(MEMBERS, prefix=prefix, after=start, limit=limit):
             found = self._transaction.get_struct(MEMBERS, key, Member)
             if found is not None:

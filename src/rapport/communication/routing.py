@@ -1,21 +1,11 @@
-"""Rules found by the properties they ask for, however many there are. Pure. [CO-6]
+"""Routing rules: additional receivers of a message by its type, subtype, receiver and sender.
+[CO-6, UX-2]
 
-First by type and subtype (each said or left open: four look-ups), then among those by receiver and
-sender. So a message costs at most nineteen look-ups and mostly about seven, with ten rules or with
-a hundred thousand.
-
-Routing rules: who else gets a message, by its type, subtype, receiver and sender. Pure. [CO-6]
-
-All rules that match count. Rules that set a property of higher priority come first (type, subtype,
-receiver, sender), equal ones by their id; so the same rules give the same recipients in the same
-order, in whatever order they were added.
-
-Routing rules kept in the record store: durable, and in force when the call returns. [CO-6]
-
-What the site file says comes first and is not kept: the file is its place. Several engines may
-share one record store: what one of them changes is in force on the others within a second.
-
-The `[[routing]]` tables of a site file, faults in place. [CO-6, UX-2]
+All matching rules apply. Rules with a property of higher priority come first (type, subtype,
+receiver, sender), equal ones by id, so that the same rules give the same receivers in the same
+order. Rules are found by their properties: a message costs at most nineteen look-ups, with ten
+rules or with a hundred thousand. Rules of the site file are not stored; others are durable and in
+force when the call returns, on other engines with the same records within a second.
 
 ```toml
 [[routing]]

@@ -1,8 +1,8 @@
-"""How we know who sent a message: by a session token, a seal, an answer token, or the medium.
+"""How the sender of a message is proven: session token, seal, answer token, or the medium.
 [CO-11]
 
-All three tokens stand in the message's `session-token`; each says by its first letters what it is.
-A token that is not good is never taken for none: the message is refused.
+All three tokens stand in `session-token` and differ in their prefix. An invalid token never counts
+as none: the message is refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The text of an action with the detection's values put in; only named ones. [CO-1]
+"""Texts of actions with the values of a detection filled in. [CO-1]
 
-`{A}` is the identity of an alias, `{A.badge}` what the site's tables know of it.
+`{A}` is the identity of an alias, `{A.badge}` a column of the site's tables.
 """
 
 from __future__ import annotations

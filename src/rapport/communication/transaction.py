@@ -1,11 +1,11 @@
-"""All or nothing: what one batch of inputs changes, and what it wants to say, become durable
-together. [CO-10]
+"""A transaction over the record store with an outbox: what one batch changes and the events it
+emits become durable together. [CO-10]
 
-State, due times and the reader's place go into one `RecordStore.apply`; so do the events to append
+State, due times and reader positions go into one `RecordStore.apply`; so do the events to append
 (the outbox), because logs and records cannot share a transaction. The events are appended right
-after; a crash in between is repaired on opening by appending the last outbox again, which
-duplicate removal makes harmless. Events that follow from nothing but the input itself need no
-outbox: they are appended before (`emit_early`), and again when the input is read again.
+after. A crash in between is repaired on opening by appending the last outbox again, which
+duplicate removal makes harmless. Events that follow from the input alone need no outbox: they are
+appended before the commit (`emit_early`), and again when the input is read again.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from rapport.channel.channel import Channels
 from rapport.channel.checking import LARGEST_DATA_BYTES, check_events
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event
-from rapport.core.packed_events import PackedEvents
-from rapport.core.usual_events import as_sound
+from rapport.core.usual_events import SoundEvents
 from rapport.store.base import Change, Delete, Put, RecordStore
 from rapport.store.records import check_changes
 
 TABLE = "communication"
 OUTBOX = "outbox"
 _FULL_BYTES = 32_000_000
-"""With so much to say a transaction is to end: the outbox is one record, and no store keeps one of
+"""A transaction with more bytes to emit ends: the outbox is one record, and no store keeps one of
 a gigabyte.
 """
 _ENCODER = msgspec.msgpack.Encoder()
@@ -36,7 +35,6 @@ T = TypeVar("T")
 
 Outgoing = dict[str, list[Event]]
 """Events by the channel they go to, in order."""
-Early = dict[str, list[Event] | PackedEvents]
 
 
 class Transaction:
@@ -50,14 +48,14 @@ class Transaction:
         self._values: dict[tuple[str, str], Any] = {}
         """None = deleted."""
         self._journal: list[tuple[Any, Any, Any] | list[Event]] = []
-        """What stood where before each change, or the list that an event went to; for
-        `roll_back`."""
+        """The value before each change, or the list that an event was added to; for `roll_back`.
+        """
         self._outgoing: Outgoing = {}
-        self._early: Early = {}
+        self._early: Outgoing = {}
         self._size = 0
-        """Bytes that were emitted one by one, what was rolled back included."""
-        self.is_heard: Callable[[], bool] = lambda: True
-        """Whether any notification callback is registered; the engine says."""
+        """Bytes that were emitted one by one, including those rolled back."""
+        self.has_listeners: Callable[[], bool] = lambda: True
+        """Whether any notification callback is registered; set by the engine."""
 
     # --- values ---
 
@@ -70,9 +68,8 @@ class Transaction:
         return value if value is None or type(value) is bytes else _ENCODER.encode(value)
 
     def get_struct(self, table: str, key: str, kind: type[T]) -> T | None:
-        """The struct as this transaction sees it; not to be changed by the caller.
-
-        Raises Corrupt when what is stored is no such struct.
+        """The struct as this transaction sees it, which the caller must not change; raises Corrupt
+        when the record cannot be read.
         """
         place = (table, key)
         value = self._values[place] if place in self._values else self._records.get(table, key)
@@ -89,21 +86,19 @@ class Transaction:
             ) from None
 
     def put(self, table: str, key: str, value: Any) -> None:
-        """Writes bytes or a struct at commit; a struct is not to be changed any more."""
+        """Writes bytes or a struct at commit; the struct must not be changed afterwards."""
         place = (table, key)
         self._journal.append((place, place in self._values, self._values.get(place)))
         self._values[place] = value
 
     def delete(self, table: str, key: str) -> None:
-        """Forgets at commit."""
+        """Deletes at commit."""
         self.put(table, key, None)
 
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[tuple[str, bytes]]:
-        """As `RecordStore.find`, with the changes of this transaction; costs a look at all of
-        these.
-        """
+        """As `RecordStore.find`, including the changes of this transaction; scans all of these."""
         changed = sorted(
             key
             for place, key in self._values
@@ -138,41 +133,30 @@ class Transaction:
         return len(events) - 1
 
     def amend(self, channel: str, place: int, event: Event) -> None:
-        """Puts another event in the place of one that was emitted."""
+        """Replaces an emitted event."""
         self._outgoing[channel][place] = event
 
     def emit_early(self, channel: str, event: Event) -> None:
         """Appends the event before commit, and perhaps a second time after a crash: its identity
-        must follow from the input alone, and its names be sound. Behind what was emitted to the
-        same channel before.
+        must follow from the input alone, and its names be valid. It comes after what was emitted to
+        the same channel before.
         """
-        events = self._behind(channel)
+        events = self._early_events(channel)
         events.append(event)
         self._journal.append(events)
         self._size += len(event.data)
 
-    def emit_all_early(self, channel: str, events: list[Event] | PackedEvents) -> None:
-        """As `emit_early` for many, which are not rolled back any more. Packed ones stay packed
-        where nothing else is emitted to the channel.
-        """
-        if not events:
-            return
-        if self._outgoing.get(channel) or self._early.get(channel):
-            self._behind(channel).extend(events)
-        else:
-            self._early[channel] = events
+    def emit_all_early(self, channel: str, events: list[Event]) -> None:
+        """As `emit_early` for many events, which cannot be rolled back."""
+        if events:
+            self._early_events(channel).extend(events)
 
-    def _behind(self, channel: str) -> list[Event]:
-        """Where an early event goes that is to stand behind what was emitted before."""
-        events = self._outgoing.get(channel) or self._early.get(channel) or []
-        if isinstance(events, PackedEvents):
-            events = list(events)
-        if not self._outgoing.get(channel):
-            self._early[channel] = events
-        return events
+    def _early_events(self, channel: str) -> list[Event]:
+        """The list for an early event, so that it follows what was emitted before."""
+        return self._outgoing.get(channel) or self._early.setdefault(channel, [])
 
-    def take_early(self) -> Early:
-        """What is to be appended before `commit`."""
+    def take_early(self) -> Outgoing:
+        """The events to append before `commit`."""
         early, self._early = self._early, {}
         return {name: events for name, events in early.items() if events}
 
@@ -180,17 +164,17 @@ class Transaction:
 
     @property
     def is_full(self) -> bool:
-        """Whether what is left to do belongs into another transaction."""
+        """Whether the rest of a batch belongs into another transaction."""
         return self._size >= _FULL_BYTES
 
     def mark(self) -> int:
-        """A place to come back to with `roll_back`."""
+        """A point to return to with `roll_back`."""
         return len(self._journal)
 
     def check(self, mark: int) -> None:
         """Raises InvalidInput when something that was changed or emitted since the mark cannot be
-        kept: found out at commit, it would stop all the others of the batch, at every start again.
-        Costs an encoding of each value.
+        stored: found at commit, it would stop the whole batch, again at every start. Encodes each
+        value.
         """
         emitted: dict[int, tuple[list[Event], int]] = {}
         for change in self._journal[mark:]:
@@ -203,7 +187,7 @@ class Transaction:
             check_events(events[-count:], LARGEST_DATA_BYTES)
 
     def roll_back(self, mark: int) -> None:
-        """Forgets what was changed and emitted since the mark."""
+        """Undoes what was changed and emitted since the mark."""
         while len(self._journal) > mark:
             change = self._journal.pop()
             if isinstance(change, list):
@@ -216,7 +200,7 @@ class Transaction:
                 self._values.pop(place, None)
 
     def commit(self) -> Outgoing:
-        """Makes everything durable, outbox included; returns what is now to be appended.
+        """Makes everything durable, outbox included; returns the events to append now.
 
         Blocks on the disk: called from a worker thread. Raises StoreUnavailable; then nothing
         happened.
@@ -231,20 +215,20 @@ class Transaction:
         return outgoing
 
     def forget(self) -> None:
-        """Drops everything that was not committed."""
+        """Discards everything that was not committed."""
         self._values, self._journal, self._outgoing, self._early = {}, [], {}, {}
         self._size = 0
 
     def last_outbox(self) -> Outgoing:
-        """What the last commit wanted appended; maybe it was, maybe the process died before. Raises
-        Corrupt when it cannot be read: nobody could say what would be left out.
+        """The events of the last commit, which may not have been appended. Raises Corrupt when they
+        cannot be read.
         """
         kept = self._records.get(TABLE, OUTBOX)
         try:
             return msgspec.msgpack.decode(kept, type=Outgoing) if kept else {}
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(
-                f"what was last to be said cannot be read: {error}",
+                f"the outbox of the last batch cannot be read: {error}",
                 code="communication.bad_record",
                 hint=f"put the records back from a copy; or remove the record {OUTBOX!r} of table "
                 f"{TABLE!r}: then deliveries and ledger lines of the last batch may be missing",
@@ -268,20 +252,17 @@ def _change(place: tuple[str, str], value: Any) -> Change:
 
 
 async def append_outgoing(channels: Channels, outgoing: Mapping[str, Sequence[Event]]) -> None:
-    """Appends to each channel in order, the ledger first; safe to repeat."""
+    """Appends to one channel after the other, the ledger first; safe to repeat."""
     for name in sorted(outgoing, key=lambda name: (name != "log", name)):
         if outgoing[name]:
             await channels.channel(name).append(outgoing[name])
 
 
 async def append_early(channels: Channels, early: Mapping[str, Sequence[Event]]) -> None:
-    """Appends to all channels at once, the ledger asked first; safe to repeat. Whatever a crash
-    leaves undone is done when the input is read again.
+    """Appends to all channels at once, safe to repeat. A crash repeats it when the input is read
+    again.
     """
     names = sorted(early, key=lambda name: (name != "log", name))
-    if len(names) == 1:
-        await channels.channel(names[0]).append(as_sound(early[names[0]]))
-    elif names:
-        await asyncio.gather(
-            *(channels.channel(name).append(as_sound(early[name])) for name in names)
-        )
+    await asyncio.gather(
+        *(channels.channel(name).append(SoundEvents(early[name])) for name in names)
+    )

@@ -96,7 +96,7 @@ class SiteReload:
             # The tables that run are those of the start, which hold what was read now.
             self.site = msgspec.structs.replace(site, tables=self.site.tables)
             await self._use(people, people, by)
-            await self._communication.tell_others()
+            await self._communication.announce_reload()
             done = SiteReloaded(
                 people=[_said(change) for change in changed],
                 actions=actions_changed(before, people),

@@ -24,7 +24,7 @@ from rapport.channel.federation.intake import Append, Receiver
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
-from rapport.communication.assembly import Assembly
+from rapport.communication.assembly import Assembly, AssemblyOptions
 from rapport.communication.cluster_leases import ShareSettings
 from rapport.communication.config import (
     ArrivalConfig,
@@ -143,16 +143,18 @@ def make_node(
         opened.records,
         clock,
         people,
-        phrases=life.phrases,
-        public_url=lambda: node[0].public_url if node else "",
-        plugins=plugins,
-        facts=SiteFacts(site.tables, life.compiled).find,
-        own_action=own_actions.find,
-        site=site.directory,
-        entrance=_entrance(site),
-        engines=_engines(site),
-        append=lambda name, events: _append_action(node[0], signer, name, events),
-        services=_services(site, people),
+        AssemblyOptions(
+            phrases=life.phrases,
+            public_url=lambda: node[0].public_url if node else "",
+            plugins=plugins,
+            facts=SiteFacts(site.tables, life.compiled).find,
+            own_action=own_actions.find,
+            site=site.directory,
+            arrivals=_entrance(site),
+            engines=_engines(site),
+            append=lambda name, events: _append_action(node[0], signer, name, events),
+            services=_services(site, people),
+        ),
     )
     parts = NodeParts(
         site=site,

@@ -25,6 +25,7 @@ from rapport.communication.arrival_limits import ArrivalSettings
 from rapport.communication.arrivals import Arrivals
 from rapport.communication.directory_callbacks import CachedDirectory
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.message_plan import Route, no_routing
 from rapport.communication.peers import Collective, Peer, PeerDirectory, SiteDirectory
 from rapport.communication.sessions.authenticating import Authenticating
@@ -192,11 +193,13 @@ class Room:
             self.channels,
             self.records,
             CLOCK,
-            directory=CachedDirectory(directory, CLOCK),
-            actions={},
-            phrases={},
-            adapters=self.outputs.names,
-            route=route,
+            EngineParts(
+                directory=CachedDirectory(directory, CLOCK),
+                actions={},
+                phrases={},
+                adapters=self.outputs.names,
+                route=route,
+            ),
         )
         self._tasks = Tasks(CLOCK)
 

@@ -17,6 +17,7 @@ from rapport.communication.adapters.outgoing.outputs import Outputs
 from rapport.communication.delivery_options import DEFAULT_OPTIONS, DeliveryOptions, with_options
 from rapport.communication.delivery_state import NextReceiver, RetryPolicy
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.communication.privacy import parse_hours, quiet_rule
 from rapport.core.event import Event
@@ -157,11 +158,13 @@ class Walk:
             channels,
             channels.records,
             clock,
-            directory=people(),
-            actions={},
-            phrases={},
-            adapters=(Medium.name,),
-            retry=RetryPolicy(attempts=3, first_ms=2_000, longest_ms=4_000),
+            EngineParts(
+                directory=people(),
+                actions={},
+                phrases={},
+                adapters=(Medium.name,),
+                retry=RetryPolicy(attempts=3, first_ms=2_000, longest_ms=4_000),
+            ),
         )
         self._outputs = Outputs(
             channels,

@@ -238,7 +238,7 @@ class PullInput:
             told = control_message(
                 event.subject, data["refers_to"], "timeout", data["reason"], id=event.id
             )
-            logged = control_log_event(told, is_heard=self._is_heard(), now_ms=event.time)
+            logged = control_log_event(told, has_listeners=self._is_heard(), now_ms=event.time)
             await self._channels.channel("log").append([logged])
         await self._channels.channel("control").append([event])
 

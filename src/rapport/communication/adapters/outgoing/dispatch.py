@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from rapport.channel.channel import Channels, PackedStretch
+from rapport.channel.channel import Channels
 from rapport.channel.dead.letters import DEAD_LETTERS, bury
 from rapport.channel.dead.replay import settled
 from rapport.communication.adapters.base import (
@@ -49,7 +49,6 @@ from rapport.communication.adapters.outgoing.sending import Sending, TimedOut, i
 from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.communication.blocking import run_blocking
 from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
-from rapport.communication.payload_cache import packed_after, queued_in, release, unpacked_after
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
@@ -227,11 +226,6 @@ class Dispatch:
         room = limit - self._book.under_way + self._stuck()
         most = min(room, fitting, self._settings.batch)
         source = self._channels.channel(self.channel)
-        stretches = packed_after(source, self._read_until, limit=most)
-        if stretches:
-            release(source, stretches)
-            return self._spread_packed(stretches, group)
-        most = unpacked_after(source, self._read_until, limit=most)
         batch = await source.read_after(self._read_until, limit=most)
         if batch:
             await self._spread(batch, group)
@@ -240,18 +234,6 @@ class Dispatch:
     def _stuck(self) -> int:
         """How many wait behind a call that takes long."""
         return sum(map(self._lanes.waiting, self._slow_peers)) if self._slow_peers else 0
-
-    def _spread_packed(self, stretches: Sequence[PackedStretch], group: asyncio.TaskGroup) -> int:
-        """Deliveries that this process made need not be decoded; how many there are."""
-        first, last = stretches[0].first, stretches[-1].last
-        carried = [piece for stretch in stretches for piece in stretch.carried]
-        deliveries = [one for piece in carried for one in queued_in(piece)]
-        self._read_until, self._largest = last, max([each.largest for each in stretches])
-        self._book.open(range(first, last + 1))
-        fresh = list(map(Waiting, range(first, last + 1), deliveries))
-        self._lanes.put(self._unmarked(fresh) if self._left else fresh)
-        self._staff(group)
-        return len(fresh)
 
     async def _wait(self, group: asyncio.TaskGroup) -> bool:
         """Until there is more; False when there is none and we are to leave."""
