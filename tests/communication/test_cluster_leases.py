@@ -116,7 +116,7 @@ def test_nobody_takes_a_share_whose_holder_spoke_up_at_the_last_moment():
         before = set(two.working)
         await steps(2, one)
         one.clock.set_ms(one.clock.now_ms() + 6_000)
-        one.leases._count_on()
+        one.leases._write_presence()
         one.leases._look()
         await two.step()  # between the other's look and its change
         leases = {share: _lease(kept) for share, kept in one.leases._leases.items()}

@@ -61,7 +61,7 @@ class Process:
 
     def look(self):
         for share, kept in enumerate(self.world.kept):
-            self.crossings.hear(share, kept.reached)
+            self.crossings.advance(share, kept.reached)
 
     def cover(self, position):
         if self.crossings.covered < 0:
@@ -102,7 +102,7 @@ class Share:
         ours = [message.position for message in after if message.share == self.number]
         position = ours[0] - 1 if ours else len(self.world.input)
         self.process.cover(position)
-        self.process.crossings.hear(self.number, ShareProgress(position, self.through))
+        self.process.crossings.advance(self.number, ShareProgress(position, self.through))
 
     def append(self):
         last = self.unsaid[-1].position
@@ -234,7 +234,7 @@ def test_every_peer_is_told_once_and_in_the_order_of_input_whoever_dies(seed, co
 def test_a_share_alone_waits_for_nobody():
     crossings = Crossings()
     crossings.cover(49)
-    crossings.hear(2, ShareProgress(40, 0))
+    crossings.advance(2, ShareProgress(40, 0))
     assert crossings.bound(2) == 41
     assert crossings.is_clear(2, 50, settled=0, handed=0)
 
@@ -244,12 +244,12 @@ def test_what_crosses_holds_up_the_others_until_it_is_handled():
     crossings.see(7, 1)
     crossings.see(9, 3)
     crossings.cover(40)
-    crossings.hear(2, ShareProgress(40, 0))
+    crossings.advance(2, ShareProgress(40, 0))
     assert crossings.bound(2) == 7
-    assert crossings.hear(1, ShareProgress(8, 25)) is True
+    assert crossings.advance(1, ShareProgress(8, 25)) is True
     assert crossings.bound(2) == 9
-    assert crossings.hear(3, ShareProgress(8, 0)) is False
-    crossings.hear(3, ShareProgress(12, 30))
+    assert crossings.advance(3, ShareProgress(8, 0)) is False
+    crossings.advance(3, ShareProgress(12, 30))
     assert crossings.bound(2) == 41
     assert crossings.through == 30
     assert not crossings.is_clear(2, 41, settled=29, handed=0)
@@ -259,7 +259,7 @@ def test_what_crosses_holds_up_the_others_until_it_is_handled():
 
 def test_what_nobody_has_looked_at_is_waited_for():
     crossings = Crossings()
-    crossings.hear(2, ShareProgress(40, 0))
+    crossings.advance(2, ShareProgress(40, 0))
     assert crossings.bound(2) == 0
     crossings.cover(12)
     assert crossings.bound(2) == 13
@@ -271,7 +271,7 @@ def test_what_nobody_has_looked_at_is_waited_for():
 
 def test_what_was_handled_before_it_was_seen_holds_up_nobody():
     crossings = Crossings()
-    crossings.hear(1, ShareProgress(8, 0))
+    crossings.advance(1, ShareProgress(8, 0))
     crossings.see(7, 1)
     assert crossings.first_open(2) == 0
     assert crossings.has_crossed(1, since=6)
@@ -281,8 +281,8 @@ def test_what_was_handled_before_it_was_seen_holds_up_nobody():
 def test_old_news_changes_nothing():
     crossings = Crossings()
     crossings.see(7, 1)
-    crossings.hear(1, ShareProgress(9, 4))
-    assert crossings.hear(1, ShareProgress(5, 2)) is False
+    crossings.advance(1, ShareProgress(9, 4))
+    assert crossings.advance(1, ShareProgress(5, 2)) is False
     assert crossings.reached(1) == ShareProgress(9, 4)
 
 

@@ -61,7 +61,7 @@ def test_whoever_counts_on_lives_and_whoever_stands_still_for_a_lease_does_not()
     assert living.alive(6_001) == {"a", "b"}
     living.see({"b": b"2"}, 6_002)
     assert living.alive(6_002) == {"b"}
-    assert (living.said("a"), living.said("b")) == (None, b"2")
+    assert (living.record_of("a"), living.record_of("b")) == (None, b"2")
 
 
 def test_one_who_was_paused_judges_by_what_it_sees_after_the_pause():

@@ -53,7 +53,7 @@ def test_what_was_added_replaces_what_the_site_says_and_that_what_is_shipped() -
     [
         ("TSAK", "", "did you mean 'TASK'?"),
         ("ALARM", "REQUESTT", "did you mean 'REQUEST'?"),
-        ("ALARM", "", "ask for one of its subtypes: REQUEST"),
+        ("ALARM", "", "give one of its subtypes: REQUEST"),
     ],
 )
 def test_an_unknown_message_is_refused_with_the_nearest(type: str, subtype: str, hint: str) -> None:

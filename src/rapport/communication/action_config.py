@@ -32,18 +32,18 @@ EFFECT_KEYS = {
     "set": ("set", "of", "value", "valid", "most_hops"),
     "context": ("context", "most_hops"),
 }
-"""By the key that says what kind it is, all that the kind knows."""
+"""The keys of each kind of effect, by the key that names the kind."""
 _ATTRIBUTE = re.compile(r"[^\W\d][\w-]*\.[^\W\d][\w-]*")
 _HIGHEST_HOPS = 100
 _CONTEXT_KEYS = ("entity", "scope", "values", "valid")
 _CONTEXT_EXAMPLE = '{ entity = "room/{R}", scope = "status", values = { locked = true } }'
 DEFAULT_VALID_MS = 3_600_000
-"""So long is true what an action sets, unless it says another time."""
+"""Default validity of what an action sets."""
 
 
 def read_effect(kind: str, table: Fields, known: Collection[str] = ()) -> EffectTemplate:
-    """The effect of an action; what is wrong is among the table's problems. `known` is what its
-    texts can name.
+    """Reads the effect of an action; faults are added to the table's problems. `known`: the names
+    that its texts can use.
     """
     match kind:
         case "append":
@@ -97,21 +97,21 @@ def _webhook(table: Fields) -> EffectTemplate:
 
 
 def _set(table: Fields) -> EffectTemplate:
-    """One attribute of something: a scope of its own, so that others stay as they are."""
+    """Sets one attribute, in a scope of its own, so that others stay unchanged."""
     attribute = table.filled_text("set", "", example='"room.alarm"')
     if attribute and not _ATTRIBUTE.fullmatch(attribute):
         table.wrong("set", "concept.attribute", 'set = "room.alarm"')
     concept, _, name = attribute.partition(".")
     key = table.filled_text("of", example='"{R}"')
     if not table.has("value"):
-        message = "nothing says what the attribute is set to"
+        message = "the attribute has no value"
         table.fault("value", "action.no_value", message, hint="add value = true, or a text")
     values = {name: table.section.values.get("value")}
     return _wish(table, f"{concept}/{key}", name, values, _valid_ms(table))
 
 
 def _context(table: Fields) -> EffectTemplate:
-    """A whole scope of an entity."""
+    """Sets a whole scope of an entity."""
     inner = table.table("context", _CONTEXT_KEYS, _CONTEXT_EXAMPLE)
     if inner is None:
         return _wish(table, "", "", {}, DEFAULT_VALID_MS)
@@ -122,7 +122,7 @@ def _context(table: Fields) -> EffectTemplate:
     scope = inner.filled_text("scope", example='"status"')
     values = inner.section.values.get("values")
     if not isinstance(values, dict) or not values:
-        message = "nothing says what is true of the entity"
+        message = "the entity has no values"
         inner.fault("values", "action.no_value", message, hint="add values = { locked = true }")
         values = {}
     return _wish(table, entity, scope, values, _valid_ms(inner))
@@ -131,7 +131,7 @@ def _context(table: Fields) -> EffectTemplate:
 def _wish(
     table: Fields, entity: str, scope: str, values: dict[str, Any], valid_ms: int
 ) -> EffectTemplate:
-    """An event for the node's context broker: what is to be true of whom, and for how long."""
+    """An event for the node's context broker: entity, scope, values and validity."""
     return EffectTemplate(
         kind="append",
         target=CONTEXT_WISHES,
@@ -186,7 +186,7 @@ def read_receiver(
     peers: Mapping[str, Peer],
     collectives: Mapping[str, Collective],
 ) -> Identifier | None:
-    """Who is named at a key; None when that is no name."""
+    """The receiver at a key; None when it is invalid."""
     try:
         receiver = Identifier.parse(text)
     except InvalidInput as error:
@@ -197,7 +197,7 @@ def read_receiver(
         table.fault(
             key,
             "action.bad_receiver",
-            "an action tells people: a component cannot be its receiver",
+            "a component cannot be the receiver of an action",
             hint="write peer:NAME or collective:NAME",
         )
     elif receiver.name not in known:
@@ -213,7 +213,7 @@ def read_receiver(
 def read_escalation(
     table: Fields, peers: Mapping[str, Peer], collectives: Mapping[str, Collective]
 ) -> tuple[EscalationStep, ...]:
-    """`escalate_to`: names, or tables that say how long the named ones have to answer."""
+    """Reads `escalate_to`: names, or tables with the time to answer."""
     given = table.section.values.get("escalate_to", [])
     found = []
     for entry in given if isinstance(given, list) else [given]:
@@ -227,7 +227,7 @@ def read_escalation(
 
 
 def _step(entry: object, table: Fields) -> tuple[str | None, int]:
-    """Name and time of one entry; None when the fault is told already."""
+    """Name and time of one entry; None when its fault is reported."""
     if isinstance(entry, str):
         return entry, 0
     if not isinstance(entry, dict):
@@ -240,13 +240,13 @@ def _step(entry: object, table: Fields) -> tuple[str | None, int]:
 
 
 def read_repeating(table: Fields) -> tuple[int, int]:
-    """How often who has not answered is told again, and how many times; 0 = not, without end."""
+    """Interval of repeats, 0 = none, and their number, 0 = without end."""
     every = table.duration_ms("repeat_every", 0, least=1)
     if 0 < every < LEAST_REPEAT_MS:
         table.fault(
             "repeat_every",
             "action.repeat_too_fast",
-            "nobody can answer faster than it is repeated",
+            "it is repeated faster than anybody can answer",
             hint='write repeat_every = "2 min"; at least 1 s',
         )
         every = LEAST_REPEAT_MS
@@ -263,20 +263,20 @@ def read_repeating(table: Fields) -> tuple[int, int]:
 
 
 def read_peer_delivery(table: Fields) -> PeerDelivery | None:
-    """By which of their addresses people are told; None when the action leaves it to them."""
+    """Which addresses of a peer are used; None = as each peer says."""
     if not table.has("peer_delivery"):
         return None
     return cast(PeerDelivery, table.choice("peer_delivery", PEER_DELIVERIES, "at-least-one"))
 
 
 def check_waiting(table: Fields, action: Action) -> None:
-    """Notes deadlines and repetitions that do not fit together."""
+    """Reports deadlines and repeats that do not fit together."""
     within, every = action.answer_within_ms, action.repeat_every_ms
     if action.done_when == "answered" and action.escalate and not within:
         table.fault(
             "escalate_to",
             "action.no_deadline",
-            "nothing says how long to wait for an answer before asking the next",
+            "there is no time to wait for an answer before the escalation",
             hint='add answer_within = "60s"',
         )
     for key, is_given in (("answer_within", within), ("repeat_every", every)):
@@ -284,7 +284,7 @@ def check_waiting(table: Fields, action: Action) -> None:
             table.fault(
                 key,
                 "action.answer_not_awaited",
-                'with done_when = "sent" nobody waits for an answer',
+                'with done_when = "sent" no answer is awaited',
                 hint=f'leave {key} out, or write done_when = "answered"',
             )
     if within and every >= within and not action.escalate:
@@ -298,7 +298,7 @@ def check_waiting(table: Fields, action: Action) -> None:
 
 
 def check_least(table: Fields, action: Action, collectives: Mapping[str, Collective]) -> None:
-    """Fewer people than have to answer; a warning, as members may join at run time."""
+    """Warns when fewer people can be asked than have to answer; members may join at run time."""
     most = people_behind(action.send_to, collectives)
     if action.least > most:
         table.fault(
@@ -311,7 +311,7 @@ def check_least(table: Fields, action: Action, collectives: Mapping[str, Collect
 
 
 def people_behind(receiver: Identifier, collectives: Mapping[str, Collective]) -> int:
-    """How many people a name stands for."""
+    """The number of people behind a receiver."""
     known = collectives.get(receiver.name) if receiver.kind == "collective" else None
     return len(set(known.members)) if known is not None else 1
 
@@ -340,8 +340,8 @@ def read_action(
     collectives: Mapping[str, Collective],
     known: Collection[str] = (),
 ) -> Action:
-    """One `[actions."phrase"]`; what is wrong is among the table's problems. `known` is what its
-    texts can name, as far as that is known here.
+    """Reads one `[actions."phrase"]`; faults are added to the table's problems. `known`: the names
+    that its texts can use, as far as they are known.
     """
     kinds = [kind for kind in ("send_to", *EFFECT_KEYS) if table.has(kind)]
     kind = kinds[0] if kinds else "send_to"
@@ -356,12 +356,12 @@ def read_action(
     else:
         _check_keys(kind, table)
     if kind in EFFECT_KEYS:
-        return _acting(phrase, kind, table, known)
-    return _telling(phrase, table, peers, collectives, known)
+        return _effect_action(phrase, kind, table, known)
+    return _message_action(phrase, table, peers, collectives, known)
 
 
 def _check_keys(kind: str, table: Fields) -> None:
-    """Keys that mean something, but nothing for this kind of action."""
+    """Reports keys that belong to another kind of action."""
     known = MESSAGE_KEYS if kind == "send_to" else (*EFFECT_KEYS[kind], "ttl")
     for key in table.section.values:
         if key in ACTION_KEYS and key not in known:
@@ -373,7 +373,7 @@ def _check_keys(kind: str, table: Fields) -> None:
             )
 
 
-def _acting(phrase: str, kind: str, table: Fields, known: Collection[str]) -> Action:
+def _effect_action(phrase: str, kind: str, table: Fields, known: Collection[str]) -> Action:
     return Action(
         phrase=phrase,
         send_to=Identifier("component", phrase),
@@ -383,7 +383,7 @@ def _acting(phrase: str, kind: str, table: Fields, known: Collection[str]) -> Ac
     )
 
 
-def _telling(
+def _message_action(
     phrase: str,
     table: Fields,
     peers: Mapping[str, Peer],
@@ -395,7 +395,7 @@ def _telling(
         table.fault(
             "send_to",
             "action.no_receiver",
-            f"the action {phrase!r} says nothing about whom to tell",
+            f"the action {phrase!r} has no receiver",
             hint='write send_to = "collective:NAME" or "peer:NAME", or what to do: append, '
             "webhook, set or context",
         )

@@ -9,7 +9,7 @@ other from running for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -29,11 +29,11 @@ EffectKind = Literal["append", "webhook"]
 """Both are also names of the adapters that carry them out."""
 
 MOST_HOPS = 5
-"""Actions that may follow from each other before one is refused, unless the action says else."""
+"""Actions that may follow from each other before one is refused, by default."""
 
 
 class EffectTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """What the site says; texts in `subject` and `data` name fields of the detection."""
+    """The declaration of an effect; texts in `subject` and `data` name fields of the detection."""
 
     kind: EffectKind
     target: str
@@ -41,7 +41,7 @@ class EffectTemplate(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     subject: str = ""
     data: Any = None
-    """None: what the detection itself says."""
+    """None = the detection itself."""
     most_hops: int = MOST_HOPS
 
     @property
@@ -50,7 +50,7 @@ class EffectTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind}:{self.target}"
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """Every text with fields to fill, with the key of the site file it stands at."""
+        """Every text with fields to fill, with its key in the site file."""
         yield "subject", self.subject
         yield from (("data", text) for text in _texts(self.data))
 
@@ -64,8 +64,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     subject: str
     time: int
-    """When the action was begun, the same for every try. Not the time of the situation: other
-    policies have decided that time already, so an event of it would come too late for them."""
+    """When the action was begun, the same for every attempt. Not the time of the situation: other
+    policies have decided that time already, so that an event of it would come too late for them."""
     data: str
     """JSON."""
     hops: int = 0
@@ -73,7 +73,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     most_hops: int = MOST_HOPS
 
     def shown(self) -> str:
-        """What is done in one line; web addresses without what may be secret."""
+        """The effect in one line; web addresses without secrets."""
         if self.kind == "webhook":
             return f"call {shown_address(f'webhook:{self.target}').partition(':')[2]}"
         about = f" about {self.subject}" if self.subject else ""
@@ -91,8 +91,8 @@ def effect_of(
 ) -> Effect:
     """The effect for one detection; `hops` is how many actions led to it."""
     detection_id = detection.id()
-    said = template.data
-    data = _as_found(detection) if said is None else _filled(said, detection, facts)
+    found = template.data is None
+    data = _as_found(detection) if found else _filled(template.data, detection, facts)
     return Effect(
         kind=template.kind,
         id=content_id("action", detection_id, phrase, template.address),
@@ -116,7 +116,7 @@ def _as_found(detection: Detection) -> dict[str, Any]:
 
 
 def _filled(value: Any, detection: Detection, facts: Facts) -> Any:
-    """Texts with their fields filled in; all else as it stands."""
+    """Texts with their fields filled in; everything else unchanged."""
     match value:
         case str():
             return fill_template(value, detection, facts)
@@ -144,42 +144,43 @@ SENDER = Identifier("component", "policy")
 
 
 class EscalationStep(msgspec.Struct, frozen=True):
-    """Who is asked next, and how long they have to answer; 0 = as long as the action says."""
+    """The next receiver and its time to answer; 0 = that of the action."""
 
     receiver: Identifier
     answer_within_ms: int = 0
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[actions."phrase"]` of the site file, or what a policy itself says about a phrase."""
+    """One `[actions."phrase"]` of the site file, or the declaration of a policy."""
 
     phrase: str
     send_to: Identifier
-    """Whom to tell; a component of the phrase's name when `effect` says what is done instead."""
+    """The receiver; for an `effect` a component with the name of the phrase."""
     text: str
     urgent: bool = False
     done_when: DoneWhen = "sent"
     answer_within_ms: int = 0
-    """How long a receiver has to answer before the next is asked; 0 = no deadline."""
+    """Time of a receiver to answer before the escalation; 0 = no deadline."""
     escalate: tuple[EscalationStep, ...] = ()
-    """Who is asked next, one after the other."""
+    """The next receivers, one after the other."""
     repeat_every_ms: int = 0
-    """Who has not answered is told again after so long; 0 = not."""
+    """Interval of repeats to members that do not answer; 0 = none."""
     repeat_most: int = 0
-    """How often it is said again; 0 = until the message is done or over."""
+    """How often it is repeated; 0 = until the message is closed."""
     ttl_ms: int = 0
-    """After this nobody needs the message any more; 0 = never."""
+    """Time to live of the message; 0 = for ever."""
     reach: CollectiveDelivery | None = None
-    """How many of the collective `send_to` have to be reached; None = what it says itself. Who is
-    asked next always goes by their own collective."""
+    """Delivery policy for the collective `send_to`; None = its own. Receivers of an escalation
+    always use their own.
+    """
     least: int = 0
     """AT_LEAST(k) of the collective `send_to`; 0 = as `reach` or the collective says."""
     peer_delivery: PeerDelivery | None = None
-    """By which of their addresses people are told; None = what each of them says."""
+    """Which addresses of a peer are used; None = as each peer says."""
     effect: EffectTemplate | None = None
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """Every text with fields to fill, with the key of the site file it stands at."""
+        """Every text with fields to fill, with its key in the site file."""
         if self.effect is None:
             yield "text", self.text
         else:
@@ -187,20 +188,15 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OwnAction = Callable[[str, str, str], Action | None]
-"""Policy, version and phrase to what that policy says about it; None when it says nothing."""
+"""Policy, version and phrase to the action that the policy declares, or None."""
 
 
 def nothing_said(_policy: str, _version: str, _phrase: str) -> None:
-    """Policies leave everything to the site."""
+    """Policies declare no actions of their own."""
 
 
 Phrases = Callable[[str, str], Sequence[str]]
 """Policy and version to the phrases of that version's actions."""
-
-
-def phrases_by(known: Phrases | Mapping[str, Sequence[str]]) -> Phrases:
-    """Phrases by policy alone are those of every version."""
-    return (lambda policy, _version: known.get(policy, ())) if isinstance(known, Mapping) else known
 
 
 def same_phrase(text: str) -> str:
@@ -213,8 +209,8 @@ def same_phrase(text: str) -> str:
 
 
 def why_skipped(event: Event, detection: Detection, *, now_ms: int, act_within_ms: int) -> str:
-    """Why the actions of a detection are recorded and not carried out; empty: they are. What an
-    operator asked for is carried out however old it is.
+    """Why the actions of a detection are recorded and not carried out; empty = they are carried
+    out. Those that an operator asks for are carried out at any age.
     """
     if NOTIFY in event.headers:
         return ""
@@ -234,7 +230,7 @@ def too_old_text(detection: Detection, now_ms: int, act_within_ms: int) -> str:
 
 
 def shown_age(age_ms: int) -> str:
-    """How long ago something was, as people say it: two units at most, and none below a second.
+    """An age in words: two units at most, none below a second.
 
     >>> shown_age(11_100_000), shown_age(601_000), shown_age(22_500_000_000)
     ('3 h 5 min', '10 min 1 s', '260 d 10 h')
@@ -257,10 +253,10 @@ def message_for(
     about: str = "",
 ) -> Message:
     """The message of an action; its id follows from detection, phrase and receiver alone. `about`:
-    the id of the event that it is about, where that is not the detection.
+    the id of the event that it concerns, where that is not the detection.
 
-    `is_late`: the situation was found long after it was; the text begins with that and with when.
-    With an `effect` it says what is done.
+    `is_late`: the situation was found long after it occurred; the text begins with its time. The
+    text of an `effect` tells what is done.
     """
     text = effect.shown() if effect else fill_template(action.text, detection, facts)
     if is_late:
@@ -287,13 +283,13 @@ ACTION_HOPS = "actionhops"
 
 
 async def hops_before(channels: Channels, detection: Event) -> int:
-    """The most actions that led to one of a detection's causes; costs a look-up for each."""
+    """The most actions that led to one of a detection's causes; one look-up for each."""
     found = [await channels.find_event(id) for id in detection.causes()]
     return max((hops_of(stored.event) for held in found for _, stored in held), default=0)
 
 
 def hops_of(event: Event) -> int:
-    """What the header says; 0 when it is absent or says nothing.
+    """The number in the header; 0 when it is absent or no number.
 
     >>> hops_of(Event("s", "1", "t", "", 0, headers={"actionhops": "2"}))
     2

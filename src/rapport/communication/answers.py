@@ -36,7 +36,7 @@ _TABLE, _KEY = "secrets", "answers"
 
 
 class SecretRecords(Protocol):
-    """What keeping the secret needs of a record store."""
+    """The part of a record store that keeps the secret."""
 
     def get(self, table: str, key: str) -> bytes | None: ...
     def put(self, table: str, key: str, value: bytes) -> None: ...
@@ -49,18 +49,18 @@ class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
     peer: str
     text: str = ""
     declined: bool = False
-    """They chose to say that they cannot; words of the text may say so, too."""
+    """Chosen explicitly; words of the text may decline as well."""
     token: str = ""
-    """For the door; never in the event."""
+    """For the endpoint; never in the event."""
 
 
 def answer_secret(records: SecretRecords) -> bytes:
-    """The node's secret for answer links: made once, kept in its records, never logged."""
+    """The node's secret for answer links: made once, stored in its records, never logged."""
     return keep_first(records, _TABLE, _KEY, secrets.token_bytes(32))
 
 
 def answer_token(secret: bytes, message: str, peer: str) -> str:
-    """What proves that the bearer was sent this message as this peer."""
+    """The token that proves that this peer was sent this message."""
     raw = content_id(message, peer).encode()
     keyed = _keyed(secret).copy()
     keyed.update(raw)
@@ -69,12 +69,12 @@ def answer_token(secret: bytes, message: str, peer: str) -> str:
 
 @lru_cache(maxsize=8)
 def _keyed(secret: bytes) -> hmac.HMAC:
-    """The part that is the same for all tokens of a secret: a third of the work."""
+    """The part that all tokens of a secret share: a third of the work."""
     return hmac.new(secret, digestmod=hashlib.sha256)
 
 
 def is_answer_token(secret: bytes, message: str, peer: str, token: str) -> bool:
-    """Whether the token is right; takes the same time for every wrong one."""
+    """Whether the token is right; in constant time."""
     expected = answer_token(secret, message, peer)
     return hmac.compare_digest(expected.encode(), token.encode("utf-8", "replace"))
 
@@ -94,8 +94,8 @@ async def record_answer(
     now_ms: int,
     after_ms: int | None = None,
 ) -> str:
-    """Appends the answer to `control`, durably, and returns the event's id. `after_ms` is when the
-    person answered before, 0 = not yet: the same answer after the same one counts once.
+    """Appends the answer to `control`, durably, and returns the event's id. `after_ms`: when the
+    person answered before, 0 = never; a repeated answer counts once.
 
     Raises NotAllowed when the token is wrong, InvalidInput when the text is too long.
     """
@@ -120,23 +120,21 @@ async def record_answer(
 
 
 DECLINE = "DECLINE"
-"""The subtype of a message that declines what it refers to."""
+"""The subtype of a message that declines the one it refers to."""
 DECLINING_WORDS = ("no", "nein", "non", "cannot", "i cannot")
-"""Unless the site says others."""
+"""Default words that decline."""
 _SHORT = 100
 
 
 class Declines:
-    """Tells answers that decline from others; a site has its own words for it."""
+    """Recognises answers that decline, by the words of the site."""
 
     def __init__(self, words: Iterable[str] = DECLINING_WORDS) -> None:
         self._words = frozenset(plain_word(word) for word in words)
-        # People say the same things: the same few words are looked at once.
         self._says_short = lru_cache(maxsize=1_024)(self._says)
 
     def says(self, text: str, subtype: str = "") -> bool:
-        """Whether an answer declines: by its subtype, or since its first line is one of the words
-        and nothing else.
+        """Whether an answer declines: by its subtype, or by its first line.
 
         >>> [Declines().says(text) for text in ("No!", "I cannot.\\nSorry", "no problem", "")]
         [True, True, False, False]
@@ -170,7 +168,7 @@ _PEER = "peer:"
 
 
 class HistoryNeeded(Exception):
-    """A message is to be looked up in the log before what refers to it can be taken."""
+    """A message has to be looked up in the log before a reply to it can be handled."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -178,7 +176,7 @@ class HistoryNeeded(Exception):
 
 
 class _SentMessage(msgspec.Struct, frozen=True):
-    """Of a message's event in `log` who it went to, and from whom."""
+    """Receiver and sender in a message's event in `log`."""
 
     fate: str = ""
     receiver: str = ""
@@ -191,14 +189,16 @@ _NOTHING = _SentMessage()
 
 
 class MessageHistory:
-    """What was looked up lately: at most ten thousand messages, also those that are in no log."""
+    """Messages that were looked up in the log recently: at most ten thousand, unknown ones
+    included.
+    """
 
     def __init__(self) -> None:
-        self._told: dict[str, _SentMessage] = {}
+        self._found_by_id: dict[str, _SentMessage] = {}
 
     def peer(self, message: str) -> str:
-        """The only peer whom the message was meant for; empty = there is none. Raises
-        HistoryNeeded when it was not looked up.
+        """The only peer that the message was sent to; empty = none. Raises HistoryNeeded when it
+        was not looked up.
         """
         found = self._found(message)
         if found.fate != "queued" or not found.receiver.startswith(_PEER):
@@ -206,37 +206,37 @@ class MessageHistory:
         return found.peer or found.receiver.removeprefix(_PEER)
 
     def sender(self, message: str) -> str:
-        """Who is told what became of the message; empty = nobody. Raises HistoryNeeded."""
+        """The sender to notify; empty = nobody. Raises HistoryNeeded."""
         found = self._found(message)
         return "" if found.type == CONTROL else found.sender
 
     def _found(self, message: str) -> _SentMessage:
-        found = self._told.get(message)
+        found = self._found_by_id.get(message)
         if found is None:
             raise HistoryNeeded(message)
         return found
 
     def has(self, message: str) -> bool:
         """Whether it was looked up."""
-        return message in self._told
+        return message in self._found_by_id
 
     async def look_up(self, channels: Channels, messages: Sequence[str]) -> None:
-        """One question to the history index for each. Raises ChannelUnavailable."""
-        if len(self._told) + len(messages) > _MOST:
-            self._told.clear()
+        """Looks up messages, one query of the event index each. Raises ChannelUnavailable."""
+        if len(self._found_by_id) + len(messages) > _MOST:
+            self._found_by_id.clear()
         for message in messages:
             found = await channels.find_event(message)
-            told = [_read_sent(stored) for name, stored in found if name == "log"]
-            self._told[message] = next(filter(None, told), _NOTHING)
+            read = [_read_sent(stored) for name, stored in found if name == "log"]
+            self._found_by_id[message] = next(filter(None, read), _NOTHING)
 
 
 def _read_sent(stored: StoredEvent) -> _SentMessage | None:
-    """What a message's own event says; None for any other."""
+    """Receiver and sender in a message's event; None for other events."""
     event = stored.event
     if event.type != MESSAGE or event.source != SOURCE:
         return None
     try:
-        told: _SentMessage = event.payload_as(_SentMessage)
+        sent: _SentMessage = event.payload_as(_SentMessage)
     except InvalidInput:
         return None
-    return told
+    return sent

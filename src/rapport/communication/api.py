@@ -102,37 +102,37 @@ APPLICATION = Identifier("component", "application")
 
 
 class Communication:
-    """Sends messages, and changes how they are handled while they flow.
+    """Sends messages and changes how they are handled.
 
-    All calls belong to the event loop it was opened in. Errors are `RapportError`s with a code that
-    stays; nothing that was refused has had an effect.
+    All calls belong to the event loop in which it was opened. Errors are `RapportError`s with a
+    stable code; a refused call has no effect.
     """
 
     def __init__(
         self, assembly: Assembly, ledger: Ledger, *, application: Identifier = APPLICATION
     ) -> None:
-        """`application`: who adds rules, information and inputs, as the log shows it."""
+        """`application`: the author of changes, as the log shows it."""
         self._assembly, self._application = assembly, application
         self.ledger = assembly.asked_by_mail.ledger = ledger
-        """Who was told, how, when, and who answered."""
+        """States of messages and deliveries, and answers."""
         self.people = assembly.people
         """Adds, changes and removes peers and collectives while it runs."""
         self.logins = assembly.logins
-        """Sets and takes away passwords."""
+        """Sets and removes passwords."""
         self.arrivals = assembly.arrivals
-        """Takes messages that came from outside, for doors of one's own."""
+        """Takes messages from outside, for endpoints of one's own."""
 
     # --- messages ---
 
     async def send(self, message: Message, *, options: DeliveryOptions = DEFAULT_OPTIONS) -> str:
         """Takes a message to be delivered and returns its id, durable; does not wait for the
-        delivery. How that went is told to notification callbacks, when the sender is a component.
+        delivery. Notification callbacks get its fate, when the sender is a component.
 
         The receiver is a peer, a collective or a component; without one the message goes to the
-        notification callbacks. `options`: how many have to answer, until when, who is asked next.
+        notification callbacks. `options`: how many have to answer, until when, and escalation.
 
         Raises InvalidInput for a message that cannot be sent. Cost: one group commit, shared with
-        who else sends now.
+        concurrent sends.
         """
         (id,) = await self.send_all([message], options=options)
         return id
@@ -140,9 +140,7 @@ class Communication:
     async def send_all(
         self, messages: Sequence[Message], *, options: DeliveryOptions = DEFAULT_OPTIONS
     ) -> list[str]:
-        """As `send` for many at once, all or none; their ids in the same order. One group commit
-        however many they are.
-        """
+        """As `send` for many messages, all or none; their ids in order. One group commit."""
         if not messages:
             return []
         return await self._assembly.arrivals.send(messages, options=options)
@@ -152,14 +150,14 @@ class Communication:
     async def add_routing(self, rule: RoutingRule) -> str:
         """Puts a rule in force, for good, and returns its id. The same rule again changes nothing.
 
-        Raises InvalidInput for a rule that matches everything or names nobody, DuplicateName when
-        another rule has its id.
+        Raises InvalidInput for a rule that matches everything or names no receiver, DuplicateName
+        when another rule has its id.
         """
         return await self._assembly.services.routing.add(rule, by=str(self._application))
 
     async def remove_routing(self, rule_id: str) -> RoutingRule | None:
-        """Takes a rule out of force before it returns; gives the rule, or None when there is none
-        of that id. Raises Conflict for a rule of the site file.
+        """Takes a rule out of force and returns it; None when there is none of that id. Raises
+        Conflict for a rule of the site file.
         """
         return await self._assembly.services.routing.remove(rule_id, by=str(self._application))
 
@@ -168,11 +166,11 @@ class Communication:
     async def add_push_adapter(
         self, adapter: InputPushAdapter, *, name: str = "", trusted: Trusted = never
     ) -> str:
-        """Starts an adapter that is told by its medium; returns its id. One that cannot start is
-        not added: raises Unavailable, or the RapportError that it raised.
+        """Starts a push adapter and returns its id. One that cannot start is not added: raises
+        Unavailable, or the RapportError that it raised.
 
-        `name` is its id and that of its durable memory, so give one that stays the same after a
-        restart. `trusted` says of a message whether the medium proves its sender.
+        `name`: its id and that of its durable memory, the same after a restart. `trusted`: whether
+        the medium proves the sender of a message.
         """
         return await self._assembly.inputs.add_push(
             adapter, name=name, owner=str(self._application), trusted=trusted
@@ -188,10 +186,10 @@ class Communication:
         name: str = "",
         trusted: Trusted = never,
     ) -> str:
-        """Lets an adapter look every `interval_ms`, never twice at a time; returns its id. With
+        """Pulls an adapter every `interval_ms`, never twice at a time; returns its id. With
         `delete_if_successful` it is removed after the first pull that found something, with a
-        deadline (ms UTC) after a last pull then. Without an interval it is pulled at the deadline
-        or when `request_pull` asks.
+        deadline (ms UTC) after a last pull at that time. Without an interval it is pulled at the
+        deadline or by `request_pull`.
 
         Raises InvalidInput for an interval that is not positive. `name` and `trusted` as in
         `add_push_adapter`.
@@ -207,8 +205,8 @@ class Communication:
         )
 
     async def request_pull(self, adapter_id: str, *, ttl_ms: int = 0) -> str:
-        """Asks a pull adapter to look now; returns the request's id, durable. With a time to live
-        it looks again until something came; after it notification callbacks hear TIMEOUT.
+        """Pulls an adapter now; returns the request's id, durable. With a time to live it is pulled
+        until something comes; after it notification callbacks get TIMEOUT.
 
         Raises UnknownName, or InvalidInput for an adapter that is not pulled.
         """
@@ -217,28 +215,28 @@ class Communication:
         )
 
     async def remove_input_adapter(self, adapter_id: str) -> InputAdapter | None:
-        """Ends an input adapter: nothing of it runs when this returns. Gives the adapter, or None
-        when there is none of that id.
+        """Ends an input adapter and returns it once nothing of it runs; None when there is none of
+        that id.
         """
         return await self._assembly.inputs.remove(adapter_id)
 
     # --- output ---
 
     async def register_output_adapter(self, kind: type[Any]) -> str:
-        """Adds a medium: a class declared with `@adapter(NAME)`, whose id is that name. Stateless:
-        one instance, made now. Stateful: one for each peer, made when first needed.
+        """Adds an output adapter: a class declared with `@adapter(NAME)`, whose id is that name.
+        Stateless: one instance, made now. Stateful: one for each peer, made on first use.
 
-        What waited for a medium of that name since before the last start fails before this can be
-        called; give it to `open_communication` instead.
+        Deliveries that waited for the adapter since before the last start fail before this can be
+        called; pass the class to `open_communication` instead.
 
         Raises InvalidInput for a class that is not declared, cannot be made or has no usable name,
-        DuplicateName when there is such a medium.
+        DuplicateName when there is such an adapter.
         """
         return await self._assembly.outputs.register(kind)
 
     async def remove_output_adapter(self, adapter_id: str) -> bool:
-        """Takes a medium away: nothing more is queued for it from now on; returns when what waited
-        has gone out. False when there is none of that id.
+        """Removes an output adapter: nothing more is queued for it, and pending deliveries have
+        gone out when it returns. False when there is none of that id.
         """
         return await self._assembly.outputs.remove(adapter_id)
 
@@ -250,37 +248,37 @@ class Communication:
         """Calls this with messages to components, with messages that have no receiver, and with
         ACK, COMERROR and TIMEOUT about messages that components sent; in order. Returns its id.
 
-        A plain function is called in the event loop and must not block it. With a `name` it goes on
-        after a restart where it was, at least once; without, it hears what comes from now on. What
-        it raises is logged, and harms nobody. Raises DuplicateName.
+        A plain function is called in the event loop and must not block it. With a `name` it
+        continues after a restart where it stopped, at least once; without, it gets what comes from
+        now on. Its errors are logged and have no effect. Raises DuplicateName.
         """
         return self._assembly.engine.add_notification(callback, name)
 
     async def remove_notification_callback(self, callback_id: str) -> bool:
-        """Calls it no more; False when there is none of that id."""
+        """Removes a callback; False when there is none of that id."""
         return self._assembly.engine.remove_notification(callback_id)
 
-    # --- what was handled, and what it means ---
+    # --- queries and message info ---
 
     def create_query(self, **criteria: Unpack[CriteriaFields]) -> QueryCriteria:
-        """A query over all messages that were handled: narrow it down with `where`, then read it
-        page by page (`page`) or with `async for`. Raises InvalidInput for criteria that cannot be.
+        """A query over all handled messages: narrow it down with `where`, then read it page by page
+        (`page`) or with `async for`. Raises InvalidInput for invalid criteria.
         """
         return self._assembly.services.queries.create_query(**criteria)
 
     async def info_for_message(
         self, message: Message | None = None, *, id: str = "", type: str = "", subtype: str = ""
     ) -> MessageInformation:
-        """What a message means, how to answer it, and which messages relate to it: of a message, of
-        the one with this id, or of a type.
+        """The meaning, answers and related messages of a message, of the one with this id, or of a
+        type.
 
-        Raises UnknownName (`message.unknown`) when no message has that id or nothing is known of
-        the type, InvalidInput when nothing or too much is asked.
+        Raises UnknownName (`message.unknown`) when no message has that id or the type is unknown,
+        InvalidInput when none or several of them are given.
         """
         if message is not None:
             if id or type or subtype:
                 raise InvalidInput(
-                    "a message says its type itself",
+                    "a message already has its type",
                     code="info.asked_twice",
                     hint="give the message, or its id, or a type",
                 )
@@ -291,10 +289,10 @@ class Communication:
     async def add_message_info(
         self, type: str, subtype: str, information: MessageInformation
     ) -> None:
-        """Tells this of a type of message from now on, in place of what was told before; durable
-        when it returns. An empty subtype stands for all that have nothing of their own.
+        """Adds or replaces the information about a type of message; durable when it returns. An
+        empty subtype stands for all subtypes without an entry of their own.
 
-        Raises InvalidInput for a text, name or JSON Schema that cannot be.
+        Raises InvalidInput for an invalid text, name or JSON Schema.
         """
         infos = self._assembly.services.infos
         await infos.add_message_info(type, subtype, information, by=str(self._application))
@@ -306,7 +304,7 @@ N = TypeVar("N", Peer, Collective)
 
 
 class Opening(TypedDict, total=False):
-    """What `open_communication` can be told; its docstring says what each means."""
+    """The keyword arguments of `open_communication`."""
 
     peers: Iterable[Peer]
     collectives: Iterable[Collective]
@@ -335,24 +333,23 @@ async def open_communication(
     application: str = str(APPLICATION),
     clock: Clock | None = None,
 ) -> AsyncIterator[Communication]:
-    """Opens the channels, records and adapters kept in a directory (made when it is not there), and
-    lets them work until the block ends. What was under way before goes on.
+    """Opens the channels, records and adapters in a directory, which is created if missing, and
+    runs them until the block ends. Pending messages continue.
 
     Args:
-        directory: Where everything is kept; one process at a time.
-        peers: Who can be told, beside those that are in `site`, added at run time, or known to the
-            callbacks.
-        collectives: The same for groups.
-        outputs: Media of one's own, classes declared with `@adapter(NAME)`.
-        peer_info: Asked who a peer is; kept for a minute.
-        collective_info: Asked who is in a collective, at every sending.
-        authenticate: Asked whether a password is right, in place of those kept here.
+        directory: Where everything is stored; one process at a time.
+        peers: Peers besides those of `site`, those added at run time, and those of the callbacks.
+        collectives: The same for collectives.
+        outputs: Own output adapters, classes declared with `@adapter(NAME)`.
+        peer_info: Looks up a peer; cached for a minute.
+        collective_info: Looks up a collective, at every sending.
+        authenticate: Checks a password, in place of those stored here.
         site: A site file of which `[peers]`, `[collectives]`, `[adapters]`, `[inputs]`,
             `[routing]`, `[messages]`, `[sessions]`, `[arriving]`, `[engines]` and `[channels]` are
             used.
-        public_url: Where doors answer to links in messages; empty = no links.
-        application: Who calls, as the log shows it: `component:NAME`.
-        clock: Another one than the machine's, for tests.
+        public_url: Base address of links in messages; empty = no links.
+        application: The caller as the log shows it: `component:NAME`.
+        clock: In place of the machine's clock, for tests.
 
     Raises SiteError for a wrong site, InvalidInput for an adapter that cannot be made, and
     StoreUnavailable when another process works on the directory. Costs what the last segment of the
@@ -385,7 +382,7 @@ async def open_communication(
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """Where everything is kept, and what the site file says."""
+    """The directory and the site file."""
 
     directory: Path
     file: TomlFile
@@ -417,14 +414,14 @@ class _Place(msgspec.Struct, frozen=True):
         *,
         outputs: tuple[str, ...],
     ) -> Declared:
-        """What the site file says, and who is given beside it."""
+        """The configuration of the site file with the given people."""
         known = adapter_names(plugins)
-        said = _well(communication_from_site(self.file, self.beside, adapters=known))
+        config = _well(communication_from_site(self.file, self.beside, adapters=known))
         together = msgspec.structs.replace(
-            said,
-            peers=_joined("peer", said.peers, peers),
-            collectives=_joined("collective", said.collectives, collectives),
-            wanted=(*said.wanted, *outputs),
+            config,
+            peers=_joined("peer", config.peers, peers),
+            collectives=_joined("collective", config.collectives, collectives),
+            wanted=(*config.wanted, *outputs),
         )
         later = tuple(name for name in together.adapters() if name not in known)
         return msgspec.structs.replace(together, registered_later=later)
@@ -461,20 +458,20 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def _already(made: OutputAdapter) -> Callable[..., OutputAdapter]:
-    """How a plug-in is made, for one that is made."""
+    """The factory of a plug-in that exists already."""
     return lambda _settings, _link_for: made
 
 
 def _well(read: tuple[T, list[Problem]]) -> T:
-    """What a part of the site file says; raises SiteError with all that is wrong with it."""
-    said, problems = read
+    """The configuration without its problems; raises SiteError with all of them."""
+    config, problems = read
     if any(problem.severity == "error" for problem in problems):
         raise SiteError(problems)
-    return said
+    return config
 
 
 def _joined(kind: str, declared: Mapping[str, N], given: Iterable[N]) -> dict[str, N]:
-    """Both by name; raises InvalidInput for a name that is given twice."""
+    """Both by name; raises InvalidInput for a duplicate name."""
     found = dict(declared)
     for one in given:
         if one.name in found:
@@ -488,7 +485,7 @@ def _joined(kind: str, declared: Mapping[str, N], given: Iterable[N]) -> dict[st
 
 
 _LAST_CALLS_SECONDS = 30.0
-"""Closing waits so long for calls of other threads that are under way."""
+"""Closing waits so long for pending calls of other threads."""
 
 
 class LoopThread:
@@ -508,8 +505,8 @@ class LoopThread:
         self.communication = self._opened.result()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine in the loop and waits for it; raises what it raises. Raises Conflict
-        when it is closed, or when the loop's own thread asks, which would wait for itself.
+        """Runs a coroutine in the loop and waits for it. Raises Conflict when it is closed, or when
+        called in the loop's own thread, which would wait for itself.
         """
         try:
             future = self._submitted(work)
@@ -528,7 +525,7 @@ class LoopThread:
                 self._calls.discard(future)
 
     def aside(self, callback: NotificationCallback) -> NotificationCallback:
-        """The callback so that it may block and call back: a plain function is called in a worker
+        """Wraps a callback so that it may block and call back: a plain function runs in a worker
         thread.
         """
 
@@ -543,9 +540,8 @@ class LoopThread:
         return call
 
     def close(self) -> None:
-        """Waits for calls under way, then closes everything and ends the thread; a second call is
-        no error. Raises Conflict inside a callback, which would wait for itself, and what closing
-        raises.
+        """Waits for pending calls, then closes everything and ends the thread; a second call is no
+        error. Raises Conflict inside a callback, which would wait for itself.
         """
         if threading.current_thread() is self._thread or getattr(self._in_callback, "it", False):
             raise Conflict(
@@ -616,15 +612,15 @@ class QuerySync:
         self._thread, self._query = thread, query
 
     def where(self, **given: Unpack[CriteriaFields]) -> QuerySync:
-        """Narrowed down by more criteria; those given again are replaced."""
+        """Adds or replaces criteria."""
         return QuerySync(self._thread, self._query.where(**given))
 
     def newest_first(self) -> QuerySync:
-        """The newest message first, instead of the oldest."""
+        """Returns the newest message first."""
         return QuerySync(self._thread, self._query.newest_first())
 
     def page(self, token: str = "") -> MessagePage:
-        """The first page, or that of a token which an earlier page gave."""
+        """The first page, or that of a token."""
         return self._thread.call(self._query.page(token))
 
     def __iter__(self) -> Iterator[LoggedMessage]:
@@ -643,21 +639,21 @@ class LedgerSync:
         self._thread = thread
 
     def find(self, question: Question) -> LedgerPage:
-        """The rows that fit, newest change first, a page of them; up to date."""
+        """A page of matching rows, newest change first, up to date."""
         return self._thread.call(self._thread.communication.ledger.find(question))
 
     def timeline(self, message: str) -> list[TimelineLine]:
-        """All that was said about a message, in order; raises UnknownName."""
+        """All lines about a message, in order; raises UnknownName."""
         return self._thread.call(self._thread.communication.ledger.timeline(message))
 
 
 class CommunicationSync:
-    """`Communication` for programs without asyncio: every call may come from any thread and waits
-    until it is done. What each promises, costs and raises stands there.
+    """`Communication` for programs without asyncio: every call may come from any thread and blocks
+    until it is done.
 
-    Opens as `open_communication` does and takes the same arguments; `with` closes it. Callbacks
-    that are plain functions are called in worker threads, one message at a time, and may call back.
-    Adapters have coroutines as always: they work in the loop.
+    Takes the arguments of `open_communication`; `with` closes it. Callbacks that are plain
+    functions are called in worker threads, one message at a time, and may call back. Adapters are
+    coroutines as always and run in the loop.
     """
 
     def __init__(self, directory: Path | str, **options: Unpack[Opening]) -> None:
@@ -677,9 +673,7 @@ class CommunicationSync:
         self.close()
 
     def close(self) -> None:
-        """Closes everything, after calls of other threads that are under way; a second call is no
-        error.
-        """
+        """Closes everything after pending calls of other threads; a second call is no error."""
         self._thread.close()
 
     def send(self, message: Message, *, options: DeliveryOptions = DEFAULT_OPTIONS) -> str:

@@ -16,9 +16,9 @@ from rapport.core.errors import InvalidInput
 from rapport.core.message import Message
 
 LONGEST_NAME = 200
-"""Of types, senders, receivers and what else names something, in characters."""
+"""Characters of types, senders, receivers and other names."""
 LARGEST_EVENT = MAX_DATA_BYTES - 16_384
-"""Of a message as it is kept; what the log adds (fate, receivers) still fits into an event."""
+"""Bytes of a message's event in `input`; what the log adds still fits into an event."""
 _FIELDS = (
     *("type", "subtype", "sender", "receiver"),
     *("id", "conversation-id", "language", "refers-to"),
@@ -31,22 +31,22 @@ Unproven = Literal["inward", "accept", "refuse"]
 
 
 class ArrivalSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is taken from outside; each field says what it trades."""
+    """Limits of arriving messages."""
 
     most_bytes: int = 1_000_000
     """Largest content, in UTF-8; escaped as JSON it must fit into an event as well."""
     rate: int = 1_000
-    """Messages a second that one sender may send through one adapter, in the long run; all that
-    prove nothing share one allowance. 0 = as many as they like.
+    """Messages a second of one sender through one adapter, in the long run; unproven senders share
+    one allowance. 0 = unlimited.
     """
     burst: int = 10_000
     """Messages at once before the rate counts."""
     unproven: Unproven = "inward"
-    """A message whose sender is not proven: `inward` = it reaches applications but no other peer or
-    collective by its own word, `accept` = it is handled like any, `refuse` = it is not taken.
+    """Messages of unproven senders: `inward` = they reach applications only, `accept` = they are
+    handled like others, `refuse` = they are refused.
     """
     on_expired: OnExpired = "refuse"
-    """A message whose session token is over: refused, or held until its peer logs in again."""
+    """Messages with an expired session token: refused, or held until their peer logs in again."""
     hold_ms: int = 3_600_000
     """How long a message is held."""
     most_held: int = 100
@@ -54,17 +54,15 @@ class ArrivalSettings(msgspec.Struct, frozen=True, kw_only=True):
     most_held_bytes: int = 4_000_000
     """Bytes held per peer."""
     answer_links_ms: int = 30 * 86_400_000
-    """How long a link to answer is good after its message was closed; as long as the message is
-    open it is.
-    """
+    """Validity of an answer link after its message was closed."""
     declines: tuple[str, ...] = DECLINING_WORDS
-    """An answer whose first line is one of these says no; see `declining`."""
+    """An answer whose first line is one of these words declines."""
 
 
 def shape_fault(message: Message, settings: ArrivalSettings) -> InvalidInput | None:
-    """What is wrong with the form of a message, whoever sent it."""
+    """The fault in the form of a message, or None."""
     names = _names(message)
-    # Together short and printable means each is: the usual case, in one look.
+    # Together short and printable means that each is.
     whole = "".join(names)
     if len(whole) > LONGEST_NAME or not whole.isprintable():
         for field, value in zip(_FIELDS, names, strict=True):
@@ -82,7 +80,7 @@ def shape_fault(message: Message, settings: ArrivalSettings) -> InvalidInput | N
 
 
 def _names(message: Message) -> tuple[str, ...]:
-    """What names something, in the order of `_FIELDS`."""
+    """The names in a message, in the order of `_FIELDS`."""
     return (
         message.type,
         message.subtype,
@@ -96,7 +94,7 @@ def _names(message: Message) -> tuple[str, ...]:
 
 
 def content_fault(content: str, most_bytes: int) -> InvalidInput | None:
-    """What is wrong with a content: too long, or no text. Costs nothing for a short one."""
+    """The fault of a content, or None: too long, or no text."""
     if len(content) > most_bytes:
         return _too_long(most_bytes)
     try:
@@ -115,7 +113,7 @@ def _too_long(most_bytes: int) -> InvalidInput:
 
 
 class Allowances:
-    """How much each sender may still send; bounded, the longest known is forgotten first."""
+    """Allowances of senders; bounded, the oldest is forgotten first."""
 
     def __init__(self, rate: int, burst: int) -> None:
         self._rate, self._burst = rate, max(burst, 1)
@@ -123,7 +121,7 @@ class Allowances:
         self._refused: set[tuple[str, str]] = set()
 
     def takes(self, adapter: str, sender: str, now_ms: int) -> bool:
-        """Whether one more message of this sender may pass, and counts it."""
+        """Counts one more message of this sender; False when it is over the limit."""
         if not self._rate:
             return True
         key = (adapter, sender)
@@ -138,7 +136,7 @@ class Allowances:
         return True
 
     def is_first_refusal(self, adapter: str, sender: str) -> bool:
-        """Whether the sender passed before its last refusal: one line in a log is enough."""
+        """Whether this is the first refusal in a row, which alone is logged."""
         key = (adapter, sender)
         is_first = key not in self._refused
         self._refused.add(key)
@@ -152,12 +150,12 @@ class Allowances:
 
 
 class SealHistory:
-    """Sealed messages that came lately, so that a copy has no effect however much came since;
-    after a restart the channel's own memory of ids serves.
+    """Recent sealed messages, so that a copy has no effect; after a restart the channel's duplicate
+    removal serves.
     """
 
     def __init__(self, lasting_ms: int) -> None:
-        """`lasting_ms`: after this a copy is refused as too old anyway."""
+        """`lasting_ms`: after this a copy is refused as too old."""
         self._lasting_ms = lasting_ms
         self._seen: OrderedDict[str, int] = OrderedDict()
 
@@ -165,7 +163,7 @@ class SealHistory:
         return id in self._seen
 
     def note(self, id: str, now_ms: int) -> None:
-        """Called when the message is in `input` for good."""
+        """Notes a message that is in `input`."""
         self._seen[id] = now_ms
         while self._seen:
             oldest = next(iter(self._seen))

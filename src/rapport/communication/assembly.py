@@ -367,16 +367,16 @@ class Assembly:
             await self.outputs.use(self._sealed(adapter))
         self._zone = declared.zone
         directory = SiteDirectory(declared.peers, declared.collectives)
-        is_told = self._reloads is not None and self._reloads.is_following
+        is_logged = self._reloads is not None and self._reloads.is_following
         async with self.engine.between_batches():
-            said = await self.people.take_file(directory, by=by, is_told=is_told)
+            changes = await self.people.take_file(directory, by=by, is_logged=is_logged)
             self._parts.actions.clear()  # for engines that are made later
             self._parts.actions.update(actions)
             self.engine.use_actions(actions)
             then()
         if self._reloads is not None:
             self._reloads.has(declared)
-        return said
+        return changes
 
     async def announce_reload(self) -> None:
         """Makes other engines on the same records read their site files again."""

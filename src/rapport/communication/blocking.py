@@ -10,19 +10,17 @@ T = TypeVar("T")
 
 
 async def run_blocking(work: Callable[[], T]) -> T:
-    """Runs blocking work in a thread; a cancelled caller still waits until it has ended."""
+    """Runs blocking work in a thread; a cancelled caller still waits for its end."""
     return await run_to_end(asyncio.to_thread(work))
 
 
 async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Does the work to its end, also when the caller is cancelled meanwhile: what belongs together
-    is not done by half.
-    """
+    """Runs the work to its end even when the caller is cancelled, so that it is never half done."""
     running = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
         if not running.cancelled():
-            running.exception()  # looked at, so that nobody warns of a failure that is too late
+            running.exception()  # retrieved, so that asyncio does not warn
         raise

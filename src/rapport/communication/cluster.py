@@ -79,17 +79,20 @@ _NS_PER_MS = 1_000_000
 
 
 class LeasedCalls:
-    """The calls of all adapters for one share."""
+    """Calls of adapters for one share: each begins and runs only while the share is certainly held,
+    so that two processes do not send to one peer at the same time. A call that is broken off has no
+    outcome; the next holder of the share makes it again, with the same idempotency key.
+    """
 
     def __init__(self, held: HeldShare, clock: Clock, *, least_ms: int) -> None:
-        """`least_ms`: a call begins only when the share is ours for so long."""
+        """`least_ms`: a call begins only when the share is certainly held for so long."""
         self._held, self._clock, self._least_ms = held, clock, least_ms
         self._closed = False
-        self._under_way = 0
+        self._pending = 0
         self._ended_ns = -_FLUSH_MS * _NS_PER_MS
 
     async def gate(self) -> None:
-        """Returns when a call may begin; how long that takes nobody knows."""
+        """Waits until a call may begin."""
         while not self._may_begin():
             await self._clock.sleep(_LOOK_MS)
 
@@ -97,9 +100,7 @@ class LeasedCalls:
         return not self._closed and self._held.valid_for_ms() >= self._least_ms
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work gives; waits before it begins, raises BrokenOff when the share is not
-        certainly ours any more.
-        """
+        """Runs work while the share is certainly held; raises BrokenOff when it is not."""
         try:
             while not self._may_begin():
                 if not self._held.valid_for_ms():
@@ -108,7 +109,7 @@ class LeasedCalls:
         except BaseException:
             work.close()
             raise
-        self._under_way += 1
+        self._pending += 1
         held = Contained(lambda: work)
         sending = asyncio.ensure_future(held)
         watching = asyncio.ensure_future(self._until_lost())
@@ -118,7 +119,7 @@ class LeasedCalls:
                 raise BrokenOff
             return sending.result()
         finally:
-            self._under_way -= 1
+            self._pending -= 1
             self._ended_ns = self._clock.steady_ns()
             await end_firmly(watching)
             await end_contained(sending, held)
@@ -128,12 +129,12 @@ class LeasedCalls:
             await self._clock.sleep(left_ms)
 
     async def quiet(self, longest_ms: int) -> None:
-        """Lets nothing more begin and returns when nothing is under way, or after a while; what
-        ended just now has been told then.
+        """Lets no further call begin and waits until the pending ones have ended and been reported,
+        at most `longest_ms`.
         """
         self._closed = True
         waited_ms = 0
-        while self._under_way and waited_ms < longest_ms:
+        while self._pending and waited_ms < longest_ms:
             await self._clock.sleep(_LOOK_MS)
             waited_ms += _LOOK_MS
         if self._clock.steady_ns() - self._ended_ns < _FLUSH_MS * _NS_PER_MS:
@@ -141,7 +142,7 @@ class LeasedCalls:
 
 
 class LeasedAdapter:
-    """An output adapter for one share."""
+    """An output adapter whose calls need the lease of a share."""
 
     def __init__(self, adapter: OutputAdapter, sends: LeasedCalls) -> None:
         self._adapter, self._sends = adapter, sends
@@ -157,7 +158,7 @@ class LeasedAdapter:
 
 
 class LeasedBatchAdapter(LeasedAdapter):
-    """The same for one that takes many at once."""
+    """The same for a batch adapter."""
 
     def __init__(self, adapter: OutputAdapter, sends: LeasedCalls, batch: BatchAdapter) -> None:
         super().__init__(adapter, sends)
@@ -175,14 +176,14 @@ async def _all(
 
 
 def leased(adapter: OutputAdapter, sends: LeasedCalls) -> OutputAdapter:
-    """The adapter as one share uses it."""
+    """The adapter for one share."""
     if isinstance(adapter, BatchAdapter):
         return LeasedBatchAdapter(adapter, sends, adapter)
     return LeasedAdapter(adapter, sends)
 
 
 Adapters = Callable[[], Sequence[OutputAdapter]]
-"""The output adapters as there are when a share is begun."""
+"""The output adapters at the beginning of a share."""
 Work = Mapping[str, Callable[[], Awaitable[None]]]
 """Tasks by name."""
 NO_WORK: Work = {}
@@ -191,20 +192,20 @@ _BUSY_SHARES = 4
 
 
 class _ShareWork(msgspec.Struct, frozen=True):
-    """One share at work."""
+    """The running work of one share."""
 
     held: HeldShare
     channels: ShareChannels
     sends: LeasedCalls
     tasks: Tasks
     carried: dict[str, OutputAdapter]
-    """By name, as the next."""
+    """Adapters by name, as the dispatches."""
     dispatches: dict[str, Dispatch]
     engine: CommunicationEngine
 
 
 class Cluster:
-    """Holds a fair part of the shares and does their work."""
+    """Holds a fair number of shares and does their work."""
 
     def __init__(
         self,
@@ -257,11 +258,11 @@ class Cluster:
         """The shares that are ours now."""
         return sorted(self._leases.held)
 
-    # --- what applications call ---
+    # --- called by applications ---
 
     def add_notification(self, callback: NotificationCallback, name: str = "") -> str:
-        """See CommunicationEngine. A callback hears of all messages, whichever process handled
-        them: those with a name have one in only one process.
+        """See CommunicationEngine. A callback gets all messages, whichever process handled them;
+        one with a name belongs to one process only.
         """
         return self._notifications.add(callback, name)
 
@@ -271,9 +272,7 @@ class Cluster:
 
     @asynccontextmanager
     async def between_batches(self) -> AsyncIterator[None]:
-        """Nothing is taken by this process while the block runs; see CommunicationEngine. A share
-        that is lost meanwhile is another's.
-        """
+        """Nothing is handled by this process while the block runs; see CommunicationEngine."""
         async with AsyncExitStack() as held:
             for working in list(self._working.values()):
                 try:
@@ -283,14 +282,14 @@ class Cluster:
             yield
 
     def use_actions(self, actions: Mapping[str, Action]) -> None:
-        """See CommunicationEngine; shares that come later are given what there is then."""
+        """See CommunicationEngine; later shares use `parts.actions`."""
         for working in self._working.values():
             working.engine.use_actions(actions)
 
-    # --- a share comes and goes ---
+    # --- shares ---
 
     async def _begin(self, held: HeldShare) -> None:
-        # Each has a view of its own: what one has read guards only its own changes.
+        # Each has a view of its own, whose reads guard only its own changes.
         view = partial(ShareRecords, self._records, held)
         channels = ShareChannels(self._reading, view(), held)
         handing = self._handing(held, view())
@@ -313,7 +312,7 @@ class Cluster:
             self._carry(working, adapter)
 
     def _carry(self, working: _ShareWork, adapter: OutputAdapter) -> None:
-        """Carries what is queued for an adapter, of one share."""
+        """Starts the dispatch of an adapter for one share."""
         held = working.held
         dispatch = Dispatch(
             leased(adapter, working.sends),
@@ -332,9 +331,7 @@ class Cluster:
         working.tasks.start(name, partial(_while_ours, dispatch.run))
 
     async def carry(self, adapter: OutputAdapter) -> None:
-        """From now on this adapter takes what is queued for its name; what the one before it had to
-        do is done when it returns. Shares that come later are given what there is then.
-        """
+        """Replaces the adapter of that name; the work of the one before is done when it returns."""
         async with self._changing:
             changing = [
                 self._changed(working, adapter)
@@ -344,13 +341,13 @@ class Cluster:
             await asyncio.gather(*changing)
 
     async def _changed(self, working: _ShareWork, adapter: OutputAdapter) -> None:
-        """A task of the share, so that it ends with it."""
+        """Runs the change as a task of the share, so that it ends with it."""
         name = f"adapter.{adapter.name}.{working.held.name}.change"
         working.tasks.start(name, partial(self._change, working, adapter))
         await working.tasks.ended(name)
 
     async def _change(self, working: _ShareWork, adapter: OutputAdapter) -> None:
-        """May be called again after a failure."""
+        """Can be repeated after a failure."""
         before = working.dispatches.get(adapter.name)
         if before is not None:
             await _while_ours(before.drain)
@@ -358,7 +355,7 @@ class Cluster:
         self._carry(working, adapter)
 
     def _handing(self, held: HeldShare, records: ShareRecords) -> OrderedHandoff | None:
-        """None for the share of what policies detect: it has no peers and reads no messages."""
+        """The hand-off of a share; None for that of detections, which reads no messages."""
         if held.number == self._settings.acting:
             return None
         return OrderedHandoff(
@@ -373,7 +370,7 @@ class Cluster:
             await working.sends.quiet(self._settings.lease_ms)
         await working.tasks.stop()
 
-    # --- what dispatches ask ---
+    # --- called by dispatches ---
 
     async def report(self, outcomes: Sequence[OutcomeData]) -> None:
         """Reports outcomes to the engine of their message, in whichever process, through `control`;
@@ -386,12 +383,12 @@ class Cluster:
             await self._to_control(others)
 
     def recall_decision(self, _message: str, _peer: str = "") -> bool | None:
-        """Nothing can be known from memory: another process may have decided it."""
+        """Always None: another process may have closed it."""
         return None
 
     def is_decided(self, message: str, peer: str = "") -> bool:
-        """Whether nothing more is to be sent of a message, to anybody or to this peer; always
-        looked up, as another process may have decided it. Three reads of records.
+        """Whether nothing more is to be sent of a message, to anybody or to this peer. Three reads
+        of records, since another process may have closed it.
         """
         share = self._records.get(WHERE, message)
         if share is None:
@@ -405,7 +402,7 @@ class Cluster:
 
 
 def _of_a_share(whole: DispatchSettings) -> DispatchSettings:
-    """A share does a part of what a process may do; a few at work may do all of it."""
+    """The limits of one share, so that a few busy shares together reach those of the process."""
     return msgspec.structs.replace(
         whole,
         workers=max(whole.workers // _BUSY_SHARES, 1),
@@ -414,15 +411,15 @@ def _of_a_share(whole: DispatchSettings) -> DispatchSettings:
 
 
 async def _while_ours(work: Callable[[], Awaitable[None]]) -> None:
-    """Does work until it ends or the share is lost. When another share changed what it had read, or
-    the share was in doubt for a while, it begins again at once.
+    """Runs work until it ends or the share is lost; restarts it after a conflict with another share
+    or a moment without a certain lease.
     """
     is_over = False
     while not is_over:
         try:
             await work()
         except* (GuardFailed, BrokenOff) as failed:
-            # A group of tasks that failed hides that it was cancelled at the same time.
+            # A failed task group hides a cancellation.
             is_over = failed.subgroup(_is_of_the_lease) is not None or _is_cancelled()
         else:
             is_over = True
@@ -446,19 +443,19 @@ MakeAdapter = Callable[[str], OutputAdapter]
 
 
 class AnnouncedAdapter(msgspec.Struct, frozen=True, array_like=True):
-    """What the record of an adapter says."""
+    """The record of an adapter."""
 
     by: str
-    """The process that announced it."""
+    """The announcing process."""
     at_ms: int
 
 
 class AdapterSet(Protocol):
-    """The adapters of this process: `Outputs`."""
+    """The adapters of this process, see `Outputs`."""
 
     @property
     def names(self) -> Collection[str]:
-        """Those that are there."""
+        """Their names."""
 
     async def carry(self, adapter: OutputAdapter) -> None:
         """Adds one."""
@@ -468,7 +465,10 @@ class AdapterSet(Protocol):
 
 
 class AdapterAnnouncements:
-    """See Carrier. Looks at the records every `every_ms`; one read each time."""
+    """See Carrier: adapters that are registered at run time, one record each, which all processes
+    follow. A process makes the adapter itself, from the kinds it knows; for a class that only
+    another process has, an `ElsewhereAdapter` stands in. Reads the records every `every_ms`.
+    """
 
     def __init__(
         self,
@@ -481,7 +481,7 @@ class AdapterAnnouncements:
         instance: str,
         every_ms: int,
     ) -> None:
-        """`carry`: that of `Sharing`."""
+        """`carry`: that of `Cluster`."""
         self._records, self._clock, self._held, self._make = records, clock, held, make
         self._carry = carry
         self._instance, self._every_ms = instance, every_ms
@@ -489,8 +489,8 @@ class AdapterAnnouncements:
 
     async def announce(self, name: str) -> None:
         """See Carrier; announcing again is no error."""
-        said = msgspec.msgpack.encode(AnnouncedAdapter(self._instance, self._clock.now_ms()))
-        await run_blocking(partial(self._records.put, ANNOUNCED, name, said))
+        record = msgspec.msgpack.encode(AnnouncedAdapter(self._instance, self._clock.now_ms()))
+        await run_blocking(partial(self._records.put, ANNOUNCED, name, record))
         self._known.add(name)
 
     async def withdraw(self, name: str) -> bool:
@@ -506,16 +506,16 @@ class AdapterAnnouncements:
         await self._carry(adapter)
 
     async def run(self) -> None:
-        """Follows the records until cancelled; a store that cannot be reached is asked again."""
+        """Follows the records until cancelled; an unavailable store is retried."""
         while True:
             try:
                 await self.look()
             except Unavailable as error:
-                _log.warning("announced media not looked at", error=error.message)
+                _log.warning("announced adapters not read", error=error.message)
             await self._clock.sleep(self._every_ms)
 
     async def look(self) -> None:
-        """One look: adds what was announced, lets go of what was withdrawn."""
+        """One round: adds announced adapters, removes withdrawn ones."""
         kept = await run_blocking(partial(announced, self._records))
         for name in sorted(kept - set(self._held.names)):
             await self._held.carry(made_or_elsewhere(name, self._make))
@@ -525,49 +525,52 @@ class AdapterAnnouncements:
 
 
 def announced(records: RecordStore) -> set[str]:
-    """The names of all that was announced; one read, blocks."""
+    """The names of announced adapters; one read, blocks."""
     return {name for name, _ in records.find(ANNOUNCED, limit=_MOST)}
 
 
 def made_or_elsewhere(name: str, make: MakeAdapter) -> OutputAdapter:
-    """The adapter of a name, or what stands for it where its kind is not known."""
+    """The adapter of a name, or its stand-in where its kind is unknown."""
     try:
         return make(name)
     except (RapportError, LookupError) as error:
-        _log.warning("medium not known here", adapter=name, error=repr(error))
+        _log.warning("adapter unknown here", adapter=name, error=repr(error))
         return ElsewhereAdapter(name)
 
 
 TABLE, KEY = "communication.site", "people"
 _PAUSES = RetryPolicy(first_ms=1_000, longest_ms=60_000)
 _FOLLOWING: ContextVar[bool] = ContextVar("following", default=False)
-"""Of a task: somebody else may ask this process to read its files at the same time."""
+"""Whether the current task reloads because another engine did."""
 
 
 Follow = Callable[[], Awaitable[object]]
-"""Reads the site files of this process again and takes them over."""
+"""Reloads the site files of this process."""
 
 
 class ReloadRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What the record says; new fields go at the end with a default."""
+    """The record of the last reload; new fields go at the end with a default."""
 
     number: int
     digest: str
     by: str
-    """The process that read its files again."""
+    """The process that reloaded."""
     at_ms: int
 
 
 def people_digest(declared: CommunicationConfig) -> str:
-    """Names what a site says about people and actions; costs what it says."""
-    said = msgspec.json.encode(
+    """A digest of the people and actions of a site."""
+    record = msgspec.json.encode(
         (declared.peers, declared.collectives, declared.actions), order="sorted"
     )
-    return content_id("people of a site", said.decode())
+    return content_id("people of a site", record.decode())
 
 
 class SiteReloads:
-    """One engine's part of it. Looks at the record every `every_ms`; one read each time."""
+    """Reloads of site files in a cluster. A record has the digest of the people that were taken
+    over last; an engine with another digest reloads its own files, at growing intervals while they
+    differ. A process that starts uses its own files. Reads the record every `every_ms`.
+    """
 
     def __init__(
         self,
@@ -578,7 +581,7 @@ class SiteReloads:
         instance: str,
         every_ms: int,
     ) -> None:
-        """`declared`: what this process began with."""
+        """`declared`: the configuration at the start of this process."""
         self._records, self._clock = records, clock
         self._instance, self._every_ms = instance, every_ms
         self._digest = people_digest(declared)
@@ -588,16 +591,16 @@ class SiteReloads:
 
     @property
     def is_following(self) -> bool:
-        """Whether who asks reads files because another engine did, which has told of it."""
+        """Whether the current task reloads because another engine did, which has logged it."""
         return _FOLLOWING.get()
 
     def has(self, declared: CommunicationConfig) -> None:
-        """These are in force in this process."""
+        """Notes the configuration in force in this process."""
         self._digest = people_digest(declared)
 
     async def announce(self) -> None:
-        """Others are to have what this process has; nothing to say when that is on record, or when
-        this process follows another: old files must not come back.
+        """Makes other processes reload; not when the record has the same digest, nor while this
+        process follows another one: old files must not come back.
         """
         if self.is_following:
             return
@@ -605,26 +608,26 @@ class SiteReloads:
         number = 0 if kept is None else kept.number
         if kept is None or kept.digest != self._digest:
             number += 1
-            said = ReloadRecord(number, self._digest, self._instance, self._clock.now_ms())
-            put = partial(self._records.put, TABLE, KEY, msgspec.msgpack.encode(said))
+            record = ReloadRecord(number, self._digest, self._instance, self._clock.now_ms())
+            put = partial(self._records.put, TABLE, KEY, msgspec.msgpack.encode(record))
             await run_blocking(put)
         self._seen = number
 
     async def run(self) -> None:
-        """Follows the record until cancelled; a store that cannot be reached is asked again."""
+        """Follows the record until cancelled; an unavailable store is retried."""
         while True:
             try:
                 await self.look()
             except Unavailable as error:
-                _log.warning("reloads of others not looked at", error=error.message)
+                _log.warning("reload record not read", error=error.message)
             await self._clock.sleep(self._every_ms)
 
     async def look(self) -> None:
-        """One look: reads the files again when others have others."""
+        """One round: reloads when the record has another digest."""
         kept = await self._kept()
         number = 0 if kept is None else kept.number
         if self._seen is None:
-            # Perhaps its files changed between its start and now; else it goes by them.
+            # The files may have changed since the start of the process; otherwise they count.
             if kept is not None and kept.digest != self._digest and self.follow is not None:
                 await self._follow(kept)
             self._done(number)
@@ -637,12 +640,12 @@ class SiteReloads:
             await self._follow(kept)
 
     async def _follow(self, kept: ReloadRecord) -> None:
-        why = "nothing here can read them again"
+        why = "this process cannot reload"
         if self.follow is not None:
             following = _FOLLOWING.set(True)
             try:
                 await self.follow()
-                why = "the site files of this process say something else"
+                why = "the site files of this process differ"
             except RapportError as error:
                 why = f"{error.code}: {error.message}"
             finally:
@@ -654,14 +657,14 @@ class SiteReloads:
         self._tries += 1
         self._again_ms = self._clock.now_ms() + _PAUSES.pause_ms(self._tries)
         if self._tries == 1:
-            self._tell_difference(kept, why)
+            self._log_difference(kept, why)
 
     def _done(self, number: int) -> None:
         self._seen, self._tries, self._again_ms = number, 0, 0
 
-    def _tell_difference(self, kept: ReloadRecord, why: str) -> None:
+    def _log_difference(self, kept: ReloadRecord, why: str) -> None:
         _log.error(
-            "other engines have other people",
+            "the people of other engines differ",
             code="reload.differs",
             by=kept.by,
             at_ms=kept.at_ms,

@@ -35,40 +35,38 @@ from rapport.store.guarding import Guard, GuardedRecordStore
 
 OUTPUT = "output."
 HANDED = "handed"
-"""What one share decided for another's peers, until it is their turn."""
+"""Channel of deliveries that one share made for another one's peers."""
 DIVIDED = ("control", "input", "detections", HANDED)
-"""The engine's inputs and what is handed over; besides these every `output.<adapter>` is
-divided."""
+"""Divided channels, besides every `output.<adapter>`."""
 PLACE, TO = "place", "to"
-"""Headers of what is handed over: where its message stands in `input`, and the channel it goes to.
-"""
+"""Headers of a delivery in `handed`: the position of its message in `input`, and its channel."""
 
 
 class ShareAssignment(msgspec.Struct, frozen=True):
-    """The share of an event, unless the case of the message it speaks of is elsewhere."""
+    """The share of an event, unless the record of its message belongs to another one."""
 
     share: int
     about: str = ""
-    """A message whose case may be kept in another share; to be looked up."""
+    """A message whose record may belong to another share; to be looked up."""
 
 
 class _Sent(msgspec.Struct, rename={"refers_to": "refers-to"}):
-    """What of a message says where it belongs."""
+    """Fields of a message that decide about its share."""
 
     sender: str = ""
     receiver: str = ""
     refers_to: str = ""
 
 
-class _Told(msgspec.Struct):
-    """What of an outcome, an answer or a delivery says where it belongs."""
+class _Reported(msgspec.Struct):
+    """Fields of an outcome, an answer or a delivery that decide about its share."""
 
     message: str = ""
     peer: str = ""
     share: str = ""
 
 
-_SENT, _TOLD = msgspec.json.Decoder(_Sent), msgspec.json.Decoder(_Told)
+_SENT, _REPORTED = msgspec.json.Decoder(_Sent), msgspec.json.Decoder(_Reported)
 
 
 def is_divided(channel: str) -> bool:
@@ -77,7 +75,7 @@ def is_divided(channel: str) -> bool:
 
 
 def assign_share(channel: str, event: Event, count: int) -> ShareAssignment:
-    """Where an event belongs; one that cannot be read goes by its id, and is set aside there."""
+    """The share of an event; an unreadable one goes by its id, and is dead-lettered there."""
     try:
         return _belonging(channel, event, count)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
@@ -86,32 +84,30 @@ def assign_share(channel: str, event: Event, count: int) -> ShareAssignment:
 
 def _belonging(channel: str, event: Event, count: int) -> ShareAssignment:
     if channel == HANDED or channel.startswith(OUTPUT):
-        return ShareAssignment(_of_peer(_TOLD.decode(event.data).peer, count))
+        return ShareAssignment(_of_peer(_REPORTED.decode(event.data).peer, count))
     if channel == "input" and event.type == MESSAGE:
         sent = _SENT.decode(event.data)
         share = share_of(_with_kind(sent.receiver or sent.sender), count)
-        # Who answers was told, so there is a case by now if there ever is one: all processes find
-        # the same. Of what others refer to there may be none yet.
+        # A peer that answers got the message, so that its record exists by now if it ever does, and
+        # all processes find the same. For other senders it may not exist yet.
         is_of_peer = _with_kind(sent.sender).startswith("peer:")
         return ShareAssignment(share, sent.refers_to if is_of_peer else "")
     if channel == "control" and event.type == OUTCOME:
-        told = _TOLD.decode(event.data)
-        if told.share.isdigit():
-            return ShareAssignment(int(told.share))
-        # A medium that gives back what it took knows of no shares.
-        return ShareAssignment(_of_peer(told.peer, count), told.message)
+        reported = _REPORTED.decode(event.data)
+        if reported.share.isdigit():
+            return ShareAssignment(int(reported.share))
+        # A bounce names no share.
+        return ShareAssignment(_of_peer(reported.peer, count), reported.message)
     if channel == "control" and event.type == ANSWER:
-        told = _TOLD.decode(event.data)
-        return ShareAssignment(_of_peer(told.peer, count), told.message)
+        reported = _REPORTED.decode(event.data)
+        return ShareAssignment(_of_peer(reported.peer, count), reported.message)
     if channel == "detections":
         return ShareAssignment(count)
     return ShareAssignment(share_of(event.id, count))
 
 
 def crosses(event: Event, share: int, count: int, route: Route = no_routing) -> bool:
-    """Whether a message of `input`, which its share handles, may bring something to peers of
-    another one.
-    """
+    """Whether a message of a share may bring deliveries to peers of another one."""
     if event.type != MESSAGE:
         return False
     try:
@@ -138,38 +134,38 @@ def _with_kind(name: str) -> str:
 
 
 def with_place(event: Event, place: int) -> Event:
-    """A delivery that says where its message stands in `input`."""
+    """A delivery with the position of its message in `input`."""
     return msgspec.structs.replace(event, headers=event.headers | {PLACE: str(place)})
 
 
 def handed_over(event: Event, channel: str, place: int) -> Event:
-    """A delivery as it stands in `handed`."""
+    """A delivery as it is written to `handed`."""
     headers = event.headers | {PLACE: str(place), TO: channel}
     return msgspec.structs.replace(event, headers=headers)
 
 
 def place_of(event: Event) -> int:
-    """Where the message of a delivery stands in `input`; 0 when that is not said.
+    """The position of a delivery's message in `input`; 0 when it is not given.
 
     >>> place_of(Event("s", "1", "t", "", 0, headers={"place": "7"}))
     7
     """
-    said = event.headers.get(PLACE, "")
-    return int(said) if said.isascii() and said.isdigit() else 0
+    text = event.headers.get(PLACE, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def taken_over(event: Event) -> Event:
-    """A delivery as it stands in its own channel."""
+    """A delivery as it is written to its own channel."""
     if PLACE not in event.headers:
         return event
-    headers = {name: said for name, said in event.headers.items() if name not in (PLACE, TO)}
+    headers = {name: text for name, text in event.headers.items() if name not in (PLACE, TO)}
     return msgspec.structs.replace(event, headers=headers)
 
 
 def with_share(event: Event, share: str) -> Event:
-    """A delivery that says which share hears of its outcome."""
-    data = event.data[:-1] + b',"share":"' + share.encode() + b'"}'
-    return msgspec.structs.replace(event, data=data)
+    """A delivery with the share that gets its outcome."""
+    data = msgspec.json.decode(event.data) | {"share": share}
+    return msgspec.structs.replace(event, data=msgspec.json.encode(data))
 
 
 OWN = frozenset(
@@ -187,14 +183,14 @@ OWN = frozenset(
 )
 """Tables that each share has for itself; all others are common."""
 COUNTED = frozenset({"communication.recent"})
-"""Common tables whose records are read to be changed: a change that came in between is noticed."""
+"""Common tables that are read and changed: a change in between is detected."""
 WHERE = "communication.where"
-"""Common: message (or case) -> the share that tracks it."""
+"""Common table: delivery record -> the share that holds it."""
 
 
 class ShareRecords:
-    """See RecordStore. A change raises GuardFailed when the share is another's now, or when a
-    counted record was changed since it was read.
+    """See RecordStore: the records of one share. A change raises GuardFailed when another process
+    holds the share now, or when a counted record changed since it was read.
     """
 
     def __init__(
@@ -204,14 +200,12 @@ class ShareRecords:
         *,
         with_places: Callable[[Event], Event] | None = None,
     ) -> None:
-        """`with_places`: a delivery with what else is to be known when it is appended by the next
-        holder of the share.
-        """
+        """`with_places`: adds to a delivery what the next holder of the share needs."""
         self._records, self._held, self._with_places = records, held, with_places
         self._prefix = own_key(held.name, "")
         self._read: dict[tuple[str, str], bytes | None] = {}
         self._placed = RecentIds()
-        """Cases whose share is written down, as far as we remember."""
+        """Delivery records whose share is written, as far as is remembered."""
 
     def get(self, table: str, key: str) -> bytes | None:
         """See RecordStore."""
@@ -268,7 +262,7 @@ class ShareRecords:
         return Delete(change.table, key)
 
     def _outboxed(self, change: Change) -> Change:
-        """What the engine is about to append, so that another can do it in its place."""
+        """The outbox with what another process needs."""
         if self._with_places is None or (change.table, change.key) != (TABLE, OUTBOX):
             return change
         assert isinstance(change, Put), "the last outbox stays"
@@ -279,7 +273,7 @@ class ShareRecords:
         return Put(change.table, change.key, msgspec.msgpack.encode(outgoing))
 
     def _whereabouts(self, change: Change, placed: set[str]) -> list[Change]:
-        """Where a case is kept goes and stays with it; written once."""
+        """The changes of the table of shares for a delivery record; written once."""
         if isinstance(change, Delete):
             self._placed.discard(change.key)
             return [Delete(WHERE, change.key)]
@@ -295,20 +289,20 @@ def own_key(share: str, key: str) -> str:
 
 
 def case_key(share: str, message: str) -> str:
-    """The key of a message's case in the table of all shares."""
+    """The key of a delivery record in the table of all shares."""
     return own_key(share, message)
 
 
 PAGE = 256
 _PAGES = 64
 _PAGE_BYTES = 4_000_000
-"""A page with more than this is not remembered."""
+"""A larger page is not cached."""
 _MOVE_ON = 2_000
-"""After so much of others' events a share's own place is written anew."""
+"""A share's own position is written again after so many events of other shares."""
 
 
 class ChannelPage(msgspec.Struct, frozen=True):
-    """A stretch of a channel: how far it was read, and the events of each share."""
+    """A range of a channel: how far it was read, and the events of each share."""
 
     through: int
     parts: dict[int, list[StoredEvent]]
@@ -319,23 +313,23 @@ class ChannelPage(msgspec.Struct, frozen=True):
 
 
 class Handoff(Protocol):
-    """How a share's deliveries get to their peers in order: `handing.py`."""
+    """The ordered way of a share's deliveries: see `OrderedHandoff`."""
 
     places: Mapping[str, int]
-    """By the id of each message that the engine was given last where it stands in `input`."""
+    """Positions in `input` of the messages of the last batch, by id."""
 
     async def open(self) -> None:
-        """Before the engine reads."""
+        """Called before the engine reads."""
 
     async def note(self, position: int) -> None:
-        """The engine has handled everything up to here."""
+        """Notes that the engine has handled everything up to a position."""
 
     async def append(self, channel: str, events: Sequence[Event]) -> Appended:
-        """Deliveries for a channel."""
+        """Appends deliveries for a channel."""
 
 
 class SharedReader:
-    """Divides what this process reads among its shares."""
+    """Reads channels once for all shares of this process."""
 
     def __init__(
         self,
@@ -349,9 +343,7 @@ class SharedReader:
         self._pages: OrderedDict[tuple[str, int], ChannelPage] = OrderedDict()
 
     async def page(self, name: str, position: int) -> ChannelPage:
-        """The page that holds the event after a position, as far as the channel reaches; which is
-        farther than the position.
-        """
+        """The page with the event after a position, as far as the channel reaches."""
         number = position // PAGE
         page, last = self._pages.get((name, number)), self.channels.channel(name).last_position()
         if page is None or page.through < min(last, (number + 1) * PAGE):
@@ -361,7 +353,7 @@ class SharedReader:
         return page
 
     async def share_of(self, channel: str, event: Event) -> int:
-        """The share that an event belongs to."""
+        """The share of an event."""
         found = assign_share(channel, event, self._count)
         if not found.about:
             return found.share
@@ -381,7 +373,7 @@ class SharedReader:
                     size += len(stored.event.data)
                     if name == "input" and self._crosses(stored.event, share):
                         crossings.append((stored.position, share))
-            # What is gone from the channel may be much more than a page.
+            # A deleted range may be much larger than a page.
             place = _reached(batch, end)
         return ChannelPage(place, parts, size, tuple(crossings))
 
@@ -404,7 +396,7 @@ def _reached(batch: Sequence[StoredEvent], end: int) -> int:
 
 
 class ShareChannel:
-    """See Channel: of a divided one the events of one share, at the positions they have."""
+    """See Channel: the events of one share in a divided channel, at their positions."""
 
     def __init__(
         self, name: str, reading: SharedReader, held: HeldShare, handing: Handoff | None = None
@@ -412,16 +404,16 @@ class ShareChannel:
         self.name, self._reading, self._held, self._handing = name, reading, held, handing
         self._source: Channel = reading.channels.channel(name)
         self._base = self._clear = self._given = 0
-        """Between base and clear there is nothing of ours; `given` was handed out last."""
+        """Between base and clear there are no own events; `given` was returned last."""
         self.place: LoggedSubscription | None = None
 
     def begin_at(self, place: LoggedSubscription) -> None:
-        """The reader's durable place: everything of ours up to it was taken."""
+        """Sets the reader's durable position: all own events up to it were handled."""
         self.place = place
         self._base, self._clear, self._given = 0, place.position, 0
 
     async def append(self, events: Sequence[Event]) -> Appended:
-        """See Channel; deliveries are told where their outcome is waited for."""
+        """See Channel; deliveries name the share that waits for their outcome."""
         if self.name.startswith(OUTPUT):
             events = [with_share(event, self._held.name) for event in events]
             if self._handing is not None:
@@ -429,8 +421,8 @@ class ShareChannel:
         return await self._source.append(events)
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel. Who asks for what comes after a position is done with everything up to it:
-        others may rely on that.
+        """See Channel. A reader that continues after a position has handled everything up to it;
+        other shares rely on that.
         """
         found: list[StoredEvent] = []
         place, size = self._start(position), 0
@@ -452,7 +444,7 @@ class ShareChannel:
         return found
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
-        """See Channel; true also when only others' events came: reading tells."""
+        """See Channel; true also when only events of other shares came."""
         return await self._source.wait_after(self._start(position), timeout_ms=timeout_ms)
 
     def last_position(self) -> int:
@@ -463,7 +455,7 @@ class ShareChannel:
         return self._clear if self._base <= position < self._clear else position
 
     async def _move_on(self) -> None:
-        """Lets go of others' events: what we were given is done, and nothing of ours came since."""
+        """Moves the position past events of other shares once all own ones are handled."""
         place = self.place
         if place is None or place.position < self._given:
             return
@@ -479,7 +471,7 @@ class ShareChannels:
         self.whole = reading.channels
         self._divided: dict[str, ShareChannel] = {}
         self.handing: Handoff | None = None
-        """None = deliveries go out as they are decided."""
+        """None = deliveries go out at once."""
 
     def channel(self, name: str) -> Channel:
         """See Channels."""
@@ -496,7 +488,7 @@ class ShareChannels:
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> Subscription:
-        """See Channels; the share has a place of its own, moved only while it is ours."""
+        """See Channels; the share has a position of its own, moved only while it is held."""
         if not is_divided(channel):
             return await self.whole.subscribe(channel, reader, from_start=from_start)
         source, name = self.whole.channel(channel), f"{reader}.{self._held.name}"
@@ -504,7 +496,7 @@ class ShareChannels:
         start = 0 if from_start else source.last_position()
         place = LoggedSubscription(source, name, cursor or Cursor(start), self._apply)
         if cursor is None:
-            await place.commit(start)  # from now on retention waits for it
+            await place.commit(start)  # retention waits for it from now on
         divided = self.channel(channel)
         assert isinstance(divided, ShareChannel), "divided channels are of this kind"
         divided.begin_at(place)

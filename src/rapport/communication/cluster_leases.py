@@ -29,27 +29,27 @@ LEASE_MS = 6_000
 
 
 class ShareSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How finely work is divided and how soon it is taken over."""
+    """Number of shares and length of leases."""
 
     count: int = SHARES
-    """The same for all processes, for good: records are kept by share. One more is for what
-    policies detect: only processes that know the policies hold it."""
+    """The same for all processes, for good: records are stored by share. One more share is for
+    detections: only processes that know the policies hold it."""
     lease_ms: int = LEASE_MS
-    """A process that was not heard of for so long has lost its shares."""
+    """A process that is silent for so long loses its shares."""
 
     @property
     def acting(self) -> int:
-        """The share of what policies detect."""
+        """The share of detections."""
         return self.count
 
     @property
     def beat_ms(self) -> int:
-        """How often a process says that it lives."""
+        """Interval of the presence updates of a process."""
         return max(self.lease_ms // 3, 1)
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):
-    """Who holds a share; `epoch` grows with every change of hands."""
+    """The holder of a share; `epoch` grows with every change of holder."""
 
     owner: str = ""
     """Empty = nobody."""
@@ -57,7 +57,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Presence(msgspec.Struct, frozen=True, array_like=True):
-    """A process that takes part; `beat` counts on while it lives."""
+    """A process of the cluster; `beat` grows while it lives."""
 
     beat: int
     acts: bool = False
@@ -65,7 +65,7 @@ class Presence(msgspec.Struct, frozen=True, array_like=True):
 
 
 def share_of(name: str, count: int) -> int:
-    """The share that a name belongs to: the same in every process.
+    """The share of a name, the same in every process.
 
     >>> share_of("peer:ana", 16), share_of("anything", 1)
     (8, 0)
@@ -74,7 +74,7 @@ def share_of(name: str, count: int) -> int:
 
 
 def share_name(share: int) -> str:
-    """A share as it stands in keys.
+    """A share as part of keys.
 
     >>> share_name(7)
     '007'
@@ -83,8 +83,8 @@ def share_name(share: int) -> str:
 
 
 def fair_owners(instances: Collection[str], count: int) -> dict[int, str]:
-    """Who should hold each share: everybody the same number or one less, the same answer for all
-    who see the same instances, and few changes when one comes or goes.
+    """The instance that should hold each share: equal numbers up to one, the same result in every
+    process that sees the same instances, and few changes when one comes or goes.
     """
     if not instances:
         return {}
@@ -106,34 +106,34 @@ def _weight(share: int, instance: str) -> bytes:
 
 
 class LivenessTable:
-    """Which instances live, by when their presence was last seen to change."""
+    """Which instances live, by the last change of their presence."""
 
     def __init__(self, lease_ms: int) -> None:
         self._lease_ms = lease_ms
         self._seen: dict[str, tuple[bytes, int]] = {}
 
     def see(self, presences: Mapping[str, bytes], now_ms: int) -> None:
-        """What the records say now; `now_ms` is steady time."""
-        for name, said in presences.items():
-            if name not in self._seen or self._seen[name][0] != said:
-                self._seen[name] = (said, now_ms)
+        """Notes the records of now; `now_ms` is steady time."""
+        for name, presence in presences.items():
+            if name not in self._seen or self._seen[name][0] != presence:
+                self._seen[name] = (presence, now_ms)
         for name in self._seen.keys() - presences.keys():
             del self._seen[name]
 
     def alive(self, now_ms: int) -> set[str]:
-        """Those seen to change within the lease, as of the last look."""
+        """Instances whose presence changed within the lease."""
         return {
             name for name, (_, since_ms) in self._seen.items() if now_ms - since_ms < self._lease_ms
         }
 
-    def said(self, name: str) -> bytes | None:
-        """What the instance's record said at the last look."""
+    def record_of(self, name: str) -> bytes | None:
+        """The instance's record at the last look."""
         seen = self._seen.get(name)
         return seen[0] if seen else None
 
 
 class ShareMoves(msgspec.Struct, frozen=True):
-    """What an instance should do about shares now."""
+    """Shares to acquire and to release now."""
 
     acquire: tuple[int, ...] = ()
     release: tuple[int, ...] = ()
@@ -147,8 +147,8 @@ def next_moves(
     *,
     acting: Collection[str] = (),
 ) -> ShareMoves:
-    """The shares to take, which nobody living holds, and those to give up to others; `acting` are
-    those that know the policies.
+    """The shares to acquire, which no living instance holds, and those to release to others;
+    `acting`: the instances that know the policies.
     """
     alive = {me, *living}
     wanted = fair_owners(sorted(alive), settings.count)
@@ -165,8 +165,8 @@ def next_moves(
     return ShareMoves(tuple(acquire), tuple(release))
 
 
-# In this order in the store, leases first: who guards one and changes the other never meets
-# somebody who does it the other way round.
+# In this order in the store, leases first, so that two transactions never lock them in opposite
+# order.
 LEASES, PRESENCES = "communication.leases", "communication.presences"
 _SETTINGS, _COUNT = "communication.shares", "count"
 _ROOM, _PLACES = "communication", ("position/control", "position/input", "outbox")
@@ -177,32 +177,32 @@ T = TypeVar("T")
 
 
 class HeldShare(msgspec.Struct, frozen=True):
-    """A share that this process holds: all that it changes is guarded by `guard`."""
+    """A share that this process holds; all its changes are guarded by `guard`."""
 
     number: int
     lease: Lease
     valid_for_ms: Callable[[], int]
-    """How long others will certainly leave it to us, unless we say again that we live."""
+    """How long no other process can take the share without a further presence update."""
 
     @property
     def name(self) -> str:
-        """The share as it stands in keys."""
+        """The share as part of keys."""
         return share_name(self.number)
 
     @property
     def guard(self) -> Guard:
-        """Holds as long as nobody else took the share."""
+        """Holds as long as no other process took the share."""
         return Guard(LEASES, self.name, _encode(self.lease))
 
 
 BeginShare = Callable[[HeldShare], Awaitable[None]]
 """Starts the work of a share."""
 EndShare = Callable[[HeldShare, bool], Awaitable[None]]
-"""Stops the work of a share; with True it may take its time to end well, else it is lost."""
+"""Stops the work of a share; True = gracefully, False = the share is lost."""
 
 
 class ShareLeases:
-    """Keeps a fair number of shares for one process. Writes one record per beat."""
+    """Holds a fair number of shares for one process. Writes one record per beat."""
 
     def __init__(
         self,
@@ -215,9 +215,9 @@ class ShareLeases:
         settings: ShareSettings | None = None,
         acts: bool = False,
     ) -> None:
-        """`instance` names this start of the process and no other; `acts`: it knows the policies,
-        so it may hold the share of what they detect. `records` should have a
-        connection that nothing else waits for. Raises Unsupported for records without guards.
+        """`instance`: a unique name of this start of the process; `acts`: it knows the policies, so
+        that it may hold the share of detections. `records` should have a connection of its own.
+        Raises Unsupported for records without guards.
         """
         self._records, self._clock, self._me = as_guarded(records), clock, instance
         self._begin, self._end = begin, end
@@ -233,16 +233,16 @@ class ShareLeases:
 
     @property
     def held(self) -> dict[int, HeldShare]:
-        """The shares that are ours now."""
+        """The shares of this process."""
         return dict(self._held)
 
     def valid_for_ms(self) -> int:
-        """How long nobody can have taken our shares for those of a dead process."""
+        """How long no other process can take the shares."""
         return max(self._valid_until_ms - self._steady_ms(), 0)
 
     async def run(self) -> None:
-        """Works until cancelled, then ends all work and gives everything back. A store that cannot
-        be reached is asked again and again; the work waits meanwhile.
+        """Works until cancelled, then ends all work and releases the shares. An unavailable store
+        is retried; the work waits meanwhile.
         """
         await self._aside(self._check)
         try:
@@ -256,8 +256,8 @@ class ShareLeases:
             await self._leave()
 
     async def step(self) -> None:
-        """Says that we live, looks at the others, and takes or gives up what fairness asks."""
-        await self._say_alive()
+        """Updates the presence, looks at the others, and acquires or releases shares."""
+        await self._update_presence()
         await self._aside(self._look)
         now_ms = self._steady_ms()
         leases = {share: _decode(kept) for share, kept in self._leases.items()}
@@ -275,24 +275,24 @@ class ShareLeases:
         for share in moves.acquire:
             await self._acquire(share, leases.get(share, Lease()))
 
-    # --- our own life ---
+    # --- presence ---
 
-    async def _say_alive(self) -> None:
+    async def _update_presence(self) -> None:
         while True:
             began_ms = self._steady_ms()
             try:
-                await self._aside(self._count_on)
+                await self._aside(self._write_presence)
             except GuardFailed:
                 await self._drop_lost()
                 continue
             self._valid_until_ms = began_ms + self._settings.lease_ms
             return
 
-    def _count_on(self) -> None:
+    def _write_presence(self) -> None:
         self._beat += 1
         guards = [held.guard for held in self._held.values()]
-        said = Put(PRESENCES, self._me, _encode(Presence(self._beat, self._acts)))
-        self._records.apply_guarded([said], guards)
+        presence = Put(PRESENCES, self._me, _encode(Presence(self._beat, self._acts)))
+        self._records.apply_guarded([presence], guards)
 
     async def _drop_lost(self) -> None:
         await self._aside(self._look)
@@ -311,7 +311,7 @@ class ShareLeases:
             raise InvalidInput(
                 f"the work is divided into {kept.decode()} shares, not {count.decode()}",
                 code="shares.count_differs",
-                hint=f"every process says the same number: {kept.decode()}",
+                hint=f"every process needs the same number: {kept.decode()}",
             )
         if any(self._records.get(_ROOM, key) is not None for key in _PLACES):
             raise InvalidInput(
@@ -325,16 +325,16 @@ class ShareLeases:
         found = self._records.find(LEASES, limit=10_000)
         self._leases = {int(name): kept for name, kept in found}
         self._living.see(presences, self._steady_ms())
-        self._acting = {name for name, said in presences.items() if _acts(said)}
+        self._acting = {name for name, presence in presences.items() if _acts(presence)}
         owners = {_decode(kept).owner for kept in self._leases.values()}
         gone = presences.keys() - self._living.alive(self._steady_ms()) - owners - {self._me}
         for name in gone:
             self._try([Delete(PRESENCES, name)], [Guard(PRESENCES, name, presences[name])])
 
-    # --- changing hands ---
+    # --- acquiring and releasing ---
 
     async def _adopt(self, leases: dict[int, Lease]) -> None:
-        """What is ours by the records but was never begun: the answer to a change got lost."""
+        """Begins shares that are ours by the records: the response to a change was lost."""
         for share, lease in leases.items():
             if lease.owner == self._me and share not in (*self._held, *self._leaving):
                 await self._hold(share, lease)
@@ -344,7 +344,7 @@ class ShareLeases:
         name = share_name(share)
         guards = [Guard(LEASES, name, self._leases.get(share))]
         if before.owner:
-            guards.append(Guard(PRESENCES, before.owner, self._living.said(before.owner)))
+            guards.append(Guard(PRESENCES, before.owner, self._living.record_of(before.owner)))
         changes = [Put(LEASES, name, _encode(lease))]
         if await self._aside(lambda: self._try(changes, guards)):
             await self._hold(share, lease)
@@ -355,7 +355,7 @@ class ShareLeases:
         await self._begin(held)
 
     async def _release(self, share: int) -> None:
-        """Ends the work well, then lets go; others take over at their next look."""
+        """Ends the work gracefully, then releases the share."""
         try:
             held = self._held[share]
             await self._end(held, True)
@@ -371,13 +371,11 @@ class ShareLeases:
             await asyncio.gather(*(self._release(share) for share in list(self._held)))
             await self._aside(lambda: self._try([Delete(PRESENCES, self._me)], []))
         except Unavailable as error:
-            _log.warning("shares not given back", error=error.message)
+            _log.warning("shares not released", error=error.message)
         finally:
             if self._thread is not None:
                 self._thread.shutdown(wait=False)
                 self._thread = None
-
-    # --- small things ---
 
     def _try(self, changes: Sequence[Change], guards: Sequence[Guard]) -> bool:
         try:
@@ -387,7 +385,7 @@ class ShareLeases:
         return True
 
     async def _aside(self, work: Callable[[], T]) -> T:
-        # A thread of its own: work that waits for a disk must not make us seem dead.
+        # A thread of its own: work that waits for a disk must not delay the presence.
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -400,13 +398,13 @@ def _decode(kept: bytes) -> Lease:
     return msgspec.msgpack.decode(kept, type=Lease)
 
 
-def _acts(said: bytes) -> bool:
-    return msgspec.msgpack.decode(said, type=Presence).acts
+def _acts(presence: bytes) -> bool:
+    return msgspec.msgpack.decode(presence, type=Presence).acts
 
 
 def check_unshared(records: RecordStore) -> None:
-    """Raises InvalidInput when several engines share these records: a single one would begin anew
-    beside them.
+    """Raises InvalidInput when several engines share these records: a single one would start beside
+    them.
     """
     kept = records.get(_SETTINGS, _COUNT)
     if kept is not None:

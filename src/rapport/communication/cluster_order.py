@@ -46,8 +46,8 @@ from rapport.store.base import Put, RecordStore
 
 
 class ShareProgress(msgspec.Struct, frozen=True, array_like=True):
-    """How far a share has come: everything of it in `input` up to `position` was handled, and what
-    that brought for others stands in `handed` at `through` or before.
+    """Progress of a share: all its messages in `input` up to `position` were handled, and their
+    deliveries for other shares stand in `handed` at `through` or before.
     """
 
     position: int = 0
@@ -58,33 +58,32 @@ NOWHERE = ShareProgress()
 
 
 class Crossings:
-    """Which messages that cross are not yet handled, as far as one process knows. What it hears
-    stays true, so it never takes anything back.
-    """
+    """Crossing messages that are not yet handled, as far as one process knows."""
 
     def __init__(self) -> None:
         self._open: dict[int, deque[int]] = {}
         self._reached: dict[int, ShareProgress] = {}
         self._crossed: dict[int, int] = {}
         self.through = 0
-        """Somebody's deliveries stand in `handed` up to here."""
+        """Deliveries of some share stand in `handed` up to here."""
         self.covered = -1
-        """Of every message up to here it is known whether it crosses, or it was handled; -1 = not
-        even where to begin is known. What is not covered is waited for as if it crossed."""
+        """Up to here it is known which messages cross; -1 = nothing is known yet. Messages beyond
+        count as crossing.
+        """
 
     def cover(self, position: int) -> None:
-        """The messages up to a position that cross have been seen, or were handled."""
+        """Notes that all crossing messages up to a position are known or handled."""
         self.covered = max(self.covered, position)
 
     def see(self, position: int, share: int) -> None:
-        """A message of a share crosses; told in the order of positions, before it is covered."""
+        """Adds a crossing message of a share; in the order of positions, before `cover`."""
         if position > self.reached(share).position:
             self._open.setdefault(share, deque()).append(position)
         else:
             self._crossed[share] = position
 
-    def hear(self, share: int, reached: ShareProgress) -> bool:
-        """A share has come so far; returns whether somebody may have waited for that."""
+    def advance(self, share: int, reached: ShareProgress) -> bool:
+        """Notes the progress of a share; returns whether others may wait for it."""
         before = self.reached(share)
         self.through = max(self.through, reached.through)
         if reached.position <= before.position:
@@ -96,32 +95,30 @@ class Crossings:
         return self._crossed.get(share, 0) > crossed
 
     def reached(self, share: int) -> ShareProgress:
-        """How far a share has come."""
+        """The progress of a share."""
         return self._reached.get(share, NOWHERE)
 
     def has_crossed(self, share: int, since: int) -> bool:
-        """Whether a message of the share that crosses was handled, after a position: others may
-        wait to hear of it.
-        """
+        """Whether a crossing message of the share was handled after a position."""
         return self._crossed.get(share, 0) > since
 
     def first_open(self, share: int) -> int:
-        """The first message that crosses and is not handled, of another share; 0 = there is none.
-        Costs a look at each share.
-        """
+        """The first open crossing message of another share; 0 = none."""
         found = [waiting[0] for other, waiting in self._open.items() if waiting and other != share]
         return min(found, default=0)
 
     def bound(self, share: int) -> int:
-        """Nothing that stands in `input` before this brings anything more for the share's peers."""
-        # Of our own share we may have heard from its last holder: farther than we have looked.
+        """No message in `input` before this position brings further deliveries to the share's
+        peers.
+        """
+        # The last holder of the share may have come farther than this process has read.
         own = min(self.reached(share).position, self.covered) + 1
         return min(self.first_open(share) or own, own)
 
     def is_clear(self, share: int, place: int, *, settled: int, handed: int) -> bool:
-        """Whether a share's own delivery of the message at `place` may go at once: nothing that
-        stands in `input` before it is waited for or under way. `settled`: what stands in `handed`
-        up to here has gone; `handed`: the share itself put something there up to here.
+        """Whether a share's own delivery of the message at `place` may go at once: no earlier
+        message is open or pending. `settled`: everything in `handed` up to here has gone; `handed`:
+        the share itself wrote there up to here.
         """
         first = self.first_open(share)
         is_next = self.covered >= place - 1 and (not first or first >= place)
@@ -129,7 +126,7 @@ class Crossings:
 
 
 class HandoffQueue:
-    """What was handed to a share for its peers and waits for its turn."""
+    """Deliveries that wait in `handed` for a share's peers."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, StoredEvent]] = []
@@ -139,12 +136,12 @@ class HandoffQueue:
         return len(self._heap)
 
     def put(self, stored: StoredEvent, place: int) -> None:
-        """Queues a delivery of the message at `place`; told in the order of `handed`."""
+        """Queues a delivery of the message at `place`; in the order of `handed`."""
         heapq.heappush(self._heap, (place, stored.position, stored))
         self._positions[stored.position] = None
 
     def take(self, bound: int) -> list[StoredEvent]:
-        """Those whose turn it is, in their order: of messages up to the bound."""
+        """Removes and returns the deliveries of messages up to the bound, in order."""
         taken = []
         while self._heap and self._heap[0][0] <= bound:
             _, position, stored = heapq.heappop(self._heap)
@@ -153,22 +150,24 @@ class HandoffQueue:
         return taken
 
     def last(self) -> int:
-        """The place of the last that waits; 0 when nothing does."""
+        """The position of the last queued message; 0 = none."""
         return max((place for place, _, _ in self._heap), default=0)
 
     def settled(self, read_until: int) -> int:
-        """Everything in `handed` up to here was taken, of what was read."""
+        """The position in `handed` up to which everything read was taken."""
         return next(iter(self._positions), read_until + 1) - 1
 
 
 REACHED = "communication.reached"
 _POSITION = ("communication", "position/input")
 _LOOK_AGAIN_NS = 10_000_000
-"""All shares of a process together look no more often than this."""
+"""Least interval of reads by all shares of a process together."""
 
 
 class ClusterProgress:
-    """What one process knows of all shares; shared by those that it holds."""
+    """What one process knows of the progress of all shares; common to those it holds. Progress is
+    written to records when other processes may wait for it.
+    """
 
     def __init__(
         self, reading: SharedReader, records: RecordStore, clock: Clock, count: int
@@ -181,25 +180,25 @@ class ClusterProgress:
         self._listening: set[asyncio.Event] = set()
 
     def listen(self, woken: asyncio.Event) -> None:
-        """Sets this whenever one of our shares has handled a message that others wait for."""
+        """Sets the event whenever an own share has handled a message that others wait for."""
         self._listening.add(woken)
 
     def forget(self, woken: asyncio.Event) -> None:
-        """Sets it no more."""
+        """Ends `listen`."""
         self._listening.discard(woken)
 
     async def note(self, share: int, reached: ShareProgress) -> None:
-        """A share of this process has come so far."""
+        """Notes the progress of an own share."""
         if reached.position <= self.crossings.reached(share).position:
             return
         await self.cover(reached.position)
-        if self.crossings.hear(share, reached):
+        if self.crossings.advance(share, reached):
             for woken in self._listening:
                 woken.set()
 
     async def cover(self, position: int) -> None:
-        """Knows of all messages up to a position of `input` whether they cross. Costs nothing for
-        what a share of this process has read just now.
+        """Finds the crossing messages up to a position of `input`; free for pages that were read
+        just now.
         """
         crossings = self.crossings
         if 0 <= crossings.covered >= position:
@@ -210,7 +209,7 @@ class ClusterProgress:
             source = self._reading.channels.channel("input")
             while (covered := crossings.covered) < position:
                 if source.last_position() <= covered:
-                    await source.wait_after(covered)  # another process has seen more
+                    await source.wait_after(covered)  # another process has read more
                 page = await self._reading.page("input", covered)
                 for place, share in page.crossings:
                     if place > covered:
@@ -218,39 +217,39 @@ class ClusterProgress:
                 crossings.cover(page.through)
 
     async def look(self) -> None:
-        """Hears how far the shares of other processes have come."""
+        """Reads the progress of other processes."""
         now_ns = self._clock.steady_ns()
         if now_ns - self._looked_ns >= _LOOK_AGAIN_NS:
             self._looked_ns = now_ns
             for share, reached in await run_blocking(self._read):
-                self.crossings.hear(share, reached)
+                self.crossings.advance(share, reached)
 
     async def write_down(self, share: int, records: ShareRecords, *, always: bool = False) -> None:
-        """Says how far our share has come, when others may wait to hear it; with `always` also
-        otherwise. Raises GuardFailed when the share is another's now.
+        """Writes the progress of an own share when others may wait for it, or with `always`. Raises
+        GuardFailed when another process holds the share now.
         """
         reached, written = self.crossings.reached(share), self._written.get(share, 0)
         if reached.position <= written:
             return
         if always or self.crossings.has_crossed(share, written):
-            said = Put(REACHED, share_name(share), msgspec.msgpack.encode(reached))
-            await run_blocking(partial(records.apply, (said,)))
+            record = Put(REACHED, share_name(share), msgspec.msgpack.encode(reached))
+            await run_blocking(partial(records.apply, (record,)))
             self._written[share] = reached.position
 
     def _read(self) -> list[tuple[int, ShareProgress]]:
         return [(int(key), _decode(key, kept)) for key, kept in self._records.find(REACHED)]
 
     def _look(self) -> int:
-        """Where the first message may stand that crosses and was not handled."""
+        """The position before the first crossing message that may be open."""
         found = dict(self._read())
         for share, reached in found.items():
-            self.crossings.hear(share, reached)
+            self.crossings.advance(share, reached)
         return min(self._start(share, found.get(share)) for share in range(self._count))
 
     def _start(self, share: int, reached: ShareProgress | None) -> int:
         if reached is not None:
             return reached.position
-        # Nothing was written down by those who worked here before: as far as they had read.
+        # Without a record, the reader's position tells.
         table, key = _POSITION
         kept = self._records.get(table, own_key(share_name(share), key))
         return int(kept) if kept else 0
@@ -273,14 +272,16 @@ _LOOK_MS = 20
 _COMMIT_EVERY = 200
 _PATIENCE_MS = 60_000
 _PATIENCE_LEASES = 10
-"""After so long, whichever is longer, deliveries go out of their turn: a share that cannot go on at
-all must not keep everybody silent."""
+"""After the longer of the two, deliveries go out of order: a share that is stuck must not stop the
+others."""
 _NS_PER_MS = 1_000_000
 _log = get_logger(__name__)
 
 
 class OrderedHandoff:
-    """The queue of one share, and the way that its own decisions take."""
+    """Appends the deliveries of one share in order: to `handed` for other shares' peers, to
+    `output.<adapter>` for its own.
+    """
 
     def __init__(
         self,
@@ -294,7 +295,7 @@ class OrderedHandoff:
         self._reading, self._whole, self._progress = reading, reading.channels, progress
         self._records, self._held, self._clock, self._settings = records, held, clock, settings
         self.places: Mapping[str, int] = {}
-        """By the id of a message that the engine was given last where it stands in `input`."""
+        """Positions in `input` of the messages of the last batch, by id."""
         self._through = 0
         self._opened = 0
         self._queue = HandoffQueue()
@@ -303,11 +304,11 @@ class OrderedHandoff:
         self._since_ns = self._beat_ns = 0
         self._woken = asyncio.Event()
 
-    # --- what the share's engine decides ---
+    # --- deliveries of the share's engine ---
 
     async def open(self) -> None:
-        """Called before the engine reads: all that holders before us handed over stands before the
-        mark that this appends.
+        """Called before the engine reads; appends a mark behind everything that earlier holders of
+        the share wrote to `handed`.
         """
         self._opened += 1
         name = f"begun.{self._held.name}.{self._held.lease.epoch}.{self._opened}"
@@ -315,21 +316,19 @@ class OrderedHandoff:
         self._reach((await self._whole.channel(HANDED).append([mark])).positions)
 
     async def note(self, position: int) -> None:
-        """The engine has handled everything up to a position of `input`, and appended what follows
-        from it.
-        """
+        """Notes that the engine has handled everything up to a position of `input`."""
         await self._progress.note(self._held.number, ShareProgress(position, self._through))
         if self._queue:
             self._woken.set()
 
     def with_place(self, event: Event) -> Event:
-        """A delivery that says where its message stands, for who appends it in our place."""
+        """A delivery with the position of its message, for the next holder of the share."""
         place = self.places.get(event.subject, 0)
         return with_place(event, place) if place else event
 
     async def append(self, channel: str, events: Sequence[Event]) -> Appended:
-        """Appends deliveries to the channel, or hands them over; the positions are those of the
-        channel that each went to.
+        """Appends deliveries to the channel or to `handed`; the positions are those of the channel
+        that each went to.
         """
         places = [place_of(event) or self.places.get(event.subject, 0) for event in events]
         last = max(places, default=0)
@@ -346,8 +345,8 @@ class OrderedHandoff:
         duplicates = 0
         for name, numbers in ((HANDED, handed), (channel, direct)):
             if numbers:
-                said = [_as_said(events[n], name, channel, places[n]) for n in numbers]
-                appended = await self._whole.channel(name).append(said)
+                written = [_as_written(events[n], name, channel, places[n]) for n in numbers]
+                appended = await self._whole.channel(name).append(written)
                 duplicates += appended.duplicates
                 for number, position in zip(numbers, appended.positions, strict=True):
                     positions[number] = position
@@ -360,10 +359,10 @@ class OrderedHandoff:
     def _reach(self, positions: Sequence[int]) -> None:
         self._through = max([self._through, *positions])
 
-    # --- what is handed to the share ---
+    # --- deliveries of other shares ---
 
     async def run(self, channels: ShareChannels) -> None:
-        """Works until cancelled; started again it goes on where the last commit stood."""
+        """Works until cancelled; restarted it continues at the last commit."""
         place = await channels.subscribe(HANDED, READER)
         self._queue, self._read_until = HandoffQueue(), place.position
         self._progress.listen(self._woken)
@@ -381,12 +380,12 @@ class OrderedHandoff:
         return _LOOK_MS if self._queue else self._settings.beat_ms
 
     async def _step(self, place: Subscription) -> int:
-        """One look at what may go; how many went."""
+        """Appends the deliveries whose turn it is; returns their number."""
         share = self._held.number
         await self._progress.cover(self._progress.crossings.reached(share).position)
         if self._queue:
             await self._progress.look()
-        # First how far all have come, then what they handed over: so nothing of it is missed.
+        # Progress is read before `handed`, so that nothing is missed.
         bound = self._progress.crossings.bound(share)
         await self._read(max(self._progress.crossings.through, self._read_until))
         taken = self._queue.take(self._patient(bound))
@@ -402,7 +401,7 @@ class OrderedHandoff:
         return len(taken)
 
     async def _read(self, least: int) -> None:
-        """Reads to the end, which is not before `least`."""
+        """Reads `handed` to its end, which is not before `least`."""
         source = self._whole.channel(HANDED)
         while self._read_until < max(source.last_position(), least):
             if source.last_position() <= self._read_until:
@@ -414,9 +413,7 @@ class OrderedHandoff:
             self._read_until = page.through
 
     def _patient(self, bound: int) -> int:
-        """The bound; none where it stood still for too long while something waited, until it moves
-        again.
-        """
+        """The bound; ignored when it stood still for too long while something waited."""
         now_ns = self._clock.steady_ns()
         if bound == self._given_up:
             return max(bound, self._queue.last())
@@ -427,7 +424,7 @@ class OrderedHandoff:
             return bound
         self._given_up = bound
         waiting = len(self._queue)
-        _log.warning("order given up", share=self._held.name, after=bound, waiting=waiting)
+        _log.warning("order abandoned", share=self._held.name, after=bound, waiting=waiting)
         return self._queue.last()
 
     async def _let_go(self, events: Sequence[Event]) -> None:
@@ -440,5 +437,5 @@ class OrderedHandoff:
             await self._whole.channel(channel).append(deliveries)
 
 
-def _as_said(event: Event, name: str, channel: str, place: int) -> Event:
+def _as_written(event: Event, name: str, channel: str, place: int) -> Event:
     return handed_over(event, channel, place) if name == HANDED else taken_over(event)

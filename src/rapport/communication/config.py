@@ -74,7 +74,7 @@ from rapport.kernel.toml import Section, TomlFile
 
 
 class CommunicationConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site says about reaching people."""
+    """The configuration of communication."""
 
     peers: dict[str, Peer]
     collectives: dict[str, Collective]
@@ -82,20 +82,20 @@ class CommunicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     mail: MailSettings
     webhook: WebhookSettings
     zone: str = "UTC"
-    """Of the site: times are shown on its clock to people without a zone of their own."""
+    """Time zone of the site, for people without one of their own."""
     media: dict[str, Any] = {}
     """Settings of the other built-in adapters, by name."""
     inputs: tuple[InputDeclared, ...] = ()
     sending: dict[str, DispatchSettings] = {}
-    """By adapter how much it does at a time, where that is said."""
+    """Limits of dispatches by adapter, where they are set."""
     plugin_settings: dict[str, dict[str, Any]] = {}
-    """The `[adapters.NAME]` tables of plug-ins, as they stand."""
+    """The `[adapters.NAME]` tables of plug-ins, unread."""
     wanted: tuple[str, ...] = ()
-    """Adapters to be there though no peer of the site uses them."""
+    """Adapters to start though no peer of the site uses them."""
     registered_later: tuple[str, ...] = ()
     """Adapters that peers use and the application registers at run time."""
     act_within_ms: int = ACT_WITHIN_MS
-    """Actions of detections that are older are recorded, not carried out."""
+    """Actions of older detections are recorded and not carried out."""
 
     def adapters(self) -> tuple[str, ...]:
         """The adapters that the peers' addresses and the actions need, sorted."""
@@ -104,7 +104,7 @@ class CommunicationConfig(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted(used - {*self.registered_later}))
 
     def linked_outside(self) -> dict[str, str]:
-        """Peers who get links by a medium that leaves this machine, each with its address."""
+        """Peers that get links by a medium that leaves this machine, each with its address."""
         found = {}
         for name, peer in self.peers.items():
             outside = (entry for entry in peer.addresses if self._leaves_machine(entry))
@@ -123,7 +123,7 @@ class CommunicationConfig(msgspec.Struct, frozen=True, kw_only=True):
                 service = self.media["apprise"].targets.get(target, target)
                 return not is_loopback(address_parts(service).hostname or "")
             case _:
-                return False  # no links, or who reads them is here
+                return False  # no links, or they stay on this machine
 
     def appends(self) -> bool:
         """Whether an action appends events."""
@@ -140,13 +140,12 @@ def communication_from_site(
     adapters: Collection[str] = BUILT_IN,
     named: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[CommunicationConfig, list[Problem]]:
-    """What `[peers]`, `[collectives]`, `[actions]`, `[adapters]` and `[inputs]` say, and all their
+    """Reads `[peers]`, `[collectives]`, `[actions]`, `[adapters]` and `[inputs]`, with all their
     problems.
 
-    `directory` is where secret files and privacy functions are looked for; `adapters` names all
-    that are installed; `named` is what the texts of an action can name, by `same_phrase`, where the
-    policies are known. Never raises for a wrong site: declarations that have errors must not be
-    used.
+    `directory`: where secret files and privacy functions lie; `adapters`: the installed ones;
+    `named`: the names that the texts of an action can use, by `same_phrase`, where the policies are
+    known. Never raises for a wrong site: a configuration with errors must not be used.
     """
     problems: list[Problem] = []
     peers = {
@@ -189,7 +188,6 @@ def communication_from_site(
             for name, section in file.section("adapters").sections()
             if name not in BUILT_IN
         },
-        # People may be added while the node runs. An inbox needs nothing to be declared.
         act_within_ms=Fields(file.section("site"), problems).duration_ms(
             "act_within", ACT_WITHIN_MS, least=1
         ),
@@ -207,8 +205,8 @@ def check_actions(
     phrases: Mapping[str, Collection[str]],
     aliases: Mapping[str, Collection[str]],
 ) -> list[Problem]:
-    """Faults that need the policies: a text that asks for an alias which its policy lacks, two
-    phrases that call the same address.
+    """Faults that need the policies: a text with an alias that its policy lacks, two phrases that
+    call the same address.
 
     `phrases` and `aliases` are by policy name.
     """
@@ -225,7 +223,7 @@ def check_actions(
 
 
 def _calls_twice(file: TomlFile, actions: Sequence[Action], policy: str) -> list[Problem]:
-    """A server that drops what it knows by the key takes one call per detection."""
+    """Two calls of one detection to one address have the same idempotency key."""
     problems, seen = [], dict[str, str]()
     for action in actions:
         if action.effect is None or action.effect.kind != "webhook":
@@ -299,7 +297,7 @@ def _warn_of_same_phrases(
 
 
 def _zone(file: TomlFile, problems: list[Problem]) -> str:
-    """The site's zone, `[site] zone`."""
+    """The time zone of the site, `[site] zone`."""
     table = Fields(file.section("site"), problems)
     zone = table.text("zone", "UTC")
     if is_zone(zone):
@@ -310,7 +308,7 @@ def _zone(file: TomlFile, problems: list[Problem]) -> str:
 
 
 def _tables(file: TomlFile, name: str, problems: list[Problem]) -> list[tuple[str, Section]]:
-    """The tables below `[name.*]`; anything else there is a fault."""
+    """The tables below `[name.*]`; any other value is a fault."""
     section = file.section(name)
     wrong: list[tuple[str, ...]] = [
         (name, key) for key, value in section.values.items() if not isinstance(value, dict)
@@ -334,7 +332,7 @@ _MOST_CONTENT = 1_000_000
 
 
 class ArrivalConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How peers come in, and what may."""
+    """Settings of sessions, passwords and arriving messages."""
 
     sessions: SessionSettings = SessionSettings()
     passwords: PasswordSettings = PasswordSettings()
@@ -342,7 +340,7 @@ class ArrivalConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def arrivals_from_site(file: TomlFile) -> tuple[ArrivalConfig, list[Problem]]:
-    """What the two tables say, and all their problems; never raises for a wrong site."""
+    """Reads `[sessions]` and `[arriving]`, with all problems; never raises for a wrong site."""
     problems: list[Problem] = []
     about = Fields(file.section("sessions"), problems, known=_SESSION_KEYS, strict=True)
     arriving = Fields(file.section("arriving"), problems, known=_ARRIVING_KEYS, strict=True)
@@ -353,9 +351,9 @@ def arrivals_from_site(file: TomlFile) -> tuple[ArrivalConfig, list[Problem]]:
 
 
 def _sessions(table: Fields) -> SessionSettings:
-    usual = SessionSettings()
-    lifetime_ms = table.duration_ms("lifetime", usual.lifetime_ms, least=_MINUTE_MS)
-    longest_ms = table.duration_ms("longest", max(usual.longest_ms, lifetime_ms), least=1)
+    default = SessionSettings()
+    lifetime_ms = table.duration_ms("lifetime", default.lifetime_ms, least=_MINUTE_MS)
+    longest_ms = table.duration_ms("longest", max(default.longest_ms, lifetime_ms), least=1)
     if longest_ms < lifetime_ms:
         table.fault(
             "longest",
@@ -367,37 +365,39 @@ def _sessions(table: Fields) -> SessionSettings:
     return SessionSettings(
         lifetime_ms=lifetime_ms,
         longest_ms=longest_ms,
-        rotate_ms=table.duration_ms("rotate", usual.rotate_ms, least=_MINUTE_MS),
+        rotate_ms=table.duration_ms("rotate", default.rotate_ms, least=_MINUTE_MS),
     )
 
 
 def _passwords(table: Fields) -> PasswordSettings:
-    usual = PasswordSettings()
+    default = PasswordSettings()
     # The lower bounds are those below which a stolen hash is guessed too fast (OWASP).
     return PasswordSettings(
-        memory_kib=table.number("memory_kib", usual.memory_kib, low=19_456, high=4_194_304),
-        passes=table.number("passes", usual.passes, low=2, high=100),
-        lanes=table.number("lanes", usual.lanes, low=1, high=64),
+        memory_kib=table.number("memory_kib", default.memory_kib, low=19_456, high=4_194_304),
+        passes=table.number("passes", default.passes, low=2, high=100),
+        lanes=table.number("lanes", default.lanes, low=1, high=64),
     )
 
 
 def _arriving(table: Fields) -> ArrivalSettings:
-    usual = ArrivalSettings()
+    default = ArrivalSettings()
     return ArrivalSettings(
-        most_bytes=table.number("most_bytes", usual.most_bytes, low=1, high=_MOST_CONTENT),
-        rate=table.number("rate", usual.rate, low=0, high=10_000_000),
-        burst=table.number("burst", usual.burst, low=1, high=100_000_000),
+        most_bytes=table.number("most_bytes", default.most_bytes, low=1, high=_MOST_CONTENT),
+        rate=table.number("rate", default.rate, low=0, high=10_000_000),
+        burst=table.number("burst", default.burst, low=1, high=100_000_000),
         unproven=cast(
-            Unproven, table.choice("unproven", ("inward", "accept", "refuse"), usual.unproven)
+            Unproven, table.choice("unproven", ("inward", "accept", "refuse"), default.unproven)
         ),
         on_expired=cast(OnExpired, table.choice("on_expired", ("refuse", "hold"), "refuse")),
-        hold_ms=table.duration_ms("hold", usual.hold_ms, least=1),
-        most_held=table.number("most_held", usual.most_held, low=1, high=100_000),
+        hold_ms=table.duration_ms("hold", default.hold_ms, least=1),
+        most_held=table.number("most_held", default.most_held, low=1, high=100_000),
         most_held_bytes=table.number(
-            "most_held_bytes", usual.most_held_bytes, low=1, high=1_000_000_000
+            "most_held_bytes", default.most_held_bytes, low=1, high=1_000_000_000
         ),
-        answer_links_ms=table.duration_ms("answer_links", usual.answer_links_ms, least=_MINUTE_MS),
-        declines=table.texts("declines", usual.declines, example='["no", "nein"]'),
+        answer_links_ms=table.duration_ms(
+            "answer_links", default.answer_links_ms, least=_MINUTE_MS
+        ),
+        declines=table.texts("declines", default.declines, example='["no", "nein"]'),
     )
 
 
@@ -409,7 +409,7 @@ _MOST_SHARES = 256
 
 
 def engines_from_site(file: TomlFile) -> tuple[ShareSettings | None, list[Problem]]:
-    """How work is divided among several engines, None for a single one; and all problems."""
+    """Reads `[engines]`, None for a single engine; and all problems."""
     problems: list[Problem] = []
     table = Fields(file.section("engines"), problems, known=_KEYS, strict=True)
     several = table.flag("several")
@@ -437,13 +437,13 @@ def _check_stores(table: Fields, channels: ChannelsDeclared) -> None:
         table.fault(
             "several",
             "engines.channels_not_shared",
-            f"several engines need channels that they share, but not so: {named}",
+            f"several engines need channels that they share; these are not: {named}",
             hint='add log = "nats" or log = "postgres" to [channels]',
         )
 
 
 def constant_misfit(action: Action, rules: ContentRules) -> ContentFault | None:
-    """Why an action is refused whenever it is taken; None when that is not known beforehand."""
+    """Why an action is always refused; None when that is not known beforehand."""
     if action.effect is not None:
         return None
     try:
@@ -456,7 +456,7 @@ def constant_misfit(action: Action, rules: ContentRules) -> ContentFault | None:
 def check_constant_texts(
     file: TomlFile, actions: Mapping[str, Action], rules: ContentRules
 ) -> list[Problem]:
-    """The texts of `[actions]` that can never be sent."""
+    """The texts of `[actions]` that never fit the schema of their type."""
     found = [(phrase, constant_misfit(action, rules)) for phrase, action in actions.items()]
     return [
         file.problem(("actions", phrase, "text"), fault.code, fault.message, hint=fault.hint)
@@ -466,7 +466,7 @@ def check_constant_texts(
 
 
 class ServicesConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site says in `[[routing]]` and `[messages]`."""
+    """The configuration of `[[routing]]` and `[messages]`."""
 
     rules: tuple[RoutingRule, ...] = ()
     information: dict[Kind, MessageInformation] = {}
@@ -475,7 +475,7 @@ class ServicesConfig(msgspec.Struct, frozen=True, kw_only=True):
 def services_from_site(
     file: TomlFile, directory: Path, *, peers: Collection[str], collectives: Collection[str]
 ) -> tuple[ServicesConfig, list[Problem]]:
-    """What the site says of routing and of messages, and all its problems."""
+    """Reads `[[routing]]` and `[messages]`, with all problems."""
     rules, wrong_rules = routing_from_site(file, peers=peers, collectives=collectives)
     information, wrong_information = info_from_site(file, directory)
     declared = ServicesConfig(rules=rules, information=information)

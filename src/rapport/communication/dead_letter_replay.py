@@ -29,17 +29,17 @@ _LONGEST_ERROR = 2_000
 
 @runtime_checkable
 class PartialChannels(Protocol):
-    """Channels of which several readers of the same name each see a part."""
+    """Channels of which several readers of one name each see a part."""
 
     whole: Channels
 
     async def is_ours(self, channel: str, stored: StoredEvent | None) -> bool:
-        """Whether an event belongs to this part; one that is gone belongs to one of them, too."""
+        """Whether an event, also a deleted one, belongs to this part."""
 
 
 class DeadLetterReplays:
-    """What is to be handled again by one reader of some channels. Looking costs nothing while no
-    letter and no note was appended since the last look.
+    """The replays of one reader. Looking costs nothing while nothing was appended to `dead_letters`
+    since the last look.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class DeadLetterReplays:
         self._looked_until = -1
 
     async def open(self) -> None:
-        """Says that this reader takes letters back; durable when it returns."""
+        """Registers this reader for replays; durable when it returns."""
         takes = [Put(TAKERS, taker_key(name, self._reader), b"1") for name in self._inputs]
         await run_blocking(partial(self._records.apply, takes))
         self._looked_until = -1
 
     async def waiting(self) -> list[tuple[Replay, StoredEvent | None]]:
-        """Letters on their way back, each with its event; None when that is in no log any more."""
+        """Pending replays, each with its event; None when that is in no log any more."""
         last = self._channels.channel(DEAD_LETTERS).last_position()
         if last == self._looked_until:
             return []
@@ -67,7 +67,7 @@ class DeadLetterReplays:
         return ours
 
     async def _with_event(self, replay: Replay) -> tuple[Replay, StoredEvent | None, bool]:
-        """A letter, its event, and whether it is for us."""
+        """A replay, its event, and whether it belongs to this part."""
         channels = self._channels
         if not isinstance(channels, PartialChannels):
             return replay, await event_of(channels, replay), True
@@ -75,7 +75,7 @@ class DeadLetterReplays:
         return replay, stored, await channels.is_ours(replay.channel, stored)
 
     async def wait(self) -> None:
-        """Until a letter or a note is appended that was not there at the last look."""
+        """Waits until something is appended after the last look."""
         await self._channels.channel(DEAD_LETTERS).wait_after(max(self._looked_until, 0))
 
     def _find(self) -> list[Replay]:
@@ -87,7 +87,7 @@ class DeadLetterReplays:
 
 
 def replay_note(replay: Replay, error: str, now_ms: int) -> Event:
-    """The note of what became of a letter; with an error it stays open."""
+    """The note about a replayed letter; with an error it stays open."""
     return letter_note(
         FAILED_AGAIN if error else REPLAYED,
         replay.letter,

@@ -21,16 +21,16 @@ from rapport.core.message import Identifier
 
 _MARK = b',"wishes":'
 LEAST_REPEAT_MS = 1_000
-"""Nobody can answer faster than that."""
+"""Least interval of repeats."""
 _TOO_MUCH = 2**53
-"""No number or duration of a delivery is as large: more cannot be added to a time and kept."""
+"""Limit of numbers and durations: more cannot be added to a time and stored."""
 
 
 class DeliveryOptions(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Durations in ms. AT_LEAST(k), escalation and repeating count answers, unless `done_when` says
-    otherwise.
+    """Options of a delivery; durations in ms. AT_LEAST(k), escalation and repeats count answers by
+    default.
     """
 
     done_when: DoneWhen | None = None
@@ -43,7 +43,7 @@ class DeliveryOptions(
     peer_delivery: PeerDelivery | None = None
 
     def counts(self) -> DoneWhen:
-        """What a member has to do to count as done."""
+        """When a member counts as done."""
         awaits = self.answer_within or self.least or self.escalate or self.repeat_every
         return self.done_when or ("answered" if awaits else "sent")
 
@@ -70,9 +70,7 @@ def read_options(body: bytes) -> DeliveryOptions:
 
 
 def with_options(event: Event, options: DeliveryOptions) -> Event:
-    """A message's event that also says what is asked of its delivery. Raises InvalidInput for
-    options that cannot be.
-    """
+    """A message's event with options of its delivery. Raises InvalidInput for invalid options."""
     check_options(options)
     data = event.data[:-1] + _MARK + msgspec.json.encode(options) + b"}"
     return msgspec.structs.replace(event, data=data)
@@ -80,13 +78,13 @@ def with_options(event: Event, options: DeliveryOptions) -> Event:
 
 def may_have_options(data: bytes) -> bool:
     """Whether `options_of` may find options in these data; costs nothing."""
-    # They stand last, and nothing else in a message is a table.
+    # Options come last, and nothing else in a message is an object.
     return data.endswith(b"}}")
 
 
 def options_of(event: Event) -> DeliveryOptions:
-    """What a message's event asks; costs nothing where it asks nothing. Raises InvalidInput for
-    what no delivery could do: not every event was written by `with_options`.
+    """The options in a message's event; free where there are none. Raises InvalidInput for invalid
+    options: not every event was written by `with_options`.
     """
     if not may_have_options(event.data) or _MARK not in event.data:
         return DEFAULT_OPTIONS
@@ -99,7 +97,7 @@ def options_of(event: Event) -> DeliveryOptions:
 
 
 def check_options(options: DeliveryOptions) -> None:
-    """Raises InvalidInput for what no delivery could do."""
+    """Raises InvalidInput for invalid options."""
     numbers = [options.answer_within, options.least, options.repeat_every, options.repeat_most]
     numbers += [step.answer_within for step in options.escalate]
     if min(numbers) < 0 or max(numbers) >= _TOO_MUCH:

@@ -28,7 +28,7 @@ from rapport.communication.delivery_state import (
 )
 from rapport.communication.engine_parts import EngineParts
 from rapport.communication.ledger_events import (
-    SOURCE,
+    action_event,
     refused_events,
     skipped_events,
     unmapped_event,
@@ -171,17 +171,8 @@ class DetectionActions:
         if misfit is not None:
             self._refuse(message, misfit, detection, event, now_ms)
             return
-        told = message.to_event(
-            source=SOURCE,
-            time=now_ms,
-            causes=(event.id,),
-            policy=detection.policy,
-            detection=event.id,
-            happened=detection.time,
-            fate="queued",
-            receivers=[str(message.receiver)],
-        )
-        self._transaction.emit("log", told)
+        logged = action_event(message, detection, event.id, "queued", now_ms=now_ms)
+        self._transaction.emit("log", logged)
         only = None
         if effect is not None and action.effect is not None:
             only = Member(peer=str(action.send_to), tries=[AddressState(action.effect.address)])
@@ -215,8 +206,8 @@ class DetectionActions:
             hint=misfit.hint,
         )
         reason = f"{misfit.code}: {place}: {misfit.message}"
-        for told in refused_events(message, detection, event.id, reason, now_ms=now_ms):
-            self._transaction.emit("log", told)
+        for line in refused_events(message, detection, event.id, reason, now_ms=now_ms):
+            self._transaction.emit("log", line)
         notify_sender(self._transaction, str(SENDER), message.id, "comerror", reason, now_ms=now_ms)
 
     def _add_receiver(self, action: Action, *, is_over: bool) -> AddReceiver:

@@ -53,11 +53,11 @@ from rapport.store.base import Change, Delete, Put, RecordStore
 
 PEERS, COLLECTIVES = "people.peers", "people.collectives"
 MEMBERS, MEMBERSHIPS = "people.members", "people.memberships"
-"""Both ways of the same: (collective, peer) and (peer, collective)."""
+"""The same pairs in both orders: (collective, peer) and (peer, collective)."""
 LONGEST_NAME = 100
 _PAGE = 1_000
 _PLAIN = frozenset(("addresses",))
-"""Settings that need no second reading: they were checked when they were kept."""
+"""Settings that need no parsing: they were checked when they were stored."""
 _STAND_IN = "member"
 
 Settings = Mapping[str, Any]
@@ -66,7 +66,7 @@ _log = get_logger(__name__)
 
 
 class StoredEntry(msgspec.Struct, frozen=True):
-    """One entry of the store: what was said, by whom and when."""
+    """One entry of the store: settings, author and time."""
 
     settings: dict[str, Any]
     by: str = ""
@@ -74,7 +74,7 @@ class StoredEntry(msgspec.Struct, frozen=True):
 
 
 def check_name(name: str) -> None:
-    """Raises InvalidInput unless the name can stand in an identifier, an address and a log."""
+    """Raises InvalidInput for an invalid name."""
     if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != name.strip():
         raise InvalidInput(
             f"{name[:LONGEST_NAME]!r} cannot be a name",
@@ -86,10 +86,8 @@ def check_name(name: str) -> None:
 def read_peer(
     name: str, settings: Settings, adapters: Collection[str], site: Path
 ) -> tuple[Peer, list[Problem]]:
-    """The peer that the settings describe, and what the site file would warn of; `site` is where
-    its privacy functions lie.
-
-    Raises SiteError with every fault.
+    """The peer that the settings describe, and warnings; `site`: the directory of privacy
+    functions. Raises SiteError with every fault.
     """
     table = _table("peers", name, settings, PEER_KEYS)
     peer = declare_people.read_peer(name, table, adapters, site)
@@ -104,7 +102,7 @@ def read_collective(
         raise InvalidInput(
             "members are no setting", code="people.bad_members", hint="let them join instead"
         )
-    # Members come and go here: what the rules say of them is not asked.
+    # Members are stored apart: the rules about them do not apply here.
     table = _table("collectives", name, {**settings, "members": [_STAND_IN]}, COLLECTIVE_KEYS)
     known = {_STAND_IN: Peer(name=_STAND_IN, addresses=())}
     read = declare_people.read_collective(name, table, known)
@@ -113,7 +111,7 @@ def read_collective(
 
 
 def shown_settings(settings: Settings) -> dict[str, Any]:
-    """The settings without what addresses keep secret."""
+    """The settings with addresses in their shown form."""
     addresses = settings.get("addresses", ())
     given = [addresses] if isinstance(addresses, str) else addresses
     shown = {"addresses": [shown_address(entry) for entry in given]} if given else {}
@@ -121,17 +119,17 @@ def shown_settings(settings: Settings) -> dict[str, Any]:
 
 
 class DirectoryRecords:
-    """The entries of the store; every call is a short one to the record store and blocks."""
+    """The entries of the store; every call is short and blocks."""
 
     def __init__(self, records: RecordStore) -> None:
         self._records = records
 
     def peer(self, name: str) -> StoredEntry | None:
-        """What was said of a peer, or None."""
+        """The entry of a peer, or None."""
         return _kept(self._records.get(PEERS, name))
 
     def collective(self, name: str) -> StoredEntry | None:
-        """What was said of a collective, or None."""
+        """The entry of a collective, or None."""
         return _kept(self._records.get(COLLECTIVES, name))
 
     def peers(self, after: str, limit: int) -> list[tuple[str, StoredEntry]]:
@@ -143,15 +141,15 @@ class DirectoryRecords:
         return _all_kept(self._records.find(COLLECTIVES, after=after, limit=limit))
 
     def members(self, collective: str, after: str, limit: int) -> list[str]:
-        """Names of who joined, sorted; cost is that of `limit`."""
+        """Names of stored members, sorted; costs `limit`."""
         return self._second_names(MEMBERS, collective, after, limit)
 
     def all_members(self, collective: str) -> Iterator[str]:
-        """All who joined, read in pages."""
+        """All stored members, read in pages."""
         yield from self._all_second(MEMBERS, collective)
 
     def is_member(self, collective: str, peer: str) -> bool:
-        """Whether the peer joined."""
+        """Whether the peer is a stored member."""
         return self._records.get(MEMBERS, _pair(collective, peer)) is not None
 
     def memberships(self, peer: str) -> Iterator[str]:
@@ -177,12 +175,12 @@ class DirectoryRecords:
 
 
 def kept_bytes(kept: StoredEntry) -> bytes:
-    """The entry as it stands in the store."""
+    """The entry as stored."""
     return msgspec.json.encode(kept)
 
 
 def join_changes(collective: str, peer: str) -> list[Change]:
-    """What is written when a peer joins."""
+    """The changes when a peer joins."""
     return [
         Put(MEMBERS, _pair(collective, peer), b""),
         Put(MEMBERSHIPS, _pair(peer, collective), b""),
@@ -190,7 +188,7 @@ def join_changes(collective: str, peer: str) -> list[Change]:
 
 
 def leave_changes(collective: str, peer: str) -> list[Change]:
-    """What is written when a peer leaves."""
+    """The changes when a peer leaves."""
     return [
         Delete(MEMBERS, _pair(collective, peer)),
         Delete(MEMBERSHIPS, _pair(peer, collective)),
@@ -198,14 +196,14 @@ def leave_changes(collective: str, peer: str) -> list[Change]:
 
 
 def peer_of_entry(name: str, kept: StoredEntry, site: Path) -> Peer:
-    """The kept peer. One whose settings this version cannot read has no address: their quiet hours
-    may be among what cannot be read, so nobody is told rather than somebody at night.
+    """The stored peer. One whose settings cannot be read has no address: quiet hours may be among
+    them, and no message is better than one at night.
     """
     addresses = tuple(kept.settings.get("addresses", ()))
     if kept.settings.keys() <= _PLAIN:
         return Peer(name=name, addresses=addresses)
     try:
-        # An adapter that is no more makes an address useless, not the peer unreadable.
+        # A missing adapter makes an address unusable, not the peer unreadable.
         adapters = {adapter_of(entry) for entry in addresses}
         return read_peer(name, kept.settings, adapters, site)[0]
     except SiteError as error:
@@ -214,8 +212,8 @@ def peer_of_entry(name: str, kept: StoredEntry, site: Path) -> Peer:
 
 
 def _pair(first: str, second: str) -> str:
-    """The first name is escaped, so that no name is the beginning of another one's keys; the second
-    is not, so that keys sort as names do.
+    """A key of two names: the first is escaped, so that no name is the prefix of another one's
+    keys; the second is not, so that keys sort as names do.
     """
     return f"{quote(first, safe='')}/{second}"
 
@@ -229,14 +227,14 @@ def _all_kept(found: Sequence[tuple[str, bytes]]) -> list[tuple[str, StoredEntry
 
 
 def _table(kind: str, name: str, settings: Settings, known: Collection[str]) -> Fields:
-    """The settings as a table of a site file that has nothing else."""
+    """The settings as a table of an otherwise empty site file."""
     values = dict(settings)
     file = TomlFile(f"{kind}.{name}", "", {kind: {name: values}})
     return Fields(Section(file, (kind, name), values), [], known=known, strict=True)
 
 
 def _warnings(table: Fields) -> list[Problem]:
-    """What is wrong without being an error; raises SiteError when there are errors."""
+    """The warnings; raises SiteError when there are errors."""
     if errors := [each for each in table.problems if each.severity == "error"]:
         raise SiteError(errors)
     return table.problems
@@ -244,35 +242,35 @@ def _warnings(table: Fields) -> list[Problem]:
 
 Origin = Literal["site", "store"]
 _MOST_COMPARED = 20_000
-"""Names that a wrong one is compared with."""
+"""Names that an unknown one is compared with."""
 
 
 class DirectoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A peer or collective as people are shown it; addresses in their shown form."""
+    """A peer or collective as people see it; addresses in their shown form."""
 
     name: str
     origin: Origin
     settings: dict[str, Any]
     by: str = ""
     time: int = 0
-    """Who said it and when; of the site file neither is known."""
+    """Author and time; unknown for the site file."""
     collectives: list[str] = []
-    """Of a peer: where it is a member."""
+    """Collectives of a peer."""
     circuits: list[CircuitStatus] = []
-    """Of a peer: addresses that are left alone now, since calls to them failed."""
+    """Addresses of a peer that are not called now, since calls to them failed."""
 
 
 class StoredDirectory:
-    """Fits `PeerDirectory`; may be asked from any thread, each answer is a few short reads."""
+    """A `PeerDirectory` for any thread; each look-up is a few short reads."""
 
     def __init__(
         self, declared: SiteDirectory, records: RecordStore, *, site: Path = Path()
     ) -> None:
-        """`site` is the site's directory, where privacy functions lie."""
+        """`site`: the directory of the site, with its privacy functions."""
         self.declared, self.site = declared, site
         self.kept = DirectoryRecords(records)
 
-    # --- as deliveries ask ---
+    # --- look-ups of deliveries ---
 
     def peer(self, name: str) -> Peer | None:
         """The peer of that name, or None."""
@@ -282,7 +280,7 @@ class StoredDirectory:
         return None if kept is None else peer_of_entry(name, kept, self.site)
 
     def collective(self, name: str) -> Collective | None:
-        """The collective with all its members; of large ones ask `policy_of` and `member_names`."""
+        """The collective with all its members; see `member_names` for large ones."""
         found = self.policy_of(name)
         if found is None:
             return None
@@ -291,21 +289,21 @@ class StoredDirectory:
         return msgspec.structs.replace(found, members=members) if joined else found
 
     def policy_of(self, name: str) -> Collective | None:
-        """See PeerDirectory; who joined is left out."""
+        """See PeerDirectory; stored members are left out."""
         if declared := self.declared.collective(name):
             return declared
         kept = self.kept.collective(name)
         return None if kept is None else read_collective(name, kept.settings)[0]
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        """See PeerDirectory; cost is that of `limit`, not of the collective."""
+        """See PeerDirectory; costs `limit`, not the size of the collective."""
         if not self.has(Identifier("collective", name)):
-            return []  # gone from the site file: who joined it stays kept, for when it comes back
+            return []  # removed from the site file; its stored members stay for its return
         stored = self.kept.members(name, after, limit)
         declared = self.declared.member_names(name, after=after, limit=limit)
         return list(islice(_once(merge(declared, stored)), limit))
 
-    # --- as people ask ---
+    # --- queries of people ---
 
     def peers(self, *, after: str = "", limit: int = 1000) -> list[DirectoryEntry]:
         """Peers whose names come after a name, sorted."""
@@ -313,13 +311,13 @@ class StoredDirectory:
         return _page(self.kept.peers(after, limit), map(self._declared_peer, names), limit)
 
     def collectives(self, *, after: str = "", limit: int = 1000) -> list[DirectoryEntry]:
-        """Collectives whose names come after a name, sorted; members are not among it."""
+        """Collectives whose names come after a name, sorted, without members."""
         names = names_after(self.declared.collective_names(), after, limit)
         declared = map(self._declared_collective, names)
         return _page(self.kept.collectives(after, limit), declared, limit)
 
     def show_peer(self, name: str) -> DirectoryEntry:
-        """One peer and where it is a member; raises UnknownName with the nearest names."""
+        """One peer with its collectives; raises UnknownName with the nearest names."""
         if self.declared.peer(name):
             entry = self._declared_peer(name)
         elif kept := self.kept.peer(name):
@@ -338,7 +336,7 @@ class StoredDirectory:
         raise self.unknown("collective", name)
 
     def has(self, receiver: Identifier) -> bool:
-        """Whether a message to it could find anybody; components are not in the directory."""
+        """Whether the receiver is known; components are not in the directory."""
         name = receiver.name
         if receiver.kind == "collective":
             return bool(self.declared.collective(name) or self.kept.collective(name))
@@ -347,12 +345,12 @@ class StoredDirectory:
         )
 
     def check(self, receiver: Identifier) -> None:
-        """Raises UnknownName with the nearest names when nobody is called that."""
+        """Raises UnknownName with the nearest names for an unknown receiver."""
         if not self.has(receiver):
             raise self.unknown(receiver.kind, receiver.name)
 
     def unknown(self, kind: str, name: str) -> UnknownName:
-        """The error for a name that nobody has: the nearest of its kind, else of the other."""
+        """The error for an unknown name, with the nearest name of its kind, else of the other."""
         names = {
             "peer": [entry.name for entry in self.peers(limit=_MOST_COMPARED)],
             "collective": [entry.name for entry in self.collectives(limit=_MOST_COMPARED)],
@@ -384,14 +382,14 @@ def _entry(name: str, kept: StoredEntry) -> DirectoryEntry:
 def _page(
     kept: Sequence[tuple[str, StoredEntry]], declared: Iterable[DirectoryEntry], limit: int
 ) -> list[DirectoryEntry]:
-    """Both together, sorted by name; what the site file declares hides what is kept."""
+    """Both together, sorted by name; entries of the site file hide stored ones."""
     entries = {name: _entry(name, each) for name, each in kept}
     entries |= {entry.name: entry for entry in declared}
     return [entries[name] for name in sorted(entries)[:limit]]
 
 
 def _once(names: Iterable[str]) -> Iterator[str]:
-    """Sorted names without what stands there twice."""
+    """Sorted names without duplicates."""
     last = None
     for name in names:
         if name != last:
@@ -420,7 +418,7 @@ class PeopleChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class PeopleOutbox:
-    """Events that are to be told, kept until they are."""
+    """Events of changes, stored until they are appended."""
 
     def __init__(
         self, records: RecordStore, channels: Channels, clock: Clock, new_id: Callable[[], str]
@@ -428,16 +426,16 @@ class PeopleOutbox:
         self._records, self._channels = records, channels
         self._clock, self._new_id = clock, new_id
 
-    def entries(self, said: Sequence[PeopleChange]) -> list[Put]:
-        """What is written together with the changes."""
+    def entries(self, people_changes: Sequence[PeopleChange]) -> list[Put]:
+        """The records to write together with the changes."""
         return [
-            # Ids of the same millisecond sort by chance; the events are told in their order.
+            # Ids of one millisecond do not sort; the number keeps the order.
             Put(_OUTBOX, f"{event.time:015}.{number:06}.{event.id}", msgspec.msgpack.encode(event))
-            for number, event in enumerate(map(self._event, said))
+            for number, event in enumerate(map(self._event, people_changes))
         ]
 
-    async def tell(self) -> None:
-        """Appends what waits, and forgets it."""
+    async def flush(self) -> None:
+        """Appends the stored events, then deletes them."""
         while waiting := await run_blocking(
             partial(self._records.find, _OUTBOX, limit=_OUTBOX_PAGE)
         ):
@@ -460,7 +458,7 @@ class PeopleOutbox:
 def memberships(
     collective: str, change: ChangeKind, peers: Sequence[str], by: str
 ) -> list[PeopleChange]:
-    """Who came or went, a bounded number of names per event."""
+    """Members that joined or left, a bounded number of names per event."""
     return [
         PeopleChange(
             kind="collective",
@@ -474,8 +472,8 @@ def memberships(
 
 
 def changes_of_file(before: SiteDirectory, after: SiteDirectory, by: str) -> list[PeopleChange]:
-    """Peers first, then collectives and who came to them or left; by name. Costs what both
-    directories hold.
+    """The changes between two versions of a site file: peers, then collectives and their members,
+    by name. Pure; costs what both hold.
     """
     changes: list[PeopleChange] = []
     for name in sorted({*before.peer_names(), *after.peer_names()}):
@@ -504,7 +502,7 @@ def _of_collective(
             PeopleChange(kind="collective", name=name, change=change, by=by, settings=settings)
         )
     if new is None:
-        return changes  # who was in it is not told one by one
+        return changes  # its members are not listed
     members, were = set(new.members), set(old.members if old is not None else ())
     changes += memberships(name, "joined", sorted(members - were), by)
     return changes + memberships(name, "left", sorted(were - members), by)
@@ -526,7 +524,7 @@ T = TypeVar("T")
 class DirectoryChanges:
     """Adds, changes and removes entries of the store, one change at a time.
 
-    `changed` are told the name of every peer that was touched, after the change counts.
+    The functions in `changed` are called with the name of every changed peer, after the change.
     """
 
     def __init__(
@@ -540,7 +538,7 @@ class DirectoryChanges:
         adapters: Callable[[], Collection[str]],
         file: str = "site.toml",
     ) -> None:
-        """`adapters` names those that can deliver now; `file` is where declared names stand."""
+        """`adapters`: those that can deliver now; `file`: the name of the site file."""
         self._directory, self._records, self._clock = directory, records, clock
         self._adapters, self._file = adapters, file
         self._outbox = PeopleOutbox(records, channels, clock, new_id)
@@ -548,65 +546,61 @@ class DirectoryChanges:
         self.changed: list[Callable[[str], Awaitable[None] | None]] = []
 
     async def open(self) -> None:
-        """Appends what a crash may have left unsaid."""
-        await self._outbox.tell()
+        """Appends the events that a crash may have left."""
+        await self._outbox.flush()
 
     async def put_peer(self, name: str, settings: Settings, *, by: str) -> list[Problem]:
-        """Adds the peer or replaces all its settings; gives what the site file would warn of.
+        """Adds the peer or replaces all its settings; returns warnings.
 
         Raises Conflict for a name of the site file, SiteError with every fault.
         """
         return await self._change(partial(self._put_peer, name, settings, by), touched=[name])
 
     async def change_peer(self, name: str, settings: Settings, *, by: str) -> list[Problem]:
-        """Changes only the settings that are given; None takes one away. Raises UnknownName."""
+        """Changes only the given settings; None removes one. Raises UnknownName."""
         return await self._change(partial(self._change_peer, name, settings, by), touched=[name])
 
     async def remove_peer(self, name: str, *, by: str) -> None:
-        """Forgets the peer, who leaves every collective; raises UnknownName, Conflict."""
+        """Removes the peer from the directory and all collectives; raises UnknownName, Conflict."""
         await self._change(partial(self._remove_peer, name, by), touched=[name])
 
     async def put_collective(
         self, name: str, settings: Settings, members: Sequence[str] | None = None, *, by: str
     ) -> list[Problem]:
-        """Adds the collective or replaces its settings, and its members when they are given.
+        """Adds the collective or replaces its settings, and its members where they are given.
 
         Raises Conflict for a name of the site file, UnknownName for a member that is no peer.
         """
         return await self._change(partial(self._put_collective, name, settings, members, by))
 
     async def remove_collective(self, name: str, *, by: str) -> None:
-        """Forgets the collective and who was in it; raises UnknownName, Conflict."""
+        """Removes the collective and its members; raises UnknownName, Conflict."""
         await self._change(partial(self._remove_collective, name, by))
 
     async def join(self, collective: str, peers: Sequence[str], *, by: str) -> int:
-        """Makes peers members, of a collective of the site file too; gives how many were not.
-
-        All or none; raises UnknownName.
+        """Adds members, also to a collective of the site file; returns how many are new. All or
+        none; raises UnknownName.
         """
         return await self._change(partial(self._join, collective, peers, by))
 
     async def leave(self, collective: str, peers: Sequence[str], *, by: str) -> int:
-        """Ends memberships; gives how many there were. Raises Conflict for members that the site
+        """Removes members; returns how many there were. Raises Conflict for members that the site
         file names.
         """
         return await self._change(partial(self._leave, collective, peers, by))
 
     async def take_file(
-        self, declared: SiteDirectory, *, by: str, is_told: bool = False
+        self, declared: SiteDirectory, *, by: str, is_logged: bool = False
     ) -> list[PeopleChange]:
-        """Those of the site file are these from now on; gives what that changes, told in `log`
-        unless another process has told it. What the store has is as it was: who is in both is as
-        the file says.
+        """Takes over the people of a new site file and returns the changes, which are logged unless
+        another process has logged them. Stored entries stay; the file overrides them.
         """
-        take = partial(self._take_file, declared, by, is_told)
+        take = partial(self._take_file, declared, by, is_logged)
         async with self._turn:
             return await run_to_end(self._done(take, _touched_by))
 
     async def _change(self, work: Callable[[], T], touched: Sequence[str] = ()) -> T:
-        """Whoever is cancelled meanwhile has changed nothing, or all: who depends on a peer is told
-        of it in any case.
-        """
+        """A cancelled change happens fully or not at all, including the calls of `changed`."""
         async with self._turn:
             return await run_to_end(self._done(work, lambda _done: touched))
 
@@ -614,23 +608,23 @@ class DirectoryChanges:
         done = await run_blocking(work)
         for name in touched(done):
             await self._touch(name)
-        await self._outbox.tell()
+        await self._outbox.flush()
         return done
 
     async def _touch(self, name: str) -> None:
-        for tell in self.changed:
-            told = tell(name)
-            if told is not None:
-                await told
+        for notify in self.changed:
+            waited_for = notify(name)
+            if waited_for is not None:
+                await waited_for
 
     # --- in a worker thread ---
 
-    def _take_file(self, declared: SiteDirectory, by: str, is_told: bool) -> list[PeopleChange]:
-        said = changes_of_file(self._directory.declared, declared, by)
-        if said and not is_told:
-            self._records.apply(self._outbox.entries(said))
+    def _take_file(self, declared: SiteDirectory, by: str, is_logged: bool) -> list[PeopleChange]:
+        people_changes = changes_of_file(self._directory.declared, declared, by)
+        if people_changes and not is_logged:
+            self._records.apply(self._outbox.entries(people_changes))
         self._directory.declared = declared
-        return said
+        return people_changes
 
     def _put_peer(self, name: str, settings: Settings, by: str) -> list[Problem]:
         self._check_free("peer", name)
@@ -677,7 +671,7 @@ class DirectoryChanges:
                 COLLECTIVES, name, kept_bytes(StoredEntry(dict(settings), by, self._clock.now_ms()))
             )
         ]
-        said = [
+        people_changes = [
             PeopleChange(
                 kind="collective",
                 name=name,
@@ -691,8 +685,10 @@ class DirectoryChanges:
             coming = self._checked(members)
             new, gone = sorted(coming - before), sorted(before - coming)
             changes += _all(join_changes, name, new) + _all(leave_changes, name, gone)
-            said += memberships(name, "joined", new, by) + memberships(name, "left", gone, by)
-        self._apply(changes, said)
+            people_changes += memberships(name, "joined", new, by) + memberships(
+                name, "left", gone, by
+            )
+        self._apply(changes, people_changes)
         return warnings
 
     def _remove_collective(self, name: str, by: str) -> None:
@@ -700,8 +696,8 @@ class DirectoryChanges:
         if self._directory.kept.collective(name) is None:
             raise self._directory.unknown("collective", name)
         gone = list(self._directory.kept.all_members(name))
-        said = PeopleChange(kind="collective", name=name, change="removed", by=by)
-        self._apply([*_all(leave_changes, name, gone), Delete(COLLECTIVES, name)], [said])
+        people_changes = PeopleChange(kind="collective", name=name, change="removed", by=by)
+        self._apply([*_all(leave_changes, name, gone), Delete(COLLECTIVES, name)], [people_changes])
 
     def _join(self, collective: str, peers: Sequence[str], by: str) -> int:
         self._directory.show_collective(collective)
@@ -729,7 +725,7 @@ class DirectoryChanges:
         return set(found.members) if found else set()
 
     def _checked(self, members: Sequence[str]) -> set[str]:
-        """The names without doubles; raises UnknownName for one that is no peer."""
+        """The distinct names; raises UnknownName for one that is no peer."""
         if len(members) > _MOST_AT_ONCE:
             raise InvalidInput(
                 f"{len(members)} members at once; the limit is {_MOST_AT_ONCE}",
@@ -748,10 +744,10 @@ class DirectoryChanges:
             raise self._of_the_file(f"{kind} {name!r} is declared")
 
     def _check_adapters(self, settings: Settings) -> None:
-        """Raises InvalidInput for an address that only another site's node could use."""
+        """Raises InvalidInput for an address whose adapter does not run here."""
         addresses = settings.get("addresses")
         if not isinstance(addresses, list):
-            return  # what they are instead is told with the other settings
+            return  # reported with the other settings
         named = [adapter_of(each) for each in addresses if isinstance(each, str) and ":" in each]
         running = self._adapters()
         for name in named:
@@ -769,13 +765,13 @@ class DirectoryChanges:
             hint=f"change {self._file}, then: rapport reload",
         )
 
-    def _apply(self, changes: Sequence[Change], said: Sequence[PeopleChange]) -> None:
+    def _apply(self, changes: Sequence[Change], people_changes: Sequence[PeopleChange]) -> None:
         if changes:
-            self._records.apply([*changes, *self._outbox.entries(said)])
+            self._records.apply([*changes, *self._outbox.entries(people_changes)])
 
 
-def _touched_by(said: Sequence[PeopleChange]) -> list[str]:
-    return [change.name for change in said if change.kind == "peer"]
+def _touched_by(people_changes: Sequence[PeopleChange]) -> list[str]:
+    return [change.name for change in people_changes if change.kind == "peer"]
 
 
 def _with_list(settings: Settings) -> dict[str, Any]:

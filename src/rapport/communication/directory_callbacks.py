@@ -28,13 +28,13 @@ from rapport.core.message import Identifier
 from rapport.kernel.clock import Clock, SystemClock
 
 DEADLINE_SECONDS = 10.0
-"""So long an answer is waited for."""
+"""Deadline of a call."""
 PATIENCE_SECONDS = 1.0
-"""So long while another call hangs: its service is probably in trouble as a whole."""
+"""Deadline while another call hangs: its service is probably in trouble as a whole."""
 GIVEN_UP_SECONDS = 60.0
-"""After that a call is not expected to come back: it is asked anew, a coroutine is cancelled."""
+"""After that a hanging call is given up: the name is asked again, a coroutine is cancelled."""
 MOST_HANGING = 8
-"""With so many calls hanging no other is made."""
+"""With so many hanging calls no other is made."""
 _IDLE_SECONDS = 5.0
 _NS = 1_000_000_000
 
@@ -44,8 +44,8 @@ LookupCallback = Callable[[Identifier], "T | Awaitable[T]"]
 
 
 class _Threads:
-    """Threads for calls that may hang, used again while they do not; nobody waits for them when the
-    process ends. One that has nothing to do for some seconds goes.
+    """Reused threads for calls that may hang; the process does not wait for them at its end. An
+    idle thread ends after some seconds.
     """
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ class _Threads:
         self._guard = threading.Lock()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Begins the work, which does not raise, at once."""
+        """Starts work, which must not raise."""
         with self._guard:
             given = self._idle.pop() if self._idle else None
         if given is None:
             given = SimpleQueue()
             serve = partial(self._serve, given)
-            threading.Thread(target=serve, name="rapport-who-is", daemon=True).start()
+            threading.Thread(target=serve, name="rapport-directory", daemon=True).start()
         given.put(work)
 
     def _serve(self, given: SimpleQueue[Callable[[], None]]) -> None:
@@ -71,22 +71,22 @@ class _Threads:
                     if given in self._idle:
                         self._idle.remove(given)
                         return
-                continue  # it was given something just now
+                continue  # new work is coming
             work()
             with self._guard:
                 self._idle.append(given)
 
 
 class _Late(msgspec.Struct, Generic[T]):
-    """A call that took longer than it was waited for."""
+    """A call that missed its deadline."""
 
     call: Future[T]
     begun_ns: int
 
 
 class DeadlineCalls(Generic[T]):
-    """All calls of one callback; may be asked from any thread. Costs a hop into another thread, or
-    into the loop for a coroutine function: some tens of microseconds.
+    """The calls of one callback, from any thread. A call costs a hop into another thread, or into
+    the loop for a coroutine function: some tens of microseconds.
     """
 
     def __init__(
@@ -105,40 +105,40 @@ class DeadlineCalls(Generic[T]):
         self._given_up: list[Future[T]] = []
         self._guard = threading.Lock()
 
-    def ask(self, who: Identifier) -> T:
-        """What the callback returns or raises; SourceUnavailable when it does not in time."""
+    def call(self, identifier: Identifier) -> T:
+        """Calls the callback; raises SourceUnavailable when it misses the deadline."""
         with self._guard:
-            came = self._came_late(who)
+            came = self._came_late(identifier)
             hanging = self._hanging()
         if came is not None:
             return came.result()
         if hanging >= MOST_HANGING:
-            raise _too_slow(who, f"{hanging} calls of the callback hang")
+            raise _too_slow(identifier, f"{hanging} calls of the callback hang")
         seconds = self._deadline_seconds
         if hanging:
             seconds = min(seconds, PATIENCE_SECONDS)
         begun_ns = self._clock.steady_ns()
-        call = self._begin(who)
+        call = self._begin(identifier)
         try:
             return call.result(seconds)
         except TimeoutError:
             if call.done():
                 raise  # its own
             with self._guard:
-                self._late[who] = _Late(call, begun_ns)
-            raise _too_slow(who, f"no answer in {seconds:g} s") from None
+                self._late[identifier] = _Late(call, begun_ns)
+            raise _too_slow(identifier, f"no answer in {seconds:g} s") from None
 
-    def _came_late(self, who: Identifier) -> Future[T] | None:
-        """The answer that came too late for who asked before, if it is not old; raises
-        SourceUnavailable while it may still come.
+    def _came_late(self, identifier: Identifier) -> Future[T] | None:
+        """The late answer of an earlier call, if it is not old; raises SourceUnavailable while that
+        call still runs.
         """
-        late = self._late.get(who)
+        late = self._late.get(identifier)
         if late is None:
             return None
         is_old = self._clock.steady_ns() - late.begun_ns > GIVEN_UP_SECONDS * _NS
         if not late.call.done() and not is_old:
-            raise _too_slow(who, "an earlier call still runs")
-        del self._late[who]
+            raise _too_slow(identifier, "an earlier call still runs")
+        del self._late[identifier]
         if late.call.done() and not is_old:
             return late.call
         self._given_up.append(late.call)
@@ -150,15 +150,15 @@ class DeadlineCalls(Generic[T]):
 
     # --- one call ---
 
-    def _begin(self, who: Identifier) -> Future[T]:
+    def _begin(self, identifier: Identifier) -> Future[T]:
         in_loop = _is_in_a_loop()
         if not in_loop and inspect.iscoroutinefunction(self._callback):
-            return self._awaiting(self._callback(who))
+            return self._awaiting(self._callback(identifier))
         made: Future[T] = Future()
 
         def run() -> None:
             try:
-                answered = self._callback(who)
+                answered = self._callback(identifier)
                 if isinstance(answered, Awaitable):
                     answered = self._waited_for(answered, in_loop)
                 made.set_result(answered)
@@ -184,9 +184,9 @@ class DeadlineCalls(Generic[T]):
         return asyncio.run_coroutine_threadsafe(given, self._loop)
 
 
-def _too_slow(who: Identifier, why: str) -> SourceUnavailable:
+def _too_slow(identifier: Identifier, why: str) -> SourceUnavailable:
     return SourceUnavailable(
-        f"the application did not say in time who {who} is: {why}",
+        f"the look-up of {identifier} by the application missed its deadline: {why}",
         code="people.directory_slow",
         hint="a callback answers within seconds; give what it asks a timeout of its own",
     )
@@ -208,7 +208,7 @@ _MOST_FAILED = 10_000
 
 
 class NoSuchPeer(UnknownName):
-    """Raised by a peer callback for a name it does not know."""
+    """Raised by a peer callback for an unknown name."""
 
     code = "peer.unknown"
 
@@ -217,7 +217,7 @@ class NoSuchPeer(UnknownName):
 
 
 class NoSuchCollective(UnknownName):
-    """Raised by a collective callback for a name it does not know."""
+    """Raised by a collective callback for an unknown name."""
 
     code = "collective.unknown"
 
@@ -226,10 +226,10 @@ class NoSuchCollective(UnknownName):
 
 
 class CachedDirectory:
-    """A directory whose peers are kept for a lifetime; collectives are always asked.
+    """Caches the peers of a directory for a lifetime; collectives are always looked up.
 
-    A peer that is not known is not kept: who was added just now is found. A failure is kept for a
-    moment, so that many messages to one peer do not wait for it one by one.
+    Unknown peers are not cached, so that a new peer is found at once. A failure is cached for a
+    moment, so that many messages to one peer do not wait one by one.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class CachedDirectory:
         self._failed: dict[str, tuple[int, SourceUnavailable]] = {}
         self._guard = threading.Lock()
         self._changes = 0
-        """How often something was forgotten: what was asked for before may be old."""
+        """Number of invalidations: a look-up that began before one may be stale."""
 
     def peer(self, name: str) -> Peer | None:
         """The peer as it was at most a lifetime ago, or None."""
@@ -256,16 +256,16 @@ class CachedDirectory:
             changes = self._changes
         if kept is not None and now_ns < until_ns:
             return kept
-        found = self._asked(name, now_ns)
+        found = self._look_up(name, now_ns)
         if found is not None:
             self._keep(name, now_ns + self._lifetime_ns, found, changes)
         return found
 
-    def _asked(self, name: str, now_ns: int) -> Peer | None:
+    def _look_up(self, name: str, now_ns: int) -> Peer | None:
         with self._guard:
             until_ns, failure = self._failed.get(name, (0, None))
         if failure is not None and now_ns < until_ns:
-            raise failure.with_traceback(None)  # else it grows with everybody who is told
+            raise failure.with_traceback(None)  # or the traceback grows with every raise
         try:
             found = self._directory.peer(name)
         except SourceUnavailable as error:
@@ -292,11 +292,11 @@ class CachedDirectory:
 
     @property
     def revision(self) -> int:
-        """Rises when a peer was changed: until then an answer holds for its lifetime."""
+        """Rises when a peer changes; cached peers are valid until then."""
         return self._changes
 
     def forget(self, name: str) -> None:
-        """The peer was changed: the next question asks again."""
+        """Removes a changed peer from the cache."""
         with self._guard:
             self._changes += 1
             self._peers.pop(name, None)
@@ -305,10 +305,10 @@ class CachedDirectory:
     def _keep(self, name: str, until_ns: int, peer: Peer, changes: int) -> None:
         with self._guard:
             if changes != self._changes:
-                return  # maybe it is this peer that was changed while it was asked for
+                return  # the peer may have changed during the look-up
             self._peers.pop(name, None)
             while len(self._peers) >= self._most:
-                del self._peers[next(iter(self._peers))]  # the one that was asked for longest ago
+                del self._peers[next(iter(self._peers))]  # the oldest
             self._peers[name] = until_ns, peer
 
 
@@ -319,22 +319,23 @@ CollectiveInfo = Callable[[Identifier], "Collective | Awaitable[Collective | Non
 
 
 class Callbacks(msgspec.Struct, frozen=True, kw_only=True):
-    """What an application brings; what it leaves out is done by the room itself."""
+    """Callbacks of an application; defaults serve in place of missing ones."""
 
     peer_info: PeerInfo | None = None
-    """Who a peer is: asked for names that nobody declared or added. None, or raising NoSuchPeer,
-    means that there is no such peer; anything else it raises, that it could not find out."""
+    """Looks up peers that are neither declared nor added. None or NoSuchPeer = there is no such
+    peer; any other error = the look-up failed.
+    """
     collective_info: CollectiveInfo | None = None
-    """Who is in a collective: asked at every sending. None or NoSuchCollective as above."""
+    """Looks up collectives, at every sending. None or NoSuchCollective as above."""
     authenticate: Authenticate | None = None
-    """Whether this is the peer's password, in place of the passwords kept here."""
+    """Checks passwords, in place of those stored here."""
 
 
 NO_CALLBACKS = Callbacks()
 
 
 class CallbackDirectory:
-    """A directory that asks the application for everybody it does not know itself."""
+    """A directory that asks the application for unknown names."""
 
     def __init__(
         self,
@@ -345,7 +346,7 @@ class CallbackDirectory:
         clock: Clock = _CLOCK,
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
-        """`loop`: where coroutines run; calls come from other threads."""
+        """`loop`: runs coroutines; calls come from other threads."""
         self._own = own
         self._peer_info: DeadlineCalls[Peer | None] | None = None
         self._collective_info: DeadlineCalls[Collective | None] | None = None
@@ -356,52 +357,52 @@ class CallbackDirectory:
             self._collective_info = made(callbacks.collective_info)
 
     def peer(self, name: str) -> Peer | None:
-        """The peer of that name, or None; raises SourceUnavailable when the application failed."""
+        """The peer of that name, or None; raises SourceUnavailable when the callback fails."""
         found = self._own.peer(name)
         if found is None and self._peer_info is not None:
-            return self._ask(self._peer_info, Identifier("peer", name), _peer_fault)
+            return self._look_up(self._peer_info, Identifier("peer", name), _peer_fault)
         return found
 
     def collective(self, name: str) -> Collective | None:
         """The collective as it is now, or None; raises SourceUnavailable."""
-        return self._own.collective(name) or self._asked_collective(name)
+        return self._own.collective(name) or self._collective_by_callback(name)
 
     def policy_of(self, name: str) -> Collective | None:
         """See PeerDirectory."""
-        return self._own.policy_of(name) or self._asked_collective(name)
+        return self._own.policy_of(name) or self._collective_by_callback(name)
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        """See PeerDirectory; each slice asks, so members may change between two."""
+        """See PeerDirectory; each slice is a call, so that members may change between two."""
         if self._own.policy_of(name) is not None:
             return self._own.member_names(name, after=after, limit=limit)
-        found = self._asked_collective(name)
+        found = self._collective_by_callback(name)
         return names_after(sorted(set(found.members)), after, limit) if found else []
 
-    def _asked_collective(self, name: str) -> Collective | None:
+    def _collective_by_callback(self, name: str) -> Collective | None:
         if self._collective_info is None:
             return None
-        who = Identifier("collective", name)
-        return self._ask(self._collective_info, who, _collective_fault)
+        identifier = Identifier("collective", name)
+        return self._look_up(self._collective_info, identifier, _collective_fault)
 
-    def _ask(
-        self, asking: DeadlineCalls[T | None], who: Identifier, fault_of: Callable[[T], str]
+    def _look_up(
+        self, calls: DeadlineCalls[T | None], identifier: Identifier, fault_of: Callable[[T], str]
     ) -> T | None:
         try:
-            found = asking.ask(who)
+            found = calls.call(identifier)
         except (NoSuchPeer, NoSuchCollective):
             return None
         except SourceUnavailable:
             raise
         except Exception as error:
             raise SourceUnavailable(
-                f"the application did not say who {who} is: {error!r}",
+                f"the look-up of {identifier} by the application failed: {error!r}",
                 code="people.directory_failed",
-                hint="a callback returns None for who it does not know",
+                hint="a callback returns None for an unknown name",
             ) from error
-        # What cannot be would be kept with the message, and nobody could read it again.
+        # An invalid answer would be stored with the message and be unreadable later.
         if found is not None and (fault := fault_of(found)):
             raise SourceUnavailable(
-                f"the application did not say who {who} is: {fault}",
+                f"the application gave an invalid answer for {identifier}: {fault}",
                 code="people.bad_answer",
                 hint="a callback returns a Peer or a Collective, or None",
             )
@@ -409,7 +410,7 @@ class CallbackDirectory:
 
 
 def _peer_fault(found: object) -> str:
-    """Why an answer can be no peer; empty when it can."""
+    """The fault of a peer; empty when it is valid."""
     if not isinstance(found, Peer):
         return f"a {type(found).__name__} is no Peer"
     if not isinstance(found.name, str) or not found.name:
@@ -420,7 +421,7 @@ def _peer_fault(found: object) -> str:
 
 
 def _collective_fault(found: object) -> str:
-    """Why an answer can be no collective; empty when it can."""
+    """The fault of a collective; empty when it is valid."""
     if not isinstance(found, Collective):
         return f"a {type(found).__name__} is no Collective"
     if not _are_texts(found.members):

@@ -76,7 +76,7 @@ S = TypeVar("S", LedgerRow, MessageRow)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of the ledger; empty means any. Times in ms UTC, `until` not included."""
+    """A query of the ledger; empty means any. Times in ms UTC, `until` not included."""
 
     message: str = ""
     peer: str = ""
@@ -86,45 +86,45 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     since: int = 0
     until: int = 0
     after: str = ""
-    """Where the page before ended, as it said."""
+    """The cursor of the page before."""
     limit: int = 200
 
 
 class LedgerIndex:
-    """Rows, messages and lines of the ledger; every call blocks for as long as SQLite takes."""
+    """Rows, messages and lines of the ledger in SQLite; every call blocks."""
 
     def __init__(self, path: Path = IN_MEMORY) -> None:
         """Opens the file, or keeps everything in memory."""
         self._kept = DerivedRows(path, _SHAPES)
 
     def fed(self) -> int:
-        """The position of `log` that was taken in last."""
+        """The position of `log` that was indexed last."""
         return self._kept.fed(LOG)
 
     def take_in(self, page: Sequence[StoredEvent], before: int) -> bool:
-        """Takes in the events after position `before`; False when somebody else was faster."""
-        said = [found for stored in page for found in read_entries(stored)]
-        fold = self._loaded(said)
-        for each in said:
+        """Indexes the events after position `before`; False when another process was faster."""
+        entries = [found for stored in page for found in read_entries(stored)]
+        fold = self._loaded(entries)
+        for each in entries:
             fold.take(each)
         writes: dict[str, list[Row]] = {
             MESSAGES: [msgspec.structs.astuple(row) for row in fold.messages.values()],
             ROWS: [msgspec.structs.astuple(row) for row in fold.rows.values()],
-            LINES: [(each.message, each.position) for each in said],
+            LINES: [(each.message, each.position) for each in entries],
         }
         gone = {ROWS: sorted(fold.gone)}
         return self._kept.take_in(LOG, before, page[-1].position, writes, gone)
 
     def begin_anew(self) -> None:
-        """Forgets everything."""
+        """Deletes everything."""
         self._kept.begin_anew(LOG)
 
     def prune(self, first_kept: int) -> None:
-        """Lets go of messages of which the log keeps nothing any more."""
+        """Deletes messages of which the log keeps nothing any more."""
         self._kept.prune(MESSAGES, "position", first_kept, beside=(ROWS, LINES))
 
     def rows(self, question: Question) -> list[LedgerRow]:
-        """The rows that fit, newest change first."""
+        """The matching rows, newest change first."""
         where = _where(question, ROW_ORDER)
         if question.conversation:
             messages = self.messages(Question(conversation=question.conversation, limit=_NEVER))
@@ -134,7 +134,7 @@ class LedgerIndex:
         return [_as(LedgerRow, row) for row in found]
 
     def messages(self, question: Question) -> list[MessageRow]:
-        """The messages that fit, newest first; `peer` is not asked here."""
+        """The matching messages, newest first; `peer` does not count here."""
         where = _where(question, MESSAGE_ORDER)
         found = self._kept.find(MESSAGES, where, newest_by=MESSAGE_ORDER, limit=question.limit)
         return [_as(MessageRow, row) for row in found]
@@ -145,25 +145,25 @@ class LedgerIndex:
         return _as(MessageRow, found[0]) if found else None
 
     def lines(self, message: str) -> list[int]:
-        """Positions in `log` of all that is said about a message, in order."""
+        """Positions in `log` of all lines about a message, in order."""
         return sorted(row[1] for row in self._kept.by_key(LINES, [[message]]))
 
     def counts(self, question: Question) -> dict[str, int]:
-        """How many rows fit, by state; looks at all of them."""
+        """The number of matching rows by state; reads all of them."""
         return self._kept.counts(ROWS, _where(question, ROW_ORDER), "state")
 
     def plan(self, question: Question) -> list[str]:
-        """How `rows` looks; for tests of what a question costs."""
+        """The query plan of `rows`, for tests of its cost."""
         return self._kept.plan(ROWS, _where(question, ROW_ORDER), newest_by=ROW_ORDER)
 
     def close(self) -> None:
-        """Ends; a second call is no error."""
+        """Closes the index; a second call is no error."""
         self._kept.close()
 
-    def _loaded(self, said: Sequence[LedgerEntry]) -> LedgerFold:
-        """What is known so far of what is spoken of."""
-        messages = sorted({each.message for each in said})
-        keys = sorted({key for each in said for key in each.keys})
+    def _loaded(self, entries: Sequence[LedgerEntry]) -> LedgerFold:
+        """The rows that the entries may change."""
+        messages = sorted({each.message for each in entries})
+        keys = sorted({key for each in entries for key in each.keys})
         return LedgerFold(
             [_as(MessageRow, row) for row in self._kept.by_key(MESSAGES, [[m] for m in messages])],
             [_as(LedgerRow, row) for row in self._kept.by_key(ROWS, keys)],
@@ -176,13 +176,13 @@ class LedgerIndex:
 
 
 def cursor_after(row: LedgerRow | MessageRow) -> str:
-    """What a page says that ends with this row."""
+    """The cursor of a page that ends with this row."""
     second = row.position if isinstance(row, LedgerRow) else row.first
     return f"{row.time}-{second}"
 
 
 def _where(question: Question, order: tuple[str, ...]) -> list[Where]:
-    """The conditions of a question; columns that are the same first, as the indexes have them."""
+    """The conditions of a query; equalities first, as the indexes have them."""
     is_row = order is ROW_ORDER
     same = [
         (column, value)
@@ -206,7 +206,7 @@ def _where(question: Question, order: tuple[str, ...]) -> list[Where]:
 
 
 def _narrow(rows: Sequence[LedgerRow], question: Question) -> list[LedgerRow]:
-    """The rows of a conversation that fit the rest of the question."""
+    """The rows of a conversation that match the rest of the query."""
     after = _read_cursor(question.after) if question.after else (_NEVER, 0)
     return [
         row
@@ -226,9 +226,9 @@ def _read_cursor(text: str) -> tuple[int, int]:
         return int(time), int(place)
     except ValueError:
         raise InvalidInput(
-            f"{text[:40]!r} is not where a page ended",
+            f"{text[:40]!r} is not the cursor of a page",
             code="ledger.bad_cursor",
-            hint="give what the page before said in 'next'",
+            hint="send the 'next' of the page before",
         ) from None
 
 
@@ -244,32 +244,32 @@ def _as(kind: type[S], row: Row) -> S:
 _PAGE = 5_000
 _MOST = 100_000
 IN_INBOX = ("inbox", "ws")
-"""Adapters whose messages stand in the inbox: it keeps what an open page was shown, too."""
+"""Adapters whose messages stand in the inbox: it keeps those of an open page, too."""
 PAGE = "ws"
 _INBOX_LOOK = 5_000
-"""Rows of a person among which the inbox looks for what is open."""
+"""Rows of a person among which the inbox looks for open messages."""
 
 
 _MISSED = ("failed", CLOSED)
-"""States of a delivery to an open page while none was open, and once it was given up."""
+"""States of a delivery to an open page while no page was open."""
 
 
 class LedgerPage(msgspec.Struct, frozen=True):
-    """Rows of the ledger, newest first; `next` goes on where they end, empty at the end."""
+    """Rows of the ledger, newest first; `next` is the cursor of the next page, empty at the end."""
 
     rows: list[LedgerRow]
     next: str = ""
 
 
 class LedgerMessagePage(msgspec.Struct, frozen=True):
-    """Messages, newest first; `next` goes on where they end, empty at the end."""
+    """Messages, newest first; `next` is the cursor of the next page, empty at the end."""
 
     messages: list[MessageRow]
     next: str = ""
 
 
 class TimelineLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened to a message."""
+    """One change of a message."""
 
     time: int
     state: str
@@ -287,20 +287,20 @@ class TimelineLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Ledger:
-    """The newest state of everything sent; memory does not grow with the log."""
+    """The newest state of every message; memory does not grow with the log."""
 
     def __init__(self, channels: Channels, index: LedgerIndex | None = None) -> None:
-        """Without an index everything is folded anew, into memory; `close` closes the index."""
+        """Without an index everything is read into memory; `close` closes the index."""
         self._log = channels.channel(LOG)
         self._index = index or LedgerIndex()
         self._turn = asyncio.Lock()
         self._first = 1
-        """Oldest position that the log keeps, as far as is known."""
+        """Oldest known position of the log."""
 
     async def refresh(self) -> int:
-        """Takes in what was logged since; returns how many events it looked at."""
+        """Indexes what was logged since; returns the number of events."""
         async with self._turn:
-            await self._let_go()
+            await self._prune()
             before, seen = await run_blocking(self._index.fed), 0
             while page := await self._log.read_after(before, limit=_PAGE):
                 if await run_blocking(partial(self._index.take_in, page, before)):
@@ -309,10 +309,10 @@ class Ledger:
                     before = await run_blocking(self._index.fed)
             return seen
 
-    async def _let_go(self) -> None:
-        """Of what the log has let go of; of everything when it is another log than before."""
+    async def _prune(self) -> None:
+        """Deletes what the log has deleted, or everything when it is another log."""
         fed = await run_blocking(self._index.fed)
-        # Somebody else may have fed it with what this reader of the log has not noticed yet.
+        # Another process may have indexed events that this one has not seen yet.
         is_there = bool(fed) and await self._log.read_after(fed - 1, limit=1)
         if fed > self._log.last_position() and not is_there:
             await run_blocking(self._index.begin_anew)
@@ -323,21 +323,21 @@ class Ledger:
             self._first = first
 
     async def find(self, question: Question) -> LedgerPage:
-        """The rows that fit, newest change first, a page of them; up to date."""
+        """A page of matching rows, newest change first, up to date."""
         await self.refresh()
         rows = await run_blocking(partial(self._index.rows, question))
         full = len(rows) == question.limit
         return LedgerPage(rows, cursor_after(rows[-1]) if rows and full else "")
 
     async def find_messages(self, question: Question) -> LedgerMessagePage:
-        """The messages that fit, newest first, a page of them; up to date."""
+        """A page of matching messages, newest first, up to date."""
         await self.refresh()
         found = await run_blocking(partial(self._index.messages, question))
         full = len(found) == question.limit
         return LedgerMessagePage(found, cursor_after(found[-1]) if found and full else "")
 
     async def timeline(self, message: str) -> list[TimelineLine]:
-        """All that was said about a message, in order, as the log has it; raises UnknownName."""
+        """All lines about a message, in order; raises UnknownName."""
         await self.refresh()
         positions = await run_blocking(partial(self._index.lines, message))
         if not positions:
@@ -345,16 +345,16 @@ class Ledger:
         lines = []
         for position in positions:
             for stored in await self._log.read_after(position - 1, limit=1):
-                # Of what the log has let go of comes what is there instead, in its own turn.
-                for said in read_entries(stored) if stored.position == position else ():
-                    if said.message == message:
-                        lines += _timeline_lines(said)
+                # For a deleted position the log gives the next event.
+                for entry in read_entries(stored) if stored.position == position else ():
+                    if entry.message == message:
+                        lines += _timeline_lines(entry)
         return lines
 
     # --- as it was at the last refresh ---
 
     def position(self) -> int:
-        """Up to where in `log` everything is taken in."""
+        """The position of `log` up to which everything is indexed."""
         return self._index.fed()
 
     def messages(self, *, limit: int = 100) -> list[MessageRow]:
@@ -362,27 +362,27 @@ class Ledger:
         return self._index.messages(Question(limit=limit))
 
     def message(self, message: str) -> MessageRow | None:
-        """One message, or None when nothing is known of it."""
+        """One message, or None when it is unknown."""
         return self._index.message(message)
 
     def rows(
         self, *, message: str = "", peer: str = "", state: str = "", limit: int = _MOST
     ) -> list[LedgerRow]:
-        """The newest states, oldest first by when each was first heard of; empty arguments mean
-        any. Of more than `limit` those that changed last.
+        """The newest states in the order of their first lines; empty arguments mean any. Of more
+        than `limit` those that changed last.
         """
         asked = Question(message=message, peer=peer, state=state, limit=limit)
         return sorted(self._index.rows(asked), key=lambda row: row.first)
 
     def inbox(self, peer: str) -> list[MessageRow]:
-        """Open messages in this peer's inbox that they have not answered, newest first. What was to
-        be shown on an open page is among them also if none was open then.
+        """Open messages in this peer's inbox that are not answered, newest first; those for an open
+        page are among them even if no page was open.
         """
         return self.open_to(peer, IN_INBOX)
 
     def open_to(self, peer: str, adapters: Collection[str]) -> list[MessageRow]:
-        """Messages that one of these media took for this peer, on which nothing is decided yet and
-        which they have not answered, newest first.
+        """Open messages that one of these media took for this peer and that the peer has not
+        answered, newest first.
         """
         rows = self._index.rows(Question(peer=peer, limit=_INBOX_LOOK))
         answered = {row.message for row in rows if not row.address and row.state == "answered"}
@@ -403,25 +403,23 @@ class Ledger:
 
 
 def is_there(row: LedgerRow) -> bool:
-    """Whether a message stands where its address says: the medium took it; or it was for an open
-    page, and whoever looks has one.
-    """
+    """Whether the medium took a message, or it was for an open page."""
     return row.state in SENT_STATES or (row.adapter == PAGE and row.state in _MISSED)
 
 
-def _timeline_lines(said: LedgerEntry) -> list[TimelineLine]:
-    """What one event says; that of a plain message says that it was written and queued."""
+def _timeline_lines(entry: LedgerEntry) -> list[TimelineLine]:
+    """The lines of one event; that of a fast-path message stands for `written` and `queued`."""
     found = []
-    if said.written is not None:
-        receiver = said.written.receiver
-        found.append(TimelineLine(time=said.time, state="written", receiver=receiver))
-    if said.line is not None:
+    if entry.written is not None:
+        receiver = entry.written.receiver
+        found.append(TimelineLine(time=entry.time, state="written", receiver=receiver))
+    if entry.line is not None:
         fields = {
-            name: getattr(said.line, name)
+            name: getattr(entry.line, name)
             for name in TimelineLine.__struct_fields__
             if name not in ("time", "state")
         }
-        found.append(TimelineLine(time=said.time, state=said.state, **fields))
+        found.append(TimelineLine(time=entry.time, state=entry.state, **fields))
     return found
 
 
@@ -431,7 +429,7 @@ _MOST_PEOPLE = 10_000
 
 
 class MessageView(msgspec.Struct, frozen=True):
-    """Everything about one message; of a large collective the people heard of last."""
+    """Everything about one message; of a large collective the people that changed last."""
 
     message: MessageRow
     summary: Summary
@@ -441,7 +439,7 @@ class MessageView(msgspec.Struct, frozen=True):
 
 
 async def show_message(ledger: Ledger, message: str, *, with_timeline: bool = True) -> MessageView:
-    """The message as it stands now; raises UnknownName."""
+    """The message as it is now; raises UnknownName."""
     page = await ledger.find(Question(message=message, limit=_MOST_PEOPLE))
     row = await run_blocking(partial(ledger.message, message))
     if row is None:
@@ -457,7 +455,7 @@ async def show_message(ledger: Ledger, message: str, *, with_timeline: bool = Tr
 
 
 def check_state(state: str, *, of: tuple[str, ...] = STATES) -> str:
-    """The state; raises InvalidInput with the nearest one when there is none of that name."""
+    """Returns the state; raises InvalidInput with the nearest name for an unknown one."""
     if state and state not in of:
         raise InvalidInput(
             f"there is no state {state[:40]!r}",

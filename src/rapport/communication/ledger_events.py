@@ -25,23 +25,23 @@ DELIVERY_PREFIX = "rapport.delivery."
 """Ledger lines are of type `rapport.delivery.<state>`."""
 ANSWER_REFUSED = "rapport.answer.refused"
 LONGEST_ANSWER = 2_000
-"""Of what a person answers the ledger shows this much; the whole is the message itself."""
+"""Characters of an answer that the ledger shows."""
 UNMAPPED = "action.unmapped"
-"""Begins the reason of a line that has no message: the site maps the phrase to nothing."""
+"""Begins the reason of a line without a message: the site has no action for the phrase."""
 CONTROL_PREFIX = "rapport.control."
 CONTROL_MESSAGE = "rapport.message.control"
-"""Type of an event of `log`: a message of type CONTROL that went to a component."""
+"""Type of the event in `log` of a CONTROL message to a component."""
 
 MessageFate = Literal[
     "queued", "notified", "no_receiver", "forwarded", "failed", "refused", "skipped"
 ]
-"""What became of a message when it was handled: its deliveries began, components were told of it,
-nobody was named and whoever listens was told, it went to another service, it could not even begin,
-it was not accepted, it was recorded and not carried out."""
+"""The fate of a message when it was handled: its deliveries began, it went to components, it had no
+receiver, it went to another service, no delivery could begin, its content was refused, or it was
+recorded and not carried out."""
 
 OPEN = "open"
 ROUTED = "routed"
-"""Of a message that only routing rules gave to people: nothing is decided about it."""
+"""State of a message that only routing rules gave to people: it is not tracked."""
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -53,7 +53,7 @@ def ledger_address(address: str) -> str:
 
 
 def state_when_handled(fate: str, receiver: str) -> str:
-    """The state of a message by its own event alone: `open` while people decide about it.
+    """The state of a message by its own event alone: `open` while it is tracked.
 
     >>> [state_when_handled("queued", each) for each in ("peer:ana", "component:app", "")]
     ['open', 'routed', 'routed']
@@ -62,8 +62,8 @@ def state_when_handled(fate: str, receiver: str) -> str:
     """
     if fate not in ("", "queued"):
         return fate
-    is_decided_by_people = receiver.startswith(("peer:", "collective:"))
-    return OPEN if is_decided_by_people or not fate else ROUTED
+    is_tracked = receiver.startswith(("peer:", "collective:"))
+    return OPEN if is_tracked or not fate else ROUTED
 
 
 class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -79,21 +79,21 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     reason: str = ""
     answer: str = ""
     declined: bool = False
-    """The answer says no: nothing more is sent to the person, but nobody has taken care of it."""
+    """The answer is a refusal: nothing more is sent to the person, and the message stays open."""
     until: int = 0
     result: str = ""
-    """Set on the line that closes the message. A line with a peer may close it as well: that of
-    the only delivery of a message of which nothing else is remembered."""
+    """Set on the line that closes the message, which names a peer for a message of the fast path.
+    """
     receiver: str = ""
-    """Through whom the peer is asked, or who is asked next (`escalated`)."""
+    """The receiver through which the peer gets it, or the next one (`escalated`)."""
     stage: int = 0
-    """Which receiver that is, from 1; 0 = nothing is said about it."""
+    """Number of that receiver, from 1; 0 = not given."""
     queued: int = 0
-    """When the delivery was queued, on a line that stands for that of the queueing, too."""
+    """When the delivery was queued, on a line that stands for `queued` as well."""
 
 
 def event_name(*parts: str) -> str:
-    """An id made of ids: readable where it is short enough, else a hash.
+    """An id that joins ids: readable where it is short enough, else a hash.
 
     >>> event_name("m1", "l", "3")
     'm1.l.3'
@@ -120,7 +120,7 @@ def ledger_event(
 def line_event(
     case: DeliveryRecord, note: LedgerNote, *, number: int, now_ms: int, cause: str
 ) -> Event:
-    """The ledger line of that number of a case; its causes are the message and what led to it."""
+    """The ledger line of that number of a delivery; its causes are the message and `cause`."""
     message = case.message
     stage = case.tracking.stages[note.stage - 1].receiver if note.stage else ""
     line = LedgerLine(
@@ -238,7 +238,7 @@ def logged_event(
 
 
 def unmapped_event(detection: str, policy: str, phrase: str, *, now_ms: int) -> Event:
-    """The ledger line of a policy's action that the site maps to nothing: nobody was told."""
+    """The ledger line of an action phrase for which the site has no action."""
     message = content_id("message", detection, phrase, "unmapped")
     line = LedgerLine(
         message=message,
@@ -250,34 +250,38 @@ def unmapped_event(detection: str, policy: str, phrase: str, *, now_ms: int) -> 
     return ledger_event(line, "failed", id=name, now_ms=now_ms, causes=[detection])
 
 
-def refused_events(
-    message: Message, detection: Detection, cause: str, reason: str, *, now_ms: int
-) -> tuple[Event, Event]:
-    """The message of an action that is not sent, and the ledger line that closes it."""
-    told = message.to_event(
+def action_event(
+    message: Message, detection: Detection, cause: str, fate: MessageFate, *, now_ms: int
+) -> Event:
+    """The event in `log` of an action's message; `cause` is the id of the detection's event."""
+    return message.to_event(
         source=SOURCE,
         time=now_ms,
         causes=(cause,),
         policy=detection.policy,
         detection=cause,
         happened=detection.time,
-        fate="refused",
+        fate=fate,
         receivers=[str(message.receiver)],
     )
+
+
+def refused_events(
+    message: Message, detection: Detection, cause: str, reason: str, *, now_ms: int
+) -> list[Event]:
+    """The message of an action that is not sent, and the ledger line that closes it."""
     line = LedgerLine(
-        message=message.id,
-        policy=detection.policy,
-        detection=cause,
-        reason=reason,
-        result="failed",
+        message=message.id, policy=detection.policy, detection=cause, reason=reason, result="failed"
     )
     name = content_id("ledger", message.id, "refused")
-    closed = ledger_event(line, "closed", id=name, now_ms=now_ms, causes=[message.id, cause])
-    return told, closed
+    return [
+        action_event(message, detection, cause, "refused", now_ms=now_ms),
+        ledger_event(line, "closed", id=name, now_ms=now_ms, causes=[message.id, cause]),
+    ]
 
 
 def held_event(message: str, reason: str, until: int, *, now_ms: int) -> Event:
-    """A message waits as a whole: nobody can say now whom it is for."""
+    """The ledger line of a message that waits because its receiver cannot be looked up."""
     line = LedgerLine(message=message, reason=reason, until=until)
     name = content_id("ledger", message, "held", reason)
     return ledger_event(line, "held", id=name, now_ms=now_ms, causes=[message])
@@ -286,42 +290,29 @@ def held_event(message: str, reason: str, until: int, *, now_ms: int) -> Event:
 def skipped_events(
     message: Message, detection: Detection, cause: str, reason: str, *, now_ms: int
 ) -> list[Event]:
-    """The message of an action that is recorded and not carried out, the ledger line that closes
-    it, and one at its receiver.
+    """The message of an action that is recorded and not carried out, and the ledger lines of its
+    receiver and of its close.
     """
-    written = message.to_event(
-        source=SOURCE,
-        time=now_ms,
-        causes=(cause,),
-        policy=detection.policy,
-        detection=cause,
-        happened=detection.time,
-        fate="skipped",
-        receivers=[str(message.receiver)],
-    )
-    receiver = message.receiver
-    shown = str(receiver).removeprefix("peer:")
+    peer = str(message.receiver).removeprefix("peer:")
     line = LedgerLine(
-        message=message.id, policy=detection.policy, detection=cause, reason=reason, peer=shown
+        message=message.id, policy=detection.policy, detection=cause, reason=reason, peer=peer
     )
-    closing = msgspec.structs.replace(line, peer="", result="skipped")
-    return [
-        written,
-        *(
-            ledger_event(
-                one,
-                state,
-                id=content_id("ledger", message.id, "skipped", state),
-                now_ms=now_ms,
-                causes=[message.id, cause],
-            )
-            for one, state in ((line, "skipped"), (closing, "closed"))
-        ),
+    closing = replace(line, peer="", result="skipped")
+    lines = [
+        ledger_event(
+            one,
+            state,
+            id=content_id("ledger", message.id, "skipped", state),
+            now_ms=now_ms,
+            causes=[message.id, cause],
+        )
+        for one, state in ((line, "skipped"), (closing, "closed"))
     ]
+    return [action_event(message, detection, cause, "skipped", now_ms=now_ms), *lines]
 
 
 def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, now_ms: int) -> Event:
-    """An answer that does not count: forged, or to nothing we sent."""
+    """An answer that does not count: forged, or to a message that was not sent."""
     return make_event(
         source=SOURCE,
         id=content_id("answer refused", cause),
@@ -334,4 +325,4 @@ def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, no
 
 
 FATE = "fate"
-"""Header of a message's event in `log` when callbacks are to be told of it."""
+"""Header of a message's event in `log` when notification callbacks get it."""

@@ -27,10 +27,10 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE
 
 LONGEST_KEPT_TEXT = 10_000
-"""Of a message's text; the whole stands in the log."""
+"""Characters of a message's text; the whole stands in the log."""
 CLOSED = "closed"
 SENT_STATES = ("handed", "confirmed")
-"""The medium took it: the person was told as far as anybody can know."""
+"""States of a delivery that the medium took."""
 
 RowKey = tuple[str, str, str]
 
@@ -51,24 +51,21 @@ class LedgerRow(msgspec.Struct, kw_only=True):
     policy: str
     detection: str
     receiver: str = ""
-    """Through which receiver the person was asked, the first or one of the escalation."""
+    """The receiver through which the person got it, the first or one of the escalation."""
     stage: int = 0
     declined: bool = False
-    """The answer says no."""
+    """The answer is a refusal."""
     first: int = 0
-    """Positions in `log` of the first line about it and of the one its state is from."""
+    """Positions in `log` of its first line and of the one that its state is from."""
     position: int = 0
 
     @property
     def key(self) -> RowKey:
-        """What tells it from all others."""
         return self.message, self.peer, self.address
 
 
 class MessageRow(msgspec.Struct, kw_only=True):
-    """One message: what it says, whether it is still open, and who answered first; who declined
-    did not.
-    """
+    """One message: its text, whether it is open, and who answered first, refusals aside."""
 
     message: str
     text: str = ""
@@ -78,8 +75,8 @@ class MessageRow(msgspec.Struct, kw_only=True):
     time: int = 0
     urgent: bool = False
     state: str = "open"
-    """`open`, `escalated`, `closed`; or, of what never had a delivery of its own, its fate when it
-    was handled (`notified`, `routed`, `forwarded`, `no_receiver`, `refused`, `failed`)."""
+    """`open`, `escalated`, `closed`; without a delivery of its own, the fate when it was handled
+    (`notified`, `routed`, `forwarded`, `no_receiver`, `refused`, `failed`)."""
     result: str = ""
     reason: str = ""
     answered_by: str = ""
@@ -96,7 +93,7 @@ class MessageRow(msgspec.Struct, kw_only=True):
 
     @property
     def ended_at(self) -> int:
-        """When nothing was left to be decided; 0 while something is."""
+        """When the message was closed or handled; 0 while it is open."""
         is_open = self.state in (OPEN, "escalated", "held")
         return 0 if is_open else self.closed_at or self.time
 
@@ -106,7 +103,7 @@ class _Written(
     frozen=True,
     rename={"conversation": "conversation-id", "refers_to": "refers-to"},
 ):
-    """Of a message's own event what the ledger shows."""
+    """The fields of a message's event that the ledger shows."""
 
     type: str
     subtype: str
@@ -120,17 +117,15 @@ class _Written(
     detection: str = ""
     fate: str = ""
     peer: str = ""
-    """Whom the only delivery was queued for, with address and adapter: this event stands for the
-    line that says so (`plain.py`)."""
+    """Peer, address and adapter of the only delivery: the event stands for its line `queued`."""
     address: str = ""
     adapter: str = ""
     answered: int = 0
-    """When its sender answered by it what it refers to: this event stands for the line that says
-    so, too (`receiving.answered_end`)."""
+    """When it answered the message that it refers to: the event stands for the line `answered`."""
     declined: bool = False
 
     def answer(self) -> LedgerLine | None:
-        """The line about another message that this one's own event stands for, if it does."""
+        """The line `answered` of another message, if this event stands for it."""
         if not self.answered:
             return None
         return LedgerLine(
@@ -141,7 +136,7 @@ class _Written(
         )
 
     def queued(self, message: str) -> LedgerLine | None:
-        """The line that the message's own event stands for, if it does."""
+        """The line `queued`, if this event stands for it."""
         if not self.peer:
             return None
         return LedgerLine(
@@ -156,11 +151,11 @@ class _Written(
 
 
 class LedgerEntry(msgspec.Struct, frozen=True):
-    """What one event of `log` says to the ledger."""
+    """One change of the ledger, read from an event of `log`."""
 
     message: str
     state: str
-    """A state of the ledger, or empty: the message itself was written, and no more than that."""
+    """A state of the ledger; empty = the message was written."""
     line: LedgerLine | None
     written: _Written | None
     time: int
@@ -168,7 +163,7 @@ class LedgerEntry(msgspec.Struct, frozen=True):
 
     @property
     def keys(self) -> tuple[RowKey, ...]:
-        """The rows that it may change; none when it is about the message as a whole."""
+        """The rows that it may change; none when it concerns the message as a whole."""
         if self.line is None or not self.line.peer:
             return ()
         person = (self.message, self.line.peer, "")
@@ -176,8 +171,8 @@ class LedgerEntry(msgspec.Struct, frozen=True):
 
 
 def read_entries(stored: StoredEvent) -> tuple[LedgerEntry, ...]:
-    """What an event of `log` says to the ledger; nothing when it is not about deliveries. That of a
-    message may answer another one.
+    """The changes of the ledger in an event of `log`; the event of a message may also answer
+    another message.
     """
     event = stored.event
     try:
@@ -186,15 +181,15 @@ def read_entries(stored: StoredEvent) -> tuple[LedgerEntry, ...]:
         if event.type.startswith(DELIVERY_PREFIX):
             return (_read_line(event, stored.position),)
     except InvalidInput:
-        return ()  # `log` is shared: what is no ledger line says nothing about deliveries
+        return ()  # `log` is shared with other writers
     return ()
 
 
 def read_line(stored: StoredEvent) -> LedgerRow | None:
-    """One line alone, as a row; None for what is none about a person."""
-    for said in read_entries(stored):
-        if said.line is not None and said.line.peer:
-            return _row(said.line, said, said.position)
+    """A line about a person as a row; None for other events."""
+    for entry in read_entries(stored):
+        if entry.line is not None and entry.line.peer:
+            return _row(entry.line, entry, entry.position)
     return None
 
 
@@ -215,45 +210,45 @@ def _read_line(event: Event, position: int) -> LedgerEntry:
 
 
 class LedgerFold:
-    """Rows as they are, and as they become by what is said; `gone` are keys of rows that ended."""
+    """Rows while entries are applied to them; `gone` are the keys of rows that ended."""
 
     def __init__(self, messages: Iterable[MessageRow] = (), rows: Iterable[LedgerRow] = ()) -> None:
         self.messages = {row.message: row for row in messages}
         self.rows = {row.key: row for row in rows}
         self.gone: set[RowKey] = set()
 
-    def take(self, said: LedgerEntry) -> None:
-        """Takes in the next thing said, in the order of the log."""
-        message = self.messages.get(said.message)
+    def take(self, entry: LedgerEntry) -> None:
+        """Applies the next entry, in the order of the log."""
+        message = self.messages.get(entry.message)
         if message is None:
-            message = self.messages[said.message] = MessageRow(
-                message=said.message, time=said.time, first=said.position
+            message = self.messages[entry.message] = MessageRow(
+                message=entry.message, time=entry.time, first=entry.position
             )
-        message.position = said.position
-        if said.written is not None:
-            _write(message, said.written, said.time)
-        if said.line is not None:
-            self._take_line(message, said, said.line)
+        message.position = entry.position
+        if entry.written is not None:
+            _write(message, entry.written, entry.time)
+        if entry.line is not None:
+            self._take_line(message, entry, entry.line)
 
-    def _take_line(self, message: MessageRow, said: LedgerEntry, line: LedgerLine) -> None:
+    def _take_line(self, message: MessageRow, entry: LedgerEntry, line: LedgerLine) -> None:
         message.policy = message.policy or line.policy
         message.detection = message.detection or line.detection
         if not line.peer:
-            _set_state(message, said, line)
+            _set_state(message, entry, line)
             return
-        if said.state == "answered":
-            _set_answer(message, line, said.time)
-        if line.result:  # one line for both: it was done, or given up, with this
-            _close(message, line, said.time)
-        key = (said.message, line.peer, line.address)
+        if entry.state == "answered":
+            _set_answer(message, line, entry.time)
+        if line.result:  # the line closes the message as well
+            _close(message, line, entry.time)
+        key = (entry.message, line.peer, line.address)
         before = self.rows.get(key)
-        if before is not None and before.state == "answered" and said.state != "answered":
+        if before is not None and before.state == "answered" and entry.state != "answered":
             return
-        first = before.first if before is not None else said.position
-        self.rows[key] = _row(line, said, first)
+        first = before.first if before is not None else entry.position
+        self.rows[key] = _row(line, entry, first)
         self.gone.discard(key)
-        if said.state == "queued" and line.address:
-            self._end_hold((said.message, line.peer, ""))
+        if entry.state == "queued" and line.address:
+            self._end_hold((entry.message, line.peer, ""))
             _go_on(message, line)
 
     def _end_hold(self, key: RowKey) -> None:
@@ -270,50 +265,50 @@ def _write(message: MessageRow, written: _Written, time: int) -> None:
     message.conversation, message.refers_to = written.conversation, written.refers_to
     message.policy, message.detection = written.policy, written.detection
     message.urgent = written.urgent
-    if message.state in (OPEN, "held"):  # one that waited as a whole waits no more
+    if message.state in (OPEN, "held"):  # a deferred message is handled now
         message.state = state_when_handled(written.fate, written.receiver)
         message.reason = ""
 
 
 def _set_answer(message: MessageRow, line: LedgerLine, time: int) -> None:
-    """Who answered first; not any more when they decline later."""
+    """Sets the first answer; a later refusal of the same person takes it back."""
     if line.declined and message.answered_by == line.peer:
         message.answered_by, message.answer, message.answered_at = "", "", 0
     elif not line.declined and not message.answered_by:
         message.answered_by, message.answer, message.answered_at = line.peer, line.answer, time
 
 
-def _set_state(message: MessageRow, said: LedgerEntry, line: LedgerLine) -> None:
-    """What the newest line about the whole message says; closed is the last word."""
+def _set_state(message: MessageRow, entry: LedgerEntry, line: LedgerLine) -> None:
+    """Applies a line about the whole message; a closed message stays closed."""
     if message.state == CLOSED:
         return
-    if said.state == CLOSED:
-        _close(message, line, said.time)
+    if entry.state == CLOSED:
+        _close(message, line, entry.time)
         return
-    message.state, message.reason, message.result = said.state, line.reason, line.result
+    message.state, message.reason, message.result = entry.state, line.reason, line.result
 
 
 def _go_on(message: MessageRow, line: LedgerLine) -> None:
-    """Who is asked next was not known for a while, and is now: the message waits no more."""
+    """The next receiver was looked up at last: the message is held no more."""
     if message.state == "held":
         message.state, message.reason = "escalated" if line.stage > 1 else OPEN, ""
 
 
 def _close(message: MessageRow, line: LedgerLine, time: int) -> None:
     if message.state != CLOSED:
-        reason = "" if line.peer else line.reason  # a medium's word about one delivery
+        reason = "" if line.peer else line.reason  # that of one delivery is not the message's
         message.state, message.reason, message.result = CLOSED, reason, line.result
         message.closed_at = time
 
 
-def _row(line: LedgerLine, said: LedgerEntry, first: int) -> LedgerRow:
+def _row(line: LedgerLine, entry: LedgerEntry, first: int) -> LedgerRow:
     return LedgerRow(
-        message=said.message,
+        message=entry.message,
         peer=line.peer,
         address=line.address,
         adapter=line.adapter,
-        state=said.state,
-        time=said.time,
+        state=entry.state,
+        time=entry.time,
         attempt=line.attempt,
         reason=line.reason,
         answer=line.answer,
@@ -324,7 +319,7 @@ def _row(line: LedgerLine, said: LedgerEntry, first: int) -> LedgerRow:
         stage=line.stage,
         declined=line.declined,
         first=first,
-        position=said.position,
+        position=entry.position,
     )
 
 
@@ -364,7 +359,7 @@ class PersonFate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """Counts of people; who answered or declined counts as told, too."""
+    """Counts of people; those who answered or declined count as told, too."""
 
     told: int = 0
     answered: int = 0
@@ -380,7 +375,7 @@ class Summary(msgspec.Struct, kw_only=True):
     """Why people were not reached, refused included."""
 
     def sentence(self) -> str:
-        """The counts as a person reads them.
+        """The counts in a sentence.
 
         >>> Summary(told=3, answered=2, not_reached=1, reasons={"no address": 1}).sentence()
         '3 told, 2 answered, 1 not reached: no address'
@@ -401,7 +396,7 @@ class Summary(msgspec.Struct, kw_only=True):
 
 
 def fates_of(rows: Iterable[LedgerRow]) -> list[PersonFate]:
-    """Of each message and person the furthest that the rows say, in their order."""
+    """The furthest state of each message and person, in the order of the rows."""
     grouped: dict[tuple[str, str], list[LedgerRow]] = {}
     for row in rows:
         grouped.setdefault((row.message, row.peer), []).append(row)
@@ -430,7 +425,7 @@ def summarise(rows: Iterable[LedgerRow]) -> Summary:
 
 
 def shown_reason(reason: str) -> str:
-    """A reason as people read it.
+    """A reason in words.
 
     >>> shown_reason("peer.no_address")
     'no address'
@@ -454,7 +449,7 @@ def _fate(rows: Sequence[LedgerRow]) -> PersonFate:
 
 
 def _furthest(rows: Sequence[LedgerRow]) -> tuple[PersonFateName, LedgerRow | None]:
-    """The fate, and the row that says so."""
+    """The fate, and the row it is from."""
     person = next((row for row in rows if not row.address), None)
     if person is not None and person.state == "answered":
         return ("declined" if person.declined else "answered"), person

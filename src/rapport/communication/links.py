@@ -31,8 +31,7 @@ _MARK = "~"
 
 
 def name_in_link(name: str) -> str:
-    """A name as one piece of a path: as it is, quoted, where nothing can come of it, else in
-    base64 behind a tilde.
+    """A name as one segment of a path: quoted where that is safe, else in base64 behind a tilde.
 
     >>> name_in_link("m1"), name_in_link("a/b")
     ('m1', '~YS9i')
@@ -44,8 +43,8 @@ def name_in_link(name: str) -> str:
 
 
 def name_from_link(piece: str) -> str:
-    """The name in an unquoted piece of a path; one that `name_in_link` did not write is taken as it
-    stands.
+    """The name in an unquoted segment of a path; a segment that `name_in_link` did not write is
+    returned unchanged.
 
     >>> name_from_link("m1"), name_from_link("~YS9i"), name_from_link("~?")
     ('m1', 'a/b', '~?')
@@ -60,21 +59,18 @@ def name_from_link(piece: str) -> str:
         return piece
 
 
-LINK_LIFETIME_MS = 30 * 86_400_000
 LONGEST_DAYS = 365
 _MARK_LENGTH = 40
 _LONGEST_TIME = 15
 
 
 def inbox_token(secret: bytes, peer: str, expires_ms: int, edition: str = "") -> str:
-    """What proves that the bearer was given the link of this peer, and until when it counts.
-    `edition`: links of another one count no more.
-    """
+    """The token of an inbox link, valid until `expires_ms`; `edition`: that of the peer."""
     return f"{expires_ms}.{_link_mark(secret, peer, str(expires_ms), edition)}"
 
 
 def is_inbox_token(secret: bytes, peer: str, token: str, now_ms: int, edition: str = "") -> bool:
-    """Whether the token is right and not over; takes the same time for every wrong one."""
+    """Whether the token is right and has not expired; in constant time."""
     expires, _, given = token.partition(".")
     if not (expires.isascii() and expires.isdigit() and len(expires) <= _LONGEST_TIME):
         return False
@@ -86,14 +82,14 @@ def is_inbox_token(secret: bytes, peer: str, token: str, now_ms: int, edition: s
 def inbox_link(
     public_url: str, secret: bytes, peer: str, expires_ms: int, edition: str = ""
 ) -> str:
-    """The address of this peer's inbox, to be given to nobody else."""
+    """The address of this peer's inbox, for this peer alone."""
     token = inbox_token(secret, peer, expires_ms, edition)
     return f"{public_url.rstrip('/')}/inbox/{name_in_link(peer)}/{token}"
 
 
 def form_token(secret: bytes, proof: str) -> str:
-    """What every form of a page carries: it proves that the page was made for who has `proof` (a
-    session token or a link), so that no other site's page can post in their name.
+    """The token of a form: it proves that the page was made for the holder of `proof` (a session
+    token or a link), so that no other site's page can post in their name.
     """
     return _mark(secret, "form", proof)
 
@@ -120,14 +116,14 @@ _DAY_MS = 86_400_000
 
 
 class _Links(msgspec.Struct, frozen=True):
-    """Of one peer."""
+    """The links of one peer."""
 
     peer: str
     edition: str
     is_open: bool
     """Whether a link of this edition was made."""
     until_ms: int
-    """When the last link of any edition is over: then there is nothing to be known."""
+    """When the last link of any edition expires: then the record is deleted."""
 
 
 class LinkEditions:
@@ -137,19 +133,19 @@ class LinkEditions:
         self._records, self._clock = records, clock
 
     async def edition(self, peer: str) -> str:
-        """The edition whose links count; one short read."""
+        """The edition whose links are valid; one short read."""
         return await run_blocking(partial(self._edition, peer))
 
     async def begin(self, peer: str) -> str:
-        """A link is made: that there is one is known when it returns, and the edition told."""
+        """Records that a link is made and returns its edition."""
         return await run_blocking(partial(self._begin, peer))
 
     async def end(self, peer: str) -> None:
-        """No link that was made before counts any more; durable when it returns."""
+        """Ends all links that were made before; durable when it returns."""
         await run_blocking(partial(self._end, peer))
 
     async def peers(self) -> list[str]:
-        """Who may have a link that counts, sorted; reads all, and lets go of what is over."""
+        """The peers that may have a valid link, sorted; reads all, and deletes expired ones."""
         return await run_blocking(self._peers)
 
     # --- in a worker thread ---
@@ -158,7 +154,7 @@ class LinkEditions:
         return _edition_of(self._records.get(_TABLE, _key(peer)))
 
     def _begin(self, peer: str) -> str:
-        """Who ends links meanwhile is not overwritten: what was ended would count again."""
+        """A concurrent end is not overwritten, or ended links would be valid again."""
         while True:
             kept = self._records.get(_TABLE, _key(peer))
             edition = _edition_of(kept)

@@ -28,18 +28,18 @@ from rapport.kernel.paths import is_file, is_inside
 from rapport.kernel.toml import Section, TomlFile
 
 LONGEST_TEXT, LONGEST_REMARK = 10_000, 1_000
-"""Characters about a type of message, and about each that relates to it."""
+"""Characters of the text about a type, and of that about a related message."""
 _LONGEST_PRETTY = 100_000
 LONGEST_NAME = 100
 MOST_RELATED = 100
 
 Kind = tuple[str, str]
-"""Type and subtype of a message; an empty subtype stands for those that have no entry of their own.
+"""Type and subtype of a message; an empty subtype stands for those without an entry of their own.
 """
 
 
 class RelatedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Another type of message, and what it has to do with this one."""
+    """Another type of message and its relation to this one."""
 
     type: str
     subtype: str = ""
@@ -47,20 +47,20 @@ class RelatedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class MessageInformation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that is told of a type of message."""
+    """The information about a type of message."""
 
     text: str
-    """For people: what it means and what to do about it."""
+    """For people: its meaning and how to react."""
     schema: dict[str, Any] = {}
     """For programs: the JSON Schema of its content; empty when the content is free text."""
     answers: tuple[RelatedMessage, ...] = ()
-    """Messages that are expected in response."""
+    """Messages that are expected in reply."""
     related: tuple[RelatedMessage, ...] = ()
-    """Other messages that belong to the same matter."""
+    """Other messages about the same matter."""
 
 
 class MessageInfoEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the type that was asked for; an empty subtype holds for all of the type."""
+    """An entry of the catalogue; an empty subtype holds for all of the type."""
 
     type: str
     subtype: str
@@ -70,10 +70,10 @@ class MessageInfoEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageCatalogue:
-    """Everything that is told of messages, by type and subtype."""
+    """The information about all messages, by type and subtype."""
 
     def __init__(self, layers: Iterable[tuple[str, Mapping[Kind, MessageInformation]]]) -> None:
-        """`layers`: each with the name of its origin, the one that counts least first."""
+        """`layers`: each with the name of its origin; later ones override earlier ones."""
         self._found: dict[Kind, MessageInfoEntry] = {}
         for origin, known in layers:
             for (type, subtype), information in known.items():
@@ -82,7 +82,7 @@ class MessageCatalogue:
                 )
 
     def find(self, type: str, subtype: str = "") -> MessageInfoEntry:
-        """What is told of a message: of exactly this subtype, else of the type in general.
+        """The entry of a message: of exactly this subtype, else of the type in general.
 
         Raises UnknownName (`message.unknown`) with the nearest type that is known.
         """
@@ -96,19 +96,19 @@ class MessageCatalogue:
         if not subtypes:
             raise UnknownName("message type", type, names, code="message.unknown")
         error = UnknownName("message type without a subtype", type, (), code="message.unknown")
-        error.hint = f"ask for one of its subtypes: {', '.join(sorted(subtypes))}"
+        error.hint = f"give one of its subtypes: {', '.join(sorted(subtypes))}"
         raise error
 
     def all(self) -> list[MessageInfoEntry]:
-        """Everything, by type and subtype."""
+        """All entries, by type and subtype."""
         return [self._found[kind] for kind in sorted(self._found)]
 
 
 def check_information(type: str, subtype: str, information: MessageInformation) -> None:
-    """Raises InvalidInput for what cannot be told of a message."""
+    """Raises InvalidInput for invalid information."""
     check_kind(type, subtype)
     if not information.text.strip():
-        raise _bad("it has no text", "say what the message means and how to answer it")
+        raise _bad("it has no text", "write what the message means and how to answer it")
     if len(information.text) > LONGEST_TEXT:
         raise _bad("its text is too long", f"at most {LONGEST_TEXT} characters")
     for each in (*information.answers, *information.related):
@@ -122,7 +122,7 @@ def check_information(type: str, subtype: str, information: MessageInformation) 
 
 
 def check_kind(type: str, subtype: str = "") -> None:
-    """Raises InvalidInput unless these may be the type and subtype of a message."""
+    """Raises InvalidInput unless these are a valid type and subtype."""
     for name, value, needed in (("type", type, True), ("subtype", subtype, False)):
         if (needed and not value) or len(value) > LONGEST_NAME or not _is_printable(value):
             raise _bad(
@@ -132,23 +132,26 @@ def check_kind(type: str, subtype: str = "") -> None:
 
 
 def as_text(found: MessageInfoEntry) -> str:
-    """The information as a person reads it.
+    """The information as a text for people.
 
-    >>> told = MessageInformation(text="Please check a machine.")
-    >>> print(as_text(InformationFound(type="TASK", subtype="", information=told, origin="site")))
+    >>> info = MessageInformation(text="Please check a machine.")
+    >>> print(as_text(InformationFound(type="TASK", subtype="", information=info, origin="site")))
     TASK
     Please check a machine.
     """
-    told = found.information
-    lines = [_shown(found.type, found.subtype), told.text.strip()]
-    for title, several in (("Answer with:", told.answers), ("See also:", told.related)):
+    information = found.information
+    lines = [_shown(found.type, found.subtype), information.text.strip()]
+    for title, several in (
+        ("Answer with:", information.answers),
+        ("See also:", information.related),
+    ):
         if several:
             lines += ["", title]
             lines += [
                 f"- {_shown(one.type, one.subtype)}: {one.text}".rstrip(": ") for one in several
             ]
-    if told.schema:
-        plain = msgspec.json.encode(told.schema)
+    if information.schema:
+        plain = msgspec.json.encode(information.schema)
         pretty = msgspec.json.format(plain, indent=2)
         schema = pretty if len(pretty) <= _LONGEST_PRETTY else plain
         lines += ["", "Its content, as JSON Schema:", schema.decode()]
@@ -164,7 +167,7 @@ def _is_printable(text: str) -> bool:
 
 
 def _bad(message: str, hint: str) -> InvalidInput:
-    return InvalidInput(f"this cannot be told of a message: {message}", code="info.bad", hint=hint)
+    return InvalidInput(f"invalid message information: {message}", code="info.bad", hint=hint)
 
 
 def _object(required: str = "", **properties: dict[str, Any]) -> dict[str, Any]:
@@ -180,7 +183,7 @@ _TEXT = {"type": "string"}
 _REASON = {"type": "string", "description": "What went wrong, for people."}
 _CODE = {"type": "string", "description": "The stable code of the error."}
 _FAULT = _object("code reason", code=_CODE, reason=_REASON)
-_TOLD = {"type": "string", "description": "For people; may be empty."}
+_OPTIONAL_TEXT = {"type": "string", "description": "For people; may be empty."}
 _WANTED = {
     "description": "Which message: its type and subtype, or the id of one that was sent. A plain "
     "text such as TASK REQUEST is understood, too.",
@@ -205,7 +208,7 @@ PREDEFINED: dict[Kind, MessageInformation] = {
     ("CONTROL", ""): MessageInformation(
         text="Says how the delivery of another message went; refers-to names that message. Nobody "
         "has to answer it.",
-        schema=_TOLD,
+        schema=_OPTIONAL_TEXT,
         related=(
             _message("CONTROL", "ACK", "it was delivered"),
             _message("CONTROL", "ERROR", "something went wrong"),
@@ -217,13 +220,13 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         text="The message named in refers-to was delivered as its delivery policy asks: the medium "
         "took it, or, where an answer counts, somebody answered. That the medium took it does not "
         "mean that somebody read it or agrees. Not sent for messages that want no acknowledgement.",
-        schema=_TOLD,
+        schema=_OPTIONAL_TEXT,
         related=(_message("CONTROL", "COMERROR", "the contrary"),),
     ),
     ("CONTROL", "ERROR"): MessageInformation(
         text="Something about the message named in refers-to is wrong; the content says what. "
         "Correct the message and send it again. Routing rules may send this on to others.",
-        schema=_TOLD,
+        schema=_OPTIONAL_TEXT,
         related=(_message("CONTROL", "COMERROR", "a fault on the way, not in the message"),),
     ),
     ("CONTROL", "COMERROR"): MessageInformation(
@@ -231,13 +234,13 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         "refused by the receiver's privacy rules, or every attempt failed; the content says which. "
         "It goes to the sender of the message, also when no acknowledgement was asked for. Reach "
         "the receiver in another way, or send it again when the reason is gone.",
-        schema=_TOLD,
+        schema=_OPTIONAL_TEXT,
         related=(_message("CONTROL", "ACK", "the contrary"), _message("CONTROL", "TIMEOUT")),
     ),
     ("CONTROL", "TIMEOUT"): MessageInformation(
         text="The time to live of the message named in refers-to ended before it was delivered, or "
         "nobody answered in time. What comes in later is written down and changes nothing.",
-        schema=_TOLD,
+        schema=_OPTIONAL_TEXT,
         related=(_message("CONTROL", "COMERROR", "it failed before its time was over"),),
     ),
     ("MESSAGEINFO", "REQUEST"): MessageInformation(
@@ -321,7 +324,7 @@ _EXAMPLE = '[{ type = "TASK", subtype = "DONE", text = "when it is done" }]'
 def info_from_site(
     file: TomlFile, directory: Path
 ) -> tuple[dict[Kind, MessageInformation], list[Problem]]:
-    """What `[messages]` tells of messages, and all its problems; never raises for a wrong site."""
+    """The information of `[messages]` and all its problems; never raises for a wrong site."""
     problems: list[Problem] = []
     found: dict[Kind, MessageInformation] = {}
     section = file.section("messages")
@@ -338,13 +341,13 @@ def info_from_site(
         subtypes = [(name, below) for name, below in table.sections() if name not in _KEYS]
         own = {key: value for key, value in table.values.items() if key not in dict(subtypes)}
         if own or not subtypes:
-            _take(found, (type, ""), Section(file, table.path, own), directory, problems)
+            _read_entry(found, (type, ""), Section(file, table.path, own), directory, problems)
         for subtype, below in subtypes:
-            _take(found, (type, subtype), below, directory, problems)
+            _read_entry(found, (type, subtype), below, directory, problems)
     return found, problems
 
 
-def _take(
+def _read_entry(
     found: dict[Kind, MessageInformation],
     kind: Kind,
     section: Section,

@@ -44,12 +44,12 @@ CHANGED = "rapport.info.changed"
 SOURCE = "message info"
 TABLE = "communication.info"
 LOOK_EVERY_MS = 5_000
-"""A schema that another node with the same records added holds at this door so much later."""
+"""Delay until a schema that another node added holds here."""
 _log = get_logger(__name__)
 
 
 class MessageInfoService:
-    """What is told of messages on this node. Calls belong to one event loop."""
+    """The message information of this node. Calls belong to one event loop."""
 
     def __init__(
         self,
@@ -62,26 +62,26 @@ class MessageInfoService:
         self._channels, self._clock = channels, clock
         self._of_site = dict(of_site or {})
         self._added: dict[Kind, MessageInformation] = {}
-        self._kept = LoggedRecords(channels, records, TABLE)
+        self._store = LoggedRecords(channels, records, TABLE)
         self._turn = asyncio.Lock()
         self._guard = threading.Lock()
-        """Held while records are loaded: what is added meanwhile is added to those."""
+        """Held while records are loaded, so that an entry added meanwhile is not lost."""
         self._catalogue = self._layers()
-        self._rules = self._judged()
+        self._rules = self._content_rules()
         self._looked_ms = 0
 
     async def open(self) -> None:
-        """Loads what was added at run time."""
+        """Loads the entries that were added at run time."""
         await run_blocking(self._load)
-        await self._kept.tell_again()
+        await self._store.append_again()
 
     async def info_for_message(
         self, *, id: str = "", type: str = "", subtype: str = ""
     ) -> MessageInfoEntry:
-        """What is told of a message: of the type of the one with this id, or of a type itself.
+        """The information about a type, or about the type of the message with this id.
 
-        Raises UnknownName (`message.unknown`), with the nearest type that is known, when no message
-        has that id or nothing is told of its type; InvalidInput when neither is given.
+        Raises UnknownName (`message.unknown`), with the nearest known type, when no message has
+        that id or its type is unknown; InvalidInput when neither is given.
         """
         if id:
             message = await self._message(id)
@@ -96,32 +96,32 @@ class MessageInfoService:
         return self._catalogue.find(type, subtype)
 
     async def all(self) -> list[MessageInfoEntry]:
-        """Everything that is told of messages, by type and subtype."""
+        """All entries, by type and subtype."""
         await run_blocking(self._refresh)
         return self._catalogue.all()
 
     async def add_message_info(
         self, type: str, subtype: str, information: MessageInformation, *, by: str = ""
     ) -> None:
-        """Tells this of a type of message from now on, in place of what was told before; durable
-        when it returns. An empty subtype stands for all that have nothing of their own.
+        """Adds or replaces the information about a type; durable when it returns. An empty subtype
+        stands for all subtypes without an entry of their own.
 
-        Raises InvalidInput for a text, name or JSON Schema that cannot be.
+        Raises InvalidInput for an invalid text, name or JSON Schema.
         """
         check_information(type, subtype, information)
         async with self._turn:
             await run_blocking(self._refresh)
             event = self._event("added", type, subtype, by)
             value = msgspec.msgpack.encode(_InfoRecord(type, subtype, information))
-            await self._kept.keep(Put(TABLE, self._key(type, subtype), value), event)
+            await self._store.apply(Put(TABLE, self._key(type, subtype), value), event)
             with self._guard:
                 self._added[type, subtype] = information
-                self._put_together()
-            await self._kept.tell(event)
+                self._rebuild()
+            await self._store.append(event)
 
     async def remove_message_info(self, type: str, subtype: str = "", *, by: str = "") -> bool:
-        """Takes back what was added at run time; what the site file says, or what is shipped, is
-        told again. False when nothing was added.
+        """Removes an entry that was added at run time; that of the site file or the shipped one
+        holds again. False when there was none.
         """
         check_kind(type, subtype)
         async with self._turn:
@@ -129,15 +129,15 @@ class MessageInfoService:
             if (type, subtype) not in self._added:
                 return False
             event = self._event("removed", type, subtype, by)
-            await self._kept.keep(Delete(TABLE, self._key(type, subtype)), event)
+            await self._store.apply(Delete(TABLE, self._key(type, subtype)), event)
             with self._guard:
                 self._added.pop((type, subtype), None)
-                self._put_together()
-            await self._kept.tell(event)
+                self._rebuild()
+            await self._store.append(event)
             return True
 
     async def refresh(self) -> None:
-        """Takes in, now and then, the schemas that another node added; see `Contents`."""
+        """Loads the schemas that another node added, every few seconds; see `Contents`."""
         now_ms = self._clock.now_ms()
         if abs(now_ms - self._looked_ms) >= LOOK_EVERY_MS:
             self._looked_ms = now_ms
@@ -154,7 +154,7 @@ class MessageInfoService:
         raise UnknownName("message", id, code="message.unknown")
 
     def _event(self, what: str, type: str, subtype: str, by: str) -> Event:
-        return self._kept.event(
+        return self._store.event(
             source=SOURCE,
             type=CHANGED,
             subject=f"{type}/{subtype}".rstrip("/"),
@@ -163,32 +163,33 @@ class MessageInfoService:
         )
 
     def _key(self, type: str, subtype: str) -> str:
-        return self._kept.key(f"{len(type)}/{type}/{subtype}")
+        return self._store.key(f"{len(type)}/{type}/{subtype}")
 
     def _layers(self) -> MessageCatalogue:
         return MessageCatalogue(
             [("shipped", PREDEFINED), ("site", self._of_site), ("added", self._added)]
         )
 
-    def _put_together(self) -> None:
-        self._catalogue, self._rules = self._layers(), self._judged()
+    def _rebuild(self) -> None:
+        self._catalogue, self._rules = self._layers(), self._content_rules()
 
-    def _judged(self) -> ContentRules:
-        """The schemas of applications' types; what the node itself says is read by its own code."""
+    def _content_rules(self) -> ContentRules:
+        """The schemas of the types of applications."""
         return content_rules(self._of_site | self._added)
 
     def _refresh(self) -> None:
-        """Takes in what another node with the same records added."""
-        if self._kept.has_changed():
+        """Loads the entries that another node with the same records added."""
+        if self._store.has_changed():
             self._load()
 
     def _load(self) -> None:
         with self._guard:
             kept = [
-                msgspec.msgpack.decode(raw, type=_InfoRecord) for _name, raw in self._kept.entries()
+                msgspec.msgpack.decode(raw, type=_InfoRecord)
+                for _name, raw in self._store.entries()
             ]
             self._added = {(each.type, each.subtype): each.information for each in kept}
-            self._put_together()
+            self._rebuild()
 
 
 class _InfoRecord(msgspec.Struct, frozen=True):
@@ -200,7 +201,7 @@ class _InfoRecord(msgspec.Struct, frozen=True):
 
 
 def content_rules(told: Mapping[Kind, MessageInformation]) -> ContentRules:
-    """What contents have to be like, of what is told of types that are not the node's own."""
+    """The schemas of types that are not reserved."""
     return ContentRules(
         {
             kind: each.schema if _is_sound(kind, each) else None
@@ -211,8 +212,8 @@ def content_rules(told: Mapping[Kind, MessageInformation]) -> ContentRules:
 
 
 def _is_sound(kind: Kind, told: MessageInformation) -> bool:
-    """Whether contents can be judged by its schema: one that was kept by an earlier version may
-    not pass any more, which must not stop the messages.
+    """Whether contents can be checked by its schema. A schema that an earlier version stored may be
+    invalid now, which must not stop messages.
     """
     if not told.schema:
         return False
@@ -225,7 +226,7 @@ def _is_sound(kind: Kind, told: MessageInformation) -> bool:
 
 
 def shown_information(found: MessageInfoEntry) -> dict[str, object]:
-    """What is told of a message, as JSON shows it."""
+    """An entry as JSON shows it."""
     told: dict[str, object] = msgspec.to_builtins(found.information)
     return {"type": found.type, "subtype": found.subtype, "origin": found.origin} | told
 
@@ -242,7 +243,7 @@ Send = Callable[[Sequence[Message]], Awaitable[object]]
 
 
 class InfoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request asks about."""
+    """What a request is about."""
 
     type: str = ""
     subtype: str = ""
@@ -265,13 +266,13 @@ class InfoResponder:
         self._subscription: Subscription | None = None
 
     async def run(self) -> None:
-        """Works until cancelled; started again after a failure it goes on where it stood."""
+        """Works until cancelled; restarted after a failure it continues where it stood."""
         self._subscription = None
         while True:
             await self.step()
 
     async def step(self, *, timeout_ms: int | None = None) -> int:
-        """Answers what waits; returns how many requests it looked at."""
+        """Answers one batch of requests; returns its size."""
         if self._subscription is None:
             self._subscription = await self._channels.subscribe(CHANNEL, READER)
         batch = await self._subscription.next_batch(limit=_BATCH, timeout_ms=timeout_ms)
@@ -282,9 +283,7 @@ class InfoResponder:
         return len(batch)
 
     async def _answer(self, stored: StoredEvent) -> None:
-        """Sends the reply to a request. One that cannot be read, or whose reply cannot be sent, is
-        set aside; the others go on.
-        """
+        """Sends the reply to a request; one that fails is dead-lettered, and the others go on."""
         try:
             request = _request_in(stored.event)
             if request is not None:
@@ -310,8 +309,8 @@ class InfoResponder:
 
 
 def _request_in(event: Event) -> Message | None:
-    """The request of an event; None for what is none, and for what nobody is known to have asked:
-    else a stranger could have anybody sent messages.
+    """The request in an event; None for other messages and for unproven senders: else a stranger
+    could have messages sent to anybody.
     """
     if event.type != MESSAGE:
         return None
@@ -319,13 +318,13 @@ def _request_in(event: Event) -> Message | None:
     if message.type != MESSAGEINFO or message.subtype != REQUEST:
         return None
     if event.headers.get(PROOF) == "none":
-        _log.warning("info request of an unknown sender not answered", id=event.id)
+        _log.warning("info request of an unproven sender not answered", id=event.id)
         return None
     return msgspec.structs.replace(message, id=event.id)
 
 
 def read_request(request: Message) -> InfoRequest:
-    """What a request asks about: JSON with type and subtype or an id, plain `TYPE SUBTYPE`, or the
+    """The type or message of a request: JSON with type and subtype or an id, `TYPE SUBTYPE`, or the
     message it refers to.
 
     >>> ana = Identifier("peer", "ana")

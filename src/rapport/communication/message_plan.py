@@ -20,18 +20,18 @@ from rapport.core.event import Event
 from rapport.core.message import AUTH, MESSAGEINFO, Identifier, Message
 
 Route = Callable[[Message], Sequence[Identifier]]
-"""A message to those who get it beside its receiver: each once, in a fixed order."""
+"""Returns the additional receivers of a message: each once, in a fixed order."""
 
 FORWARDED = {(AUTH, "REQUEST"): "auth", (MESSAGEINFO, "REQUEST"): "info"}
-"""Type and subtype to the channel of the service that answers."""
+"""The channel of the service that answers, by type and subtype."""
 ANSWERING = frozenset({"session", "answer", "medium"})
-"""Proofs of who sent a message that let it count as that person's answer."""
+"""Proofs of the sender with which a message counts as the sender's answer."""
 _FEW_RECEIVERS = 8
 """The names of so many always fit beside the largest message."""
 UNPROVEN = Identifier("component", "")
-"""Stands for a sender that nothing proves; no rule can name it."""
+"""The sender of an unproven message; no rule can name it."""
 UNPROVEN_SENDER = "unproven"
-"""How privacy policies see it."""
+"""The same as privacy rules see it."""
 
 
 def no_routing(_message: Message) -> Sequence[Identifier]:
@@ -40,14 +40,14 @@ def no_routing(_message: Message) -> Sequence[Identifier]:
 
 
 class MessagePlan(msgspec.Struct, frozen=True, gc=False):
-    """What becomes of one message."""
+    """What happens to one message."""
 
     fate: MessageFate
     receivers: tuple[Identifier, ...] = ()
-    """Everybody it goes to, the primary one first."""
+    """All receivers, the one that the message names first."""
     tracked: Identifier | None = None
     routed: tuple[Identifier, ...] = ()
-    """Peers and collectives that are told without being tracked."""
+    """Peers and collectives that get it without being tracked."""
     notify: bool = False
     forward: str = ""
     """The channel of another service, instead of everything else."""
@@ -56,7 +56,7 @@ class MessagePlan(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_simple(self) -> bool:
-        """Whether nobody is to be sent anything but the one who is tracked."""
+        """Whether only the tracked receiver is sent anything."""
         return self.tracked is not None and not self.routed
 
 
@@ -68,8 +68,8 @@ def assume_listeners() -> bool:
 def plan_message(
     message: Message, routed: Sequence[Identifier] = (), *, has_listeners: bool = True
 ) -> MessagePlan:
-    """Who gets a message, given whom routing rules add. `has_listeners`: whether any notification
-    callback is registered; without one nobody is notified.
+    """The plan of a message, given the receivers that routing rules add. `has_listeners`: whether
+    any notification callback is registered.
 
     >>> ana, app = Identifier("peer", "ana"), Identifier("component", "app")
     >>> handle(Message(type="TASK", subtype="REQUEST", sender=app, receiver=ana)).tracked
@@ -84,8 +84,8 @@ def plan_message(
 
 
 def rule_sender(sender: Identifier, headers: Mapping[str, str]) -> Identifier:
-    """The sender as routing rules and privacy policies see it: the identity that is proven, not the
-    name that the message claims. `headers` are those of its event in `input`.
+    """The sender as routing and privacy rules see it: the proven identity, not the name that the
+    message claims. `headers` are those of its event in `input`.
 
     >>> rule_sender(Identifier("peer", "ana"), {"proof": "session"}) == Identifier("peer", "ana")
     True
@@ -99,24 +99,17 @@ def rule_sender(sender: Identifier, headers: Mapping[str, str]) -> Identifier:
 
 
 def rule_sender_text(sender: Identifier, headers: Mapping[str, str]) -> str:
-    """The sender as privacy policies see it, where that is another than the message names; else
-    empty.
-    """
+    """The sender as privacy rules see it, where it differs from that of the message; else empty."""
     proven = rule_sender(sender, headers)
     if proven is UNPROVEN:
         return UNPROVEN_SENDER
     return str(proven) if proven != sender else ""
 
 
-def names_proven_sender(headers: Mapping[str, str]) -> bool:
-    """Whether the sender that a message names is the one that is proven."""
-    return headers.get(PROOF, "none") != "none" and PROVEN_SENDER not in headers
-
-
 def route_proven(
     route: Route, message: Message, headers: Mapping[str, str]
 ) -> Sequence[Identifier]:
-    """Whom routing rules add to a message, by its proven sender."""
+    """The receivers that routing rules add to a message, by its proven sender."""
     sender = rule_sender(message.sender, headers)
     if sender is not message.sender:
         message = msgspec.structs.replace(message, sender=sender)

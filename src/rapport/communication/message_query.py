@@ -49,15 +49,15 @@ from rapport.core.times import parse_time
 from rapport.kernel.clock import Clock
 
 LOG_INDEX = ("subject", "data.sender", 'data."conversation-id"', "data.result")
-"""The subject of a message is its receiver, that of a ledger line its message; a result stands on
-the line that closes one.
+"""The subject of a message is its receiver, that of a ledger line its message; the line that closes
+a message has a result.
 """
 FATES = (
     *(OPEN, "done", "failed", "timed_out"),
     *("notified", ROUTED, "no_receiver", "forwarded", "refused", "skipped"),
 )
-"""What became of a message: the result it was closed with and `open` until then; or, where it was
-over as soon as it was handled, what the ledger says (`state_when_handled`).
+"""Fates of a message: its result, `open` until then; or, where it needs no delivery, its fate when
+it was handled (`state_when_handled`).
 """
 MOST_PER_PAGE = 1_000
 LONGEST_CONTAINS = 500
@@ -65,7 +65,7 @@ _LONGEST_TOKEN = 8_192
 
 
 class Criteria(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Every criterion that is set must hold; what is empty does not matter."""
+    """Every criterion that is set must hold."""
 
     id: str = ""
     type: str = ""
@@ -76,12 +76,12 @@ class Criteria(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     conversation: str = ""
     refers_to: str = ""
     contains: str = ""
-    """Stands in the content, in capitals or not."""
+    """Occurs in the content, ignoring case."""
     fate: str = ""
     since_ms: int | None = None
-    """When it was logged, at the earliest."""
+    """Earliest time of logging."""
     until_ms: int | None = None
-    """When it was logged, at the latest."""
+    """Latest time of logging."""
     newest_first: bool = False
     limit: int = 100
     """Messages per page."""
@@ -106,20 +106,20 @@ class CriteriaFields(TypedDict, total=False):
 
 
 class PagePosition(msgspec.Struct, frozen=True, array_like=True):
-    """What a token says: the criteria and where the page begins. The log beyond `snapshot` does not
-    count, so the same token gives the same page however much was logged since.
+    """The content of a token: criteria and range of a page. The log beyond `snapshot` does not
+    count, so that the same token gives the same page however much was logged since.
     """
 
     criteria: Criteria
     low: int
-    """Matches stand after this position,"""
+    """Matches come after this position,"""
     high: int
     """and at this one at the latest."""
     snapshot: int
 
 
 def check_criteria(criteria: Criteria) -> Criteria:
-    """The criteria in their one form; raises InvalidInput for what cannot be meant."""
+    """The criteria in canonical form; raises InvalidInput for invalid ones."""
     if not 1 <= criteria.limit <= MOST_PER_PAGE:
         raise _bad(f"a page cannot have {criteria.limit} messages", f"1 to {MOST_PER_PAGE}")
     if criteria.fate and criteria.fate not in FATES:
@@ -133,20 +133,22 @@ def check_criteria(criteria: Criteria) -> Criteria:
         raise _bad("a text has lone surrogates", "write whole characters")
     since, until = criteria.since_ms, criteria.until_ms
     if since is not None and until is not None and since > until:
-        raise _bad("since lies after until", "turn them round")
+        raise _bad("since lies after until", "exchange them")
     return msgspec.structs.replace(
-        criteria, sender=_who(criteria.sender), receiver=_who(criteria.receiver)
+        criteria,
+        sender=_identifier_text(criteria.sender),
+        receiver=_identifier_text(criteria.receiver),
     )
 
 
 def is_looked_up(criteria: Criteria) -> bool:
-    """Whether LOG_INDEX knows one of the criteria."""
+    """Whether LOG_INDEX covers one of the criteria."""
     return bool(criteria.sender or criteria.receiver or criteria.conversation)
 
 
 def query_of(criteria: Criteria, closed: Collection[str] | None = None) -> Query:
-    """The criteria as a query of the channel, which looks up what is indexed of it. `closed`: the
-    only messages that can have the fate, where that is known beforehand.
+    """The criteria as a query of the channel, which uses its index. `closed`: the only messages
+    that can have the fate, where that is known beforehand.
     """
     condition = And(tuple(_parts(criteria)))
     fits, text = compile_condition(condition), criteria.contains.casefold()
@@ -170,7 +172,7 @@ def compared(field: Field, operator: Comparison, value: Scalar) -> Condition:
 
 
 def with_log_index(declared: ChannelsDeclared) -> ChannelsDeclared:
-    """What a site says of its channels, and that `log` is indexed unless the site says how."""
+    """The channel rules of a site, with the index of `log` unless the site sets another one."""
     own = ChannelRules(pattern="log", index=LOG_INDEX)
     return msgspec.structs.replace(declared, rules=(own, *declared.rules))
 
@@ -179,8 +181,8 @@ def with_log_index(declared: ChannelsDeclared) -> ChannelsDeclared:
 
 
 def write_token(place: PagePosition) -> str:
-    """The place as a text of letters, digits, `-` and `_`. It is not signed: whoever shows it is
-    asked for its rights, and it says nothing but what anybody with these could ask.
+    """The position as a text of letters, digits, `-` and `_`. It is not signed: rights are checked
+    at every request, and it grants nothing.
     """
     body = msgspec.msgpack.encode(place)
     raw = zlib.crc32(body).to_bytes(4, "big") + body
@@ -188,7 +190,7 @@ def write_token(place: PagePosition) -> str:
 
 
 def read_token(token: str) -> PagePosition:
-    """What a token says; raises InvalidInput unless it is as it was written."""
+    """The content of a token; raises InvalidInput unless it is unchanged."""
     try:
         if len(token) > _LONGEST_TOKEN:
             raise ValueError("too long")
@@ -203,7 +205,7 @@ def read_token(token: str) -> PagePosition:
         raise InvalidInput(
             f"this is no token of a page: {error}",
             code="query.bad_token",
-            hint="send a token exactly as it came, or ask again with criteria",
+            hint="send a token unchanged, or send criteria",
         ) from None
     return place
 
@@ -233,12 +235,12 @@ def _parts(criteria: Criteria) -> list[Condition]:
 
 
 def _content(payload: object) -> str:
-    """The content as it is searched."""
+    """The content in the form in which it is searched."""
     content = member(payload, "content")
     return content.casefold() if isinstance(content, str) else ""
 
 
-def _who(text: str) -> str:
+def _identifier_text(text: str) -> str:
     if not text:
         return ""
     return str(Identifier.parse(text if ":" in text else f"peer:{text}"))
@@ -252,30 +254,30 @@ def _bad(message: str, hint: str) -> InvalidInput:
     return InvalidInput(message, code="query.bad_criteria", hint=hint)
 
 
-"""Messages whose lines are looked up together; an index takes some more."""
+"""Messages whose lines are looked up together."""
 _PAGE = 1_000
 MOST_CLOSED = 20_000
-"""Messages of one fate that are looked for in advance."""
+"""Most messages of one fate that are looked up in advance."""
 
 
 class MessageFates:
-    """Looks up the results that messages were closed with. Cost: the lines of these messages where
-    `log` is indexed, else the log from the first of them on, until all are known.
+    """Looks up the results of messages in their ledger lines. Cost: the lines of these messages
+    where `log` is indexed, else the log from the first of them on, until all are known.
     """
 
     def __init__(self, channels: Channels, clock: Clock) -> None:
         self._log, self._clock = channels.channel("log"), clock
 
     async def results(self, messages: Sequence[str], *, after: int, through: int) -> dict[str, str]:
-        """The results of those messages that were closed between two positions, by their ids."""
+        """The results of messages that were closed within a range, by id."""
         found: dict[str, str] = {}
         for start in range(0, len(messages), _AT_ONCE):
             found |= await self._look_up(messages[start : start + _AT_ONCE], after, through)
         return found
 
     async def closed_with(self, result: str, *, after: int, through: int) -> set[str] | None:
-        """Every message that a line between two positions closed with a result; None when there are
-        more than MOST_CLOSED. For results that are rare.
+        """All messages that were closed with a rare result within a range; None when there are more
+        than MOST_CLOSED.
         """
         query = _query_for(Compare("=", Field(("data", "result")), Literal(result)))
         pages, found = Pages(self._log, query), set[str]()
@@ -299,7 +301,7 @@ class MessageFates:
         while after < through and left:
             page = await pages.after(after, through, wanted=_PAGE)
             for line in matching(query, page.events, None, decided=page.decided):
-                # The first is the last word: what is closed is not closed again.
+                # The first result counts: a closed message is not closed again.
                 found.setdefault(line.event.subject, line.event.payload_as(_Result).result)
                 left.discard(line.event.subject)
             after = page.through
@@ -308,7 +310,7 @@ class MessageFates:
 
 
 class _Result(msgspec.Struct):
-    """What a ledger line says of the whole message."""
+    """The field of a ledger line that concerns the whole message."""
 
     result: str = ""
 
@@ -319,23 +321,23 @@ def _query_for(*parts: Condition) -> Query:
 
 
 REACH, INDEXED_REACH = 200_000, 5_000_000
-"""How many positions one page looks through: with criteria that have to be read, and with one that
-an index knows. A query that finds too little there gets a page that is not full and a token to go
-on, so no page costs more, however long the log is. Never by what was read: that depends on how far
-the index is, and the same token gives the same page.
+"""Positions that one page scans: without and with an indexed criterion. A query that finds too
+little there gets a page that is not full and a token for the next, so that no page costs more,
+however long the log is. Counted in positions and not in events read, which depend on the progress
+of the index: the same token gives the same page.
 """
 MOST_BYTES = 8 * 1024 * 1024
 """A page is closed before its messages have more data than this."""
 _FIRST_SPAN, _LONGEST_SPAN = 256, 131_072
-"""How far one step back looks. An index passes over the longest in one search."""
+"""Positions of one step backwards. An index skips the longest in one search."""
 _RARE = ("failed", "timed_out")
-"""Results that few messages are closed with: asking which ones are costs less than asking each."""
+"""Rare results: finding all messages with them costs less than looking each message up."""
 _AT_ONCE = 60
 """Messages whose fates are looked up together."""
 
 
 class LoggedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it was handled, and what became of it by the time of the query."""
+    """A handled message and its fate at the time of the query."""
 
     message: Message
     position: int
@@ -348,35 +350,35 @@ class LoggedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some messages, and how to go on."""
+    """One page of messages."""
 
     messages: tuple[LoggedMessage, ...]
     token: str
-    """Names this page: gives it again."""
+    """Gives this page again."""
     next_token: str = ""
-    """Names the page behind it; empty when there is none."""
+    """Gives the next page; empty when there is none."""
 
 
 class MessageQueries:
-    """Answers queries over one node's log."""
+    """Queries over the log of one node."""
 
     def __init__(self, channels: Channels, clock: Clock) -> None:
         self._channels, self._clock = channels, clock
         self._fates = MessageFates(channels, clock)
 
     def create_query(self, **criteria: Unpack[CriteriaFields]) -> QueryCriteria:
-        """A query to be narrowed down and asked; see QueryCriteria."""
+        """A query to narrow down and run; see QueryCriteria."""
         return QueryCriteria(self).where(**criteria)
 
     async def page(self, criteria: Criteria | None = None, *, token: str = "") -> MessagePage:
         """The first page of criteria, or the page of a token.
 
-        Cost: what the index finds, or REACH events read. Raises InvalidInput for criteria or a
-        token that cannot be.
+        Cost: what the index finds, or REACH events read. Raises InvalidInput for invalid criteria
+        or an invalid token.
         """
         if token and criteria is not None:
             raise InvalidInput(
-                "a token has its criteria in itself",
+                "a token contains its criteria",
                 code="query.bad_criteria",
                 hint="send the token alone",
             )
@@ -394,21 +396,21 @@ class MessageQueries:
         )
 
     async def _begin(self, criteria: Criteria) -> PagePosition:
-        """Where the matches can be, by the time they were logged."""
+        """The range of positions by the time of logging."""
         log = self._channels.channel("log")
         low, last = 0, log.last_position()
         high = last
         if criteria.since_ms is not None:
             low = min(await position_before(log, criteria.since_ms), last)
         if criteria.until_ms is not None and not isinstance(log, FoundByTime):
-            # Once for what the search allows the clock to have been set back, once for ours.
+            # Twice the tolerance: the clock may have been set back in the search and here.
             behind = criteria.until_ms + 1 + 2 * BACKWARDS_MS
             high = max(min(await position_before(log, behind), last), low)
         return PagePosition(criteria, low, high, last)
 
 
 class QueryCriteria:
-    """A query being put together; every call gives a new one, so parts can be shared:
+    """A query under construction; every call returns a new one, so that parts can be shared:
     `queries.create_query(type="TASK").where(sender="peer:ana").newest_first()`.
     """
 
@@ -416,7 +418,7 @@ class QueryCriteria:
         self._queries, self.criteria = queries, criteria or Criteria()
 
     def where(self, **given: Unpack[CriteriaFields]) -> QueryCriteria:
-        """Narrowed down by more criteria; those given again are replaced."""
+        """Adds or replaces criteria."""
         fields: dict[str, object] = dict(given)
         for name in ("since", "until"):
             if name in fields:
@@ -427,11 +429,11 @@ class QueryCriteria:
         return QueryCriteria(self._queries, msgspec.structs.replace(self.criteria, **fields))
 
     def newest_first(self) -> QueryCriteria:
-        """The newest message first, instead of the oldest."""
+        """Returns the newest message first."""
         return self.where(newest_first=True)
 
     async def page(self, token: str = "") -> MessagePage:
-        """The first page, or that of a token which an earlier page gave."""
+        """The first page, or that of a token."""
         return await self._queries.page(None if token else self.criteria, token=token)
 
     async def __aiter__(self) -> AsyncIterator[LoggedMessage]:
@@ -446,7 +448,7 @@ class QueryCriteria:
 
 
 class _PageSearch:
-    """The making of one page."""
+    """The search for one page."""
 
     def __init__(
         self, channels: Channels, clock: Clock, fates: MessageFates, place: PagePosition
@@ -455,12 +457,12 @@ class _PageSearch:
         self._log = channels.channel("log")
         self._place, self._criteria = place, place.criteria
         self._query = query_of(place.criteria)
-        """Of rare fates: narrowed down before the page is made."""
+        """Narrowed down for rare fates."""
         self._reach = INDEXED_REACH if is_looked_up(place.criteria) else REACH
         self._found: list[LoggedMessage] = []
 
     async def page(self) -> tuple[list[LoggedMessage], PagePosition | None]:
-        """The messages of the page and the place of the next one."""
+        """The messages of the page and the position of the next one."""
         if self._criteria.id:
             return await self._by_id(), None
         if self._criteria.fate in _RARE:
@@ -482,7 +484,7 @@ class _PageSearch:
         return within and self._query.matches(stored)
 
     async def _forwards(self) -> int:
-        """Looks until there is one message more than the page takes; returns how far."""
+        """Reads until there is one message more than the page takes; returns the position."""
         reached, pages = self._place.low, Pages(self._log, self._query)
         end = min(self._place.high, reached + self._reach)
         while reached < end and not self._is_full():
@@ -494,20 +496,20 @@ class _PageSearch:
         return reached
 
     async def _backwards(self) -> int:
-        """The same from the end: stretch by stretch, longer ones where little is found."""
+        """The same from the end, in steps that grow where little is found."""
         reached, span = self._place.high, _FIRST_SPAN
         end = max(self._place.low, reached - self._reach)
         while reached > end and not self._is_full():
             start = max(end, reached - span)
-            found = await self._stretch(start, reached)
+            found = await self._range(start, reached)
             await self._take(found[::-1])
             reached = start
             if len(found) < self._criteria.limit:
                 span = min(span * 4, _LONGEST_SPAN)
         return reached
 
-    async def _stretch(self, after: int, through: int) -> list[StoredEvent]:
-        """Every match after a position up to another, in order."""
+    async def _range(self, after: int, through: int) -> list[StoredEvent]:
+        """Every match within a range, in order."""
         found: list[StoredEvent] = []
         pages = Pages(self._log, self._query)
         while after < through:
@@ -518,7 +520,7 @@ class _PageSearch:
         return found
 
     async def _take(self, events: Sequence[StoredEvent]) -> None:
-        """Adds matches with the right fate until the page is full; the rest is for the next."""
+        """Adds matches with the right fate until the page is full."""
         for start in range(0, len(events), _AT_ONCE):
             if not self._is_full():
                 self._found += await self._shown(events[start : start + _AT_ONCE])
@@ -528,7 +530,7 @@ class _PageSearch:
         return len(self._found) > self._criteria.limit
 
     async def _shown(self, events: Sequence[StoredEvent]) -> list[LoggedMessage]:
-        """The messages with their fates, without those of another fate than the one asked for."""
+        """The messages with their fates, without those of another fate than the wanted one."""
         read = [message for message in map(_logged, events) if message is not None]
         unknown = [each for each in read if each.fate == OPEN]
         if unknown:
@@ -542,7 +544,7 @@ class _PageSearch:
         return [each for each in read if not wanted or each.fate == wanted]
 
     def _close(self, reached: int) -> tuple[list[LoggedMessage], PagePosition | None]:
-        """Cuts what was found to a page; the rest of it comes with the next."""
+        """Cuts the matches to a page; the rest comes with the next one."""
         given = self._found[: self._criteria.limit]
         size, fitting = 0, 0
         for one in given:
@@ -564,21 +566,21 @@ class _PageSearch:
         return following if is_more else None
 
 
-class _Beside(msgspec.Struct):
-    """What a message's event says beside the message."""
+class _LoggedFields(msgspec.Struct):
+    """Fields of a message's event beside the message."""
 
     policy: str = ""
     detection: str = ""
     fate: str = ""
-    """Where the message was over as soon as it was handled."""
+    """Set where the message needs no delivery."""
 
 
 def _logged(stored: StoredEvent) -> LoggedMessage | None:
     try:
         message = Message.from_event(stored.event)
-        beside: _Beside = stored.event.payload_as(_Beside)
+        beside: _LoggedFields = stored.event.payload_as(_LoggedFields)
     except InvalidInput:
-        return None  # `log` outlives versions: what cannot be read must not hide the rest
+        return None  # an unreadable event of another version must not hide the rest
     return LoggedMessage(
         message=msgspec.structs.replace(message, id=stored.event.id),
         position=stored.position,

@@ -39,7 +39,7 @@ _LEAP_YEAR = 2024
 
 
 def read_when(table: Fields) -> LocalTimes | None:
-    """The hours, days and dates of a rule; None when it has none."""
+    """The hours, days and dates of a rule, or None."""
     if not any(table.has(key) for key in WHEN_KEYS):
         return None
     days = tuple(
@@ -54,7 +54,7 @@ def read_when(table: Fields) -> LocalTimes | None:
 
 
 def read_texts(key: str, table: Fields) -> tuple[str, ...]:
-    """The texts at a key; one that is there says something."""
+    """The texts at a key, which must not be empty."""
     if table.has(key) and table.section.values[key] in ([], ""):
         table.wrong(key, "one or more texts", f'{key} = ["..."]')
     return tuple(text for text in table.texts(key, ()) if text)
@@ -126,7 +126,7 @@ def _is_date(text: str) -> bool:
 
 
 def read_until(table: Fields) -> int | None:
-    """The minute of the day at which a hold ends; None when the rule does not say."""
+    """The minute of the day at which a hold ends, or None."""
     text = table.text("until", "")
     try:
         return parse_clock(text) if table.has("until") else None
@@ -139,7 +139,7 @@ _FUNCTION = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A
 
 
 def function_fault(name: str, directory: Path) -> InvalidInput | None:
-    """What is wrong with the name of a privacy function, or None. Reads its file, runs nothing."""
+    """The fault of a privacy function's name, or None. Reads its file, runs nothing."""
     if ":" not in name:
         known = Plugins().names("privacy")
         if name in known:
@@ -191,15 +191,15 @@ RULE_KEYS = (
     "reason",
 )
 _ENDS = (*WHEN_KEYS, "at_most", "until", "for")
-"""Keys that say when a hold ends."""
+"""Keys that end a hold."""
 _SENDER = re.compile(r"(?:\*|unproven|(?:peer|collective|component|\*):.+)\Z", re.DOTALL)
 _MOST_COUNTED = 1_000
 _LONGEST_MS = 366 * 86_400_000
 
 
 def read_privacy(table: Fields, directory: Path) -> tuple[PrivacyRule, ...]:
-    """The rules of one `[peers.NAME]`: those of its `privacy` tables, then its quiet hours; what is
-    wrong is among the table's problems. `directory` is where the site's own functions lie.
+    """Reads the rules of one `[peers.NAME]`: its `privacy` tables, then its quiet hours; faults are
+    added to the table's problems. `directory`: where the site's functions lie.
     """
     zone = _zone(table)
     rules = [
@@ -273,7 +273,7 @@ def _rule(table: Fields, zone: str, directory: Path) -> PrivacyRule:
         ask=_ask(table, directory),
         reason=_reason(table),
     )
-    if len(table.problems) == before:  # what follows from another fault is none of its own
+    if len(table.problems) == before:  # or it may only be the consequence of another fault
         _check_hold(table, rule)
     return rule
 
@@ -301,7 +301,7 @@ def _senders(table: Fields) -> tuple[str, ...]:
 
 
 def _urgent(table: Fields, *, breaks_through: bool) -> bool | None:
-    """Urgent messages break through rules about times and numbers, unless the rule says else."""
+    """Urgent messages break through rules about times and numbers by default."""
     even_urgent = table.flag("even_urgent")
     if table.has("urgent"):
         if even_urgent:
@@ -338,7 +338,7 @@ def _ask(table: Fields, directory: Path) -> str:
     return name
 
 
-# --- what does not fit together ---
+# --- consistency ---
 
 
 def _check_count(table: Fields) -> None:
@@ -384,7 +384,7 @@ def _fault_of_endless(key: str, table: Fields) -> None:
 
 
 def _check_reached(table: Fields, rules: list[PrivacyRule]) -> None:
-    """A rule about every message, at every time, leaves nothing for those below it."""
+    """Warns of a rule about every message, behind which other rules never apply."""
     plain = [PrivacyRule(then=rule.then, zone=rule.zone, reason=rule.reason) for rule in rules]
     for number, (rule, bare) in enumerate(zip(rules, plain, strict=True)):
         below = number + 1 < len(rules) or table.has("quiet")
@@ -392,7 +392,7 @@ def _check_reached(table: Fields, rules: list[PrivacyRule]) -> None:
             table.fault(
                 "privacy",
                 "privacy.never_reached",
-                f"rule {number + 1} is about every message, so those below it say nothing",
+                f"rule {number + 1} is about every message, so that those below it never apply",
                 hint="put it last, or add a condition",
                 severity="warning",
             )
@@ -400,7 +400,7 @@ def _check_reached(table: Fields, rules: list[PrivacyRule]) -> None:
 
 PEER_DELIVERIES = ("to-all-channels", "at-least-one", "preferred")
 COLLECTIVE_DELIVERIES = ("to-any", "to-all-members", "at-least 3")
-"""As they are written; any number may stand for the 3."""
+"""As written in a site file, with any number in place of the 3."""
 
 PEER_KEYS = (
     "addresses",
@@ -418,13 +418,13 @@ _AT_LEAST = re.compile(r"at-least(?:\s+(\S+))?\s*\Z")
 
 
 def read_peer(name: str, table: Fields, adapters: Collection[str], directory: Path) -> Peer:
-    """One `[peers.NAME]`; what is wrong is among the table's problems."""
+    """Reads one `[peers.NAME]`; faults are added to the table's problems."""
     addresses = table.texts("addresses", ())
     if table.is_empty("addresses"):
         table.fault(
             "addresses",
             "peer.no_address",
-            f"nobody can reach {name!r}: it has no address",
+            f"{name!r} has no address",
             hint='write addresses = ["mail:someone@example.org"] or ["inbox:"]',
         )
     for entry in addresses:
@@ -460,13 +460,13 @@ def read_peer(name: str, table: Fields, adapters: Collection[str], directory: Pa
 
 
 def read_collective(name: str, table: Fields, peers: Mapping[str, Peer]) -> Collective:
-    """One `[collectives.NAME]`; what is wrong is among the table's problems."""
+    """Reads one `[collectives.NAME]`; faults are added to the table's problems."""
     members = table.texts("members", ())
     if table.is_empty("members"):
         table.fault(
             "members",
             "collective.empty",
-            f"nobody is in {name!r}",
+            f"{name!r} has no members",
             hint='write members = ["NAME", ...] with names of [peers.NAME]',
         )
     for member in members:
@@ -492,7 +492,7 @@ def read_collective(name: str, table: Fields, peers: Mapping[str, Peer]) -> Coll
 
 
 def parse_collective_delivery(text: str) -> tuple[CollectiveDelivery, int]:
-    """The policy and of how many it needs to be done; raises InvalidInput.
+    """The delivery policy and its number; raises InvalidInput.
 
     >>> parse_collective_delivery("at-least 3"), parse_collective_delivery("to-any")
     (('at-least', 3), ('to-any', 0))

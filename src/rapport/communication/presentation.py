@@ -19,7 +19,7 @@ _NOT_ANSWERED = (CONTROL, AUTH)
 
 
 def shown_time(time_ms: int, zone: str = "UTC") -> str:
-    """A moment on the zone's clock, with the zone.
+    """A moment in a time zone, with its name.
 
     >>> shown_time(1_763_445_840_000, "Europe/Vienna")
     '18 Nov 2025, 07:04 CET'
@@ -30,7 +30,7 @@ def shown_time(time_ms: int, zone: str = "UTC") -> str:
 
 
 def shown_sender(sender: str, policy: str = "") -> str:
-    """Who says it: a person by name, an application by its own, a policy as such.
+    """The sender: a person or application by name, a policy as such.
 
     >>> shown_sender("peer:ana"), shown_sender("component:policy", "alone"), shown_sender("")
     ('ana', 'policy alone', '')
@@ -57,7 +57,7 @@ def shown_kind(type: str, subtype: str = "") -> str:
 
 
 def shown_text(type: str, subtype: str, text: str) -> str:
-    """What a message says; a delivery report says it in a sentence, also where it has no text.
+    """The text of a message; a delivery report is a sentence, also where it has no text.
 
     >>> shown_text("CONTROL", "ACK", ""), shown_text("CONTROL", "COMERROR", "no address")
     ('Your message was delivered.', 'Your message could not be delivered: no address')
@@ -69,11 +69,11 @@ def shown_text(type: str, subtype: str, text: str) -> str:
 
 
 def is_answerable(type: str) -> bool:
-    """Whether a person may answer it: reports on deliveries and logins want none."""
+    """Whether a person may answer it: delivery reports and logins want no answer."""
     return type not in _NOT_ANSWERED
 
 
 def _words(name: str) -> str:
-    """A name of a type in a sentence: `FIRE_DRILL` is `Fire drill`."""
+    """The name of a type in words: `FIRE_DRILL` is `Fire drill`."""
     plain = name.replace("_", " ").replace("-", " ").strip()
     return f"{plain[:1].upper()}{plain[1:].lower()}" if plain.isupper() else plain

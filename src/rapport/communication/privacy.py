@@ -33,7 +33,7 @@ _HOURS = re.compile(r"\s*(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})\s*\Z")
 _CLOCK = re.compile(r"\s*(\d{1,2}):(\d{2})\s*\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_SPANS = 1_000
-"""Spans that follow each other without a gap; more is as good as never."""
+"""Most adjacent spans that count as one; more is as good as never."""
 
 
 class DaySpan(msgspec.Struct, frozen=True, array_like=True):
@@ -60,14 +60,14 @@ class DateSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LocalTimes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Hours on days that are among `days` (0 = Monday) and `dates`; what is empty is not asked."""
+    """Hours on `days` (0 = Monday) and `dates`; an empty condition always holds."""
 
     hours: tuple[DaySpan, ...] = ()
     days: tuple[int, ...] = ()
     dates: tuple[DateSpan, ...] = ()
 
     def has_day(self, day: date) -> bool:
-        """Whether hours that begin on this day count."""
+        """Whether hours that begin on this day belong to it."""
         fits = not self.days or day.weekday() in self.days
         return fits and (not self.dates or any(span.has(day) for span in self.dates))
 
@@ -101,7 +101,7 @@ def parse_hours(text: str) -> DaySpan:
         )
     if start == end:
         raise InvalidInput(
-            f"{text[:40]!r} begins when it ends, so nobody knows whether it is all day or never",
+            f"{text[:40]!r} begins when it ends, which may mean all day or never",
             code="peer.bad_quiet",
             hint="leave it out to be reachable always",
         )
@@ -139,10 +139,10 @@ def is_zone(name: str) -> bool:
 
 
 def end_of(times: LocalTimes, zone: str, now_ms: int) -> int | None:
-    """When the times that `now_ms` lies in are over; None when it lies in none.
+    """When the span that contains `now_ms` ends; None when there is none.
 
-    An end that the clock skips comes at the moment of the change; one that comes twice counts the
-    first time. Spans that follow each other count as one.
+    An end that the clock skips comes at the change of the clock; one that occurs twice counts the
+    first time. Adjacent spans count as one.
     """
     found, moment = None, now_ms
     for _ in range(_MOST_SPANS):
@@ -154,13 +154,13 @@ def end_of(times: LocalTimes, zone: str, now_ms: int) -> int | None:
 
 
 def next_clock(minute: int, zone: str, after_ms: int) -> int:
-    """The first moment after `after_ms` at which local clocks show this minute of the day."""
+    """The first moment after `after_ms` with this local minute of the day."""
     day = local_time(after_ms, zone).date()
     return _next_moment(day, minute, zone, after_ms)
 
 
 def local_time(moment_ms: int, zone: str) -> datetime:
-    """The moment on the zone's clock."""
+    """The moment in a time zone."""
     return (_EPOCH + timedelta(milliseconds=moment_ms)).astimezone(ZoneInfo(zone))
 
 
@@ -175,7 +175,7 @@ def _first_end(times: LocalTimes, zone: str, moment_ms: int) -> int | None:
 
 
 def _last_day(times: LocalTimes, span: DaySpan, local: datetime) -> date | None:
-    """The day on which the span ends that `local` lies in; None when it lies outside."""
+    """The day on which the span that contains `local` ends; None when `local` lies outside."""
     today, minute = local.date(), local.hour * 60 + local.minute
     if span.start < span.end:
         inside = span.start <= minute < span.end
@@ -188,7 +188,7 @@ def _last_day(times: LocalTimes, span: DaySpan, local: datetime) -> date | None:
 
 
 def _next_moment(day: date, minute: int, zone: str, after_ms: int) -> int:
-    """The first time local clocks show `minute` after `after_ms`, on `day` or later."""
+    """The first moment after `after_ms` with this local minute, on `day` or later."""
     for days in range(3):
         for fold in (0, 1):
             moment = _moment(day + timedelta(days=days), minute, zone, fold)
@@ -198,15 +198,14 @@ def _next_moment(day: date, minute: int, zone: str, after_ms: int) -> int:
 
 
 def _moment(day: date, minute: int, zone: str, fold: int) -> int:
-    """That minute of that day, in ms UTC; the change of the clock when it skips it."""
+    """The minute of a day in ms UTC; the change of the clock where it is skipped."""
     info, days = ZoneInfo(zone), minute // DAY_MINUTES
     day, minute = day + timedelta(days=days), minute % DAY_MINUTES
     wall = datetime(day.year, day.month, day.day, minute // 60, minute % 60, tzinfo=info, fold=fold)
     moment = wall.astimezone(UTC)
     back = moment.astimezone(info)
     if back.replace(tzinfo=None) != wall.replace(tzinfo=None):
-        # Skipped: both readings of the wall time miss it. The clock jumped over the end, so it is
-        # quiet no more from the jump on, which is where the two offsets meet.
+        # Skipped: the clock jumped over the end, which is then where the two offsets meet.
         before = wall.replace(fold=0).utcoffset() or timedelta()
         after = wall.replace(fold=1).utcoffset() or timedelta()
         moment = _first_after_gap(moment, info, abs(after - before))
@@ -214,7 +213,7 @@ def _moment(day: date, minute: int, zone: str, fold: int) -> int:
 
 
 def _first_after_gap(moment: datetime, zone: ZoneInfo, width: timedelta) -> datetime:
-    """The change of the clock near `moment`: offsets change on whole minutes nowadays."""
+    """The change of the clock near `moment`; offsets change on whole minutes."""
     at = moment.replace(second=0, microsecond=0) - width
     offset = at.astimezone(zone).utcoffset()
     while at.astimezone(zone).utcoffset() == offset:
@@ -231,13 +230,13 @@ def _minutes(span: DaySpan) -> set[int]:
 RuleAction = Literal["allow", "hold", "refuse"]
 
 RecentSends = Callable[[int], Sequence[int]]
-"""How many are wanted to the times (ms UTC) of the last messages to the person, newest first."""
+"""A count to the times (ms UTC) of the last messages to the person, newest first."""
 
 
 class PrivacyRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Says something about a message for which all of its conditions hold; empty = any.
+    """Applies to a message for which all of its conditions hold; empty = any.
 
-    Texts are patterns in which `*` stands for anything; of several one has to fit.
+    Texts are patterns in which `*` stands for anything; one of several has to match.
     """
 
     then: RuleAction = "refuse"
@@ -246,25 +245,25 @@ class PrivacyRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     senders: tuple[str, ...] = ()
     """Identifiers: `component:policy`, `peer:*`."""
     urgent: bool | None = None
-    """Only for messages that are urgent, or only for those that are not; None = for both."""
+    """True = only urgent messages, False = only others, None = both."""
     when: LocalTimes | None = None
     at_most: int = 0
-    """Holds while so many messages went out within `per_ms`; 0 = does not count."""
+    """Holds while so many messages went out within `per_ms`; 0 = no limit."""
     per_ms: int = 0
     until: int | None = None
-    """A hold lasts until local clocks show this minute of the day after the message was sent."""
+    """A hold ends at this local minute of the day after the message was sent."""
     hold_ms: int = 0
     """A hold lasts so long after the message was sent."""
     zone: str = "UTC"
-    """Of `when` and `until`: where the person is."""
+    """Time zone of `when` and `until`."""
     ask: str = ""
     """The function that decides instead of `then`: `module:function` or a plug-in's name."""
     reason: str = ""
-    """What the sender of a refused message is told; empty = what the rule is about."""
+    """Reason for the sender of a refused message; empty = derived from the rule."""
 
 
 class PrivacyFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule may look at; all that a verdict depends on besides the rules."""
+    """Everything that a verdict depends on besides the rules."""
 
     type: str
     subtype: str
@@ -273,9 +272,9 @@ class PrivacyFacts(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
     peer: str = ""
     sent_ms: int = 0
-    """When the sender sent it; 0 = now. A hold that counts from it would then never end."""
+    """When the sender sent it; 0 = now."""
     recent: RecentSends | None = None
-    """None: nobody counts, and a rule that needs it refuses."""
+    """None = not counted, and a rule that needs it refuses."""
 
 
 class Allowed(msgspec.Struct, frozen=True, tag="allowed"):
@@ -283,14 +282,14 @@ class Allowed(msgspec.Struct, frozen=True, tag="allowed"):
 
 
 class Hold(msgspec.Struct, frozen=True, tag="hold"):
-    """Keep it, and ask again at `until` (ms UTC)."""
+    """Hold it and check again at `until` (ms UTC)."""
 
     until: int
     reason: str = "quiet hours"
 
 
 class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
-    """Do not send it; the sender is told."""
+    """Do not send it; the sender is notified."""
 
     reason: str
 
@@ -299,7 +298,7 @@ Verdict = Allowed | Hold | Refuse
 
 
 def fits_pattern(pattern: str, text: str) -> bool:
-    """Whether the text is the pattern, in which `*` stands for anything; takes linear time.
+    """Whether the text matches the pattern, in which `*` stands for anything; in linear time.
 
     >>> fits_pattern("component:ads-*", "component:ads-7"), fits_pattern("TASK", "TASKS")
     (True, False)
@@ -319,7 +318,7 @@ def fits_pattern(pattern: str, text: str) -> bool:
 
 
 DEADLINE_MS = 500
-"""How long a function may think."""
+"""Deadline of a function."""
 _LONGEST_HOLD_MS = 366 * 86_400_000
 _LONGEST_REASON = 200
 _UNWANTED = "the receiver does not want it"
@@ -327,12 +326,13 @@ _UNWANTED = "the receiver does not want it"
 _log = get_logger(__name__)
 
 PrivacyFunction = Callable[[dict[str, Any]], Any]
-"""What is known of a message (`shown_facts`) to None: says nothing, the next rule decides; True: it
-may go out; False or a text: it may not, for that reason; a number: hold until then (ms UTC)."""
+"""Facts about a message (`shown_facts`) to None: the next rule decides; True: it may go out; False
+or a text: it may not, for that reason; a number: hold until then (ms UTC).
+"""
 
 
 class PrivacyFunctions(Protocol):
-    """Where a rule finds the function it names; a plain dict is one."""
+    """Finds the function that a rule names; a dict will do."""
 
     def get(self, name: str, /) -> PrivacyFunction | None:
         """The function, or None."""
@@ -344,15 +344,15 @@ NO_FUNCTIONS: PrivacyFunctions = {}
 def ask_function(
     rule: PrivacyRule, facts: PrivacyFacts, functions: PrivacyFunctions
 ) -> Verdict | None:
-    """What the function that the rule names says; None when it says nothing. Never raises."""
+    """The verdict of the function that the rule names, or None; never raises."""
     function = functions.get(rule.ask)
     if function is None:
         return _failed(rule, facts, "it is not there")
     try:
-        said = function(shown_facts(rule, facts))
-    except Exception as error:  # whatever a foreign function raises
+        answer = function(shown_facts(rule, facts))
+    except Exception as error:
         return _failed(rule, facts, repr(error))
-    match said:
+    match answer:
         case None:
             return None
         case True:
@@ -360,17 +360,17 @@ def ask_function(
         case False:
             return Refuse(rule.reason or _UNWANTED)
         case str():
-            return Refuse(clean(said).strip()[:_LONGEST_REASON] or rule.reason or _UNWANTED)
-        case int() if facts.now_ms < said <= facts.now_ms + _LONGEST_HOLD_MS:
-            return Hold(said, rule.reason or "until it suits the receiver")
+            return Refuse(clean(answer).strip()[:_LONGEST_REASON] or rule.reason or _UNWANTED)
+        case int() if facts.now_ms < answer <= facts.now_ms + _LONGEST_HOLD_MS:
+            return Hold(answer, rule.reason or "until it suits the receiver")
         case int():
-            return _failed(rule, facts, f"{said} is no moment within the next year, in ms UTC")
+            return _failed(rule, facts, f"{answer} is no moment within the next year, in ms UTC")
         case _:
-            return _failed(rule, facts, f"it gave a {type(said).__name__}")
+            return _failed(rule, facts, f"it gave a {type(answer).__name__}")
 
 
 def shown_facts(rule: PrivacyRule, facts: PrivacyFacts) -> dict[str, Any]:
-    """What a function is told; the content of a message is not among it."""
+    """The facts for a function; without the content of the message."""
     local = local_time(facts.now_ms, rule.zone)
     return {
         "peer": facts.peer,
@@ -387,11 +387,11 @@ def shown_facts(rule: PrivacyRule, facts: PrivacyFacts) -> dict[str, Any]:
 
 
 class WorkerPrivacyFunctions:
-    """Every function by its name, in one worker process that is started at the first call.
+    """Functions by name, in one worker process that is started at the first call.
 
-    Names are `module:function`, looked for in `import_paths` first, or those of plug-ins. To be
-    used from worker threads: a call blocks up to the deadline, at the first also while Python
-    starts. One that hung or died is not called again for 30 s.
+    Names are `module:function`, found in `import_paths` first, or those of plug-ins. For worker
+    threads: a call blocks up to the deadline, the first one also while Python starts. A function
+    that hung or died is not called again for 30 s.
     """
 
     def __init__(
@@ -409,22 +409,22 @@ class WorkerPrivacyFunctions:
         self._paused: dict[str, int] = {}
 
     def get(self, name: str, /) -> PrivacyFunction | None:
-        """A function that asks the worker; what is not there raises when it is called."""
+        """A function that calls the worker; a missing one raises when it is called."""
         return partial(self._call, name)
 
     def fault_of(self, name: str) -> str:
-        """Why the function cannot be loaded; empty: it can. Takes up to 20 s."""
+        """Why the function cannot be loaded; empty = it can. Takes up to 20 s."""
         return self._worker.fault_of(name)
 
     def close(self) -> None:
-        """Ends the worker; every later call fails, so a verdict that needs one refuses."""
+        """Ends the worker; later calls fail, so that verdicts that need them refuse."""
         self._worker.close()
 
-    def _call(self, name: str, told: dict[str, Any]) -> Any:
+    def _call(self, name: str, facts: dict[str, Any]) -> Any:
         now_ms = self._clock.steady_ns() // 1_000_000
         if self._paused.get(name, now_ms) > now_ms:
             raise CallFailed("privacy.paused", "it failed a moment ago and is not asked for 30 s")
-        packed = self._worker.packed([told], name)
+        packed = self._worker.packed([facts], name)
         (outcome,) = self._worker.call_many(name, [packed], self._deadline_ms)
         if isinstance(outcome, Reply):
             return outcome.results[0]
@@ -435,7 +435,7 @@ class WorkerPrivacyFunctions:
 
 def _failed(rule: PrivacyRule, facts: PrivacyFacts, why: str) -> Refuse:
     _log.warning("privacy function failed", function=rule.ask, peer=facts.peer, why=why)
-    # The sender learns that it failed, not how: the reason is the site's matter.
+    # The sender learns that it failed; the details are for the site alone.
     return Refuse(f"the privacy function {rule.ask!r} failed")
 
 
@@ -444,31 +444,33 @@ def verdict(
     facts: PrivacyFacts,
     functions: PrivacyFunctions = NO_FUNCTIONS,
 ) -> Verdict:
-    """Whether the message may go out now; without a rule that says something it may.
+    """Whether the message may go out now; it may where no rule applies.
 
-    Fails closed: a function that is missing or fails, and a count that nobody gives, refuse. Never
-    raises. Costs some microseconds a rule, more where a function is asked.
+    Fails closed: a missing or failing function, or a missing count, refuses. Never raises. Costs
+    some microseconds a rule, more for a function.
     """
     for rule in rules:
-        said = _said(rule, facts, functions)
-        if said is not None:
-            return said
+        found = _apply_rule(rule, facts, functions)
+        if found is not None:
+            return found
     return Allowed()
 
 
 def quiet_rule(
     hours: Sequence[DaySpan], zone: str = "UTC", then: RuleAction = "hold"
 ) -> PrivacyRule:
-    """Quiet hours: nothing but what is urgent goes out in them."""
+    """The rule of quiet hours, in which only urgent messages go out."""
     return PrivacyRule(then=then, when=LocalTimes(hours=tuple(hours)), urgent=False, zone=zone)
 
 
 def most_counted(rules: Sequence[PrivacyRule]) -> int:
-    """How many of the last messages to a person the rules look at; 0 = nobody has to count."""
+    """How many of the last messages to a person the rules look at; 0 = no counting."""
     return max((rule.at_most for rule in rules), default=0)
 
 
-def _said(rule: PrivacyRule, facts: PrivacyFacts, functions: PrivacyFunctions) -> Verdict | None:
+def _apply_rule(
+    rule: PrivacyRule, facts: PrivacyFacts, functions: PrivacyFunctions
+) -> Verdict | None:
     if not _is_about(rule, facts):
         return None
     ends: list[int] = []
@@ -479,7 +481,7 @@ def _said(rule: PrivacyRule, facts: PrivacyFacts, functions: PrivacyFunctions) -
         ends.append(over)
     if rule.at_most:
         if facts.recent is None:
-            return Refuse("nobody counts the messages, but a rule limits them")
+            return Refuse("messages are not counted, but a rule limits them")
         over = _limit_end(rule, facts.recent(rule.at_most), facts.now_ms)
         if over is None:
             return None
@@ -490,7 +492,7 @@ def _said(rule: PrivacyRule, facts: PrivacyFacts, functions: PrivacyFunctions) -
 def _decided(
     rule: PrivacyRule, facts: PrivacyFacts, functions: PrivacyFunctions, ends: Sequence[int]
 ) -> Verdict | None:
-    """What a rule says whose conditions hold; the first of `ends` is when they do no more."""
+    """The verdict of a rule whose conditions hold until the first of `ends`."""
     if rule.ask:
         return ask_function(rule, facts, functions)
     match rule.then:
@@ -516,7 +518,7 @@ def _fits(patterns: Sequence[str], text: str) -> bool:
 
 
 def _limit_end(rule: PrivacyRule, times: Sequence[int], now_ms: int) -> int | None:
-    """When fewer than the limit will lie within the span; None when they do already."""
+    """When the count falls below the limit; None when it is below."""
     newest = sorted(times, reverse=True)[: rule.at_most]
     if len(newest) < rule.at_most:
         return None
@@ -525,7 +527,7 @@ def _limit_end(rule: PrivacyRule, times: Sequence[int], now_ms: int) -> int | No
 
 
 def _hold_end(rule: PrivacyRule, facts: PrivacyFacts, ends: Sequence[int]) -> int:
-    """What the rule itself says about the end goes before the end of its conditions."""
+    """The end of a hold: as the rule sets it, else the end of its conditions."""
     sent_ms = facts.sent_ms or facts.now_ms
     if rule.until is not None:
         return next_clock(rule.until, rule.zone, sent_ms)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from rapport.communication.delivery_state import (
     LATEST_ATTEMPT,
     AddressState,
@@ -295,22 +297,10 @@ class MemberTransition:
 
     def _note_member(self, note: LedgerNote) -> None:
         number = self.member.stage + 1 if self.member else 0
-        self._note(_with_stage(note, number))
+        self._note(replace(note, stage=number))
 
     def _note(self, note: LedgerNote) -> None:
         self.steps.append(note)
-
-
-def _with_stage(note: LedgerNote, stage: int) -> LedgerNote:
-    return LedgerNote(
-        state=note.state,
-        peer=note.peer,
-        reason=note.reason,
-        answer=note.answer,
-        declined=note.declined,
-        until=note.until,
-        stage=stage,
-    )
 
 
 def _is_news(entry: AddressState, outcome: AttemptOutcome) -> bool:

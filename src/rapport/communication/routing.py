@@ -38,7 +38,7 @@ from rapport.store.base import Delete, Put, RecordStore
 
 
 class RoutingRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Messages with these properties also go `to` these; what is left empty matches anything."""
+    """Messages with these properties also go `to` these receivers; empty matches any."""
 
     id: str = ""
     type: str = ""
@@ -47,13 +47,15 @@ class RoutingRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     sender: Identifier | None = None
     to: tuple[Identifier, ...] = ()
 
-    def asks_for(self) -> tuple[bool, bool, bool, bool]:
-        """Which properties are set; type counts most, sender least."""
+    def properties(self) -> tuple[bool, bool, bool, bool]:
+        """Which properties are set, that of the highest priority first."""
         return bool(self.type), bool(self.subtype), bool(self.receiver), bool(self.sender)
 
 
-class RoutingIndex:
-    """All rules of a node. Changes and questions may come from different threads."""
+class Routing:
+    """The rules in force. Changes and look-ups may come from different threads; a look-up costs the
+    same for ten rules and for a hundred thousand.
+    """
 
     def __init__(self, rules: Iterable[RoutingRule] = ()) -> None:
         self._guard = threading.Lock()
@@ -61,85 +63,95 @@ class RoutingIndex:
         self._groups: dict[tuple[str, str], _Group] = {}
         """By type and subtype, empty for any."""
         for rule in rules:
-            self.put(rule)
+            self.add(rule)
 
     def __len__(self) -> int:
         return len(self._rules)
 
     def get(self, rule_id: str) -> RoutingRule | None:
-        """The rule of that id."""
+        """The rule of that id; None when there is none."""
         return self._rules.get(rule_id)
 
     def rules(self) -> list[RoutingRule]:
-        """Every rule in the order in which they count."""
+        """Every rule, in the order in which they apply."""
         with self._guard:
             found = list(self._rules.values())
         return sorted(found, key=_rank)
 
-    def put(self, rule: RoutingRule) -> None:
-        """Adds a rule, or replaces the one of the same id; in force when it returns."""
-        with self._guard:
-            self._forget(rule.id)
-            self._rules[rule.id] = rule
-            kind = rule.type, rule.subtype
-            if kind not in self._groups:
-                self._groups[kind] = _Group()
-            self._groups[kind].add(rule)
+    def add(self, rule: RoutingRule) -> str:
+        """Puts a rule in force and returns its id. A rule without an id is named by its properties,
+        so that adding it again changes nothing.
 
-    def drop(self, rule_id: str) -> RoutingRule | None:
-        """Takes a rule out and returns it; it does not count any more when this returns."""
+        Raises InvalidInput for an invalid rule, DuplicateName when another rule has its id.
+        """
+        rule = with_id(rule)
         with self._guard:
-            return self._forget(rule_id)
+            known = self._rules.get(rule.id)
+            if known is not None and known != rule:
+                raise DuplicateName(
+                    f"another routing rule has the id {rule.id!r}",
+                    code="routing.id_taken",
+                    hint="remove it first, or leave the id out",
+                )
+            if known is None:
+                self._rules[rule.id] = rule
+                self._groups.setdefault((rule.type, rule.subtype), _Group()).add(rule)
+        return rule.id
+
+    def remove(self, rule_id: str) -> RoutingRule | None:
+        """Takes a rule out of force and returns it; None when there is none of that id."""
+        with self._guard:
+            rule = self._rules.pop(rule_id, None)
+            if rule is not None:
+                kind = rule.type, rule.subtype
+                self._groups[kind].remove(rule)
+                if self._groups[kind].is_empty():
+                    del self._groups[kind]
+            return rule
 
     def recipients(self, message: Message) -> tuple[Identifier, ...]:
-        """Whom the matching rules add, each once, in the order of the rules."""
+        """The receivers that the rules add: each once, in a fixed order, without the message's own
+        receiver.
+        """
         found: list[_Bundle] = []
-        type, subtype = message.type, message.subtype
-        for kind in _ways(type, subtype):
+        for kind in _matching_kinds(message.type, message.subtype):
             group = self._groups.get(kind)
             if group is not None:
                 group.find(message.receiver, message.sender, found)
         if not found:
             return ()
-        several = [self._united(bundle) for bundle in found]
-        return several[0] if len(several) == 1 else _united(several)
+        several = [self._recipients_of(bundle) for bundle in found]
+        together = several[0] if len(several) == 1 else _united(several)
+        if message.receiver is not None and message.receiver in together:
+            return tuple(each for each in together if each != message.receiver)
+        return together
 
-    def _united(self, bundle: _Bundle) -> tuple[Identifier, ...]:
+    def _recipients_of(self, bundle: _Bundle) -> tuple[Identifier, ...]:
         known = bundle.recipients
         if known is not None:
             return known
-        with self._guard:  # a rule that comes in meanwhile must not be lost from what is kept
+        with self._guard:  # a rule that is added meanwhile must not be lost from the cache
             bundle.recipients = _united(rule.to for _id, rule in bundle.rules)
             return bundle.recipients
 
-    def _forget(self, rule_id: str) -> RoutingRule | None:
-        rule = self._rules.pop(rule_id, None)
-        if rule is None:
-            return None
-        kind = rule.type, rule.subtype
-        self._groups[kind].remove(rule)
-        if self._groups[kind].is_empty():
-            del self._groups[kind]
-        return rule
-
 
 class _Bundle:
-    """Rules that ask for exactly the same, by id."""
+    """Rules with exactly the same properties, by id."""
 
     __slots__ = ("recipients", "rules")
 
     def __init__(self) -> None:
         self.rules: list[tuple[str, RoutingRule]] = []
         self.recipients: tuple[Identifier, ...] | None = None
-        """What they add together, once somebody asked."""
+        """The receivers of all of them, cached."""
 
 
 _Bundles = dict[object, _Bundle]
 
 
 class _Group:
-    """The rules of one type and subtype, by what they say of receiver and sender. None where there
-    are none: with very many groups, looking into an empty dictionary costs a visit to memory.
+    """The rules of one type and subtype, by receiver and sender. None where there are none: with
+    very many groups, looking into an empty dictionary costs a memory access.
     """
 
     __slots__ = ("by_both", "by_receiver", "by_sender", "others")
@@ -163,7 +175,7 @@ class _Group:
             found.append(rest)
 
     def add(self, rule: RoutingRule) -> None:
-        """Puts a rule in its place."""
+        """Adds a rule."""
         name, key = _place(rule)
         bundles: _Bundles = getattr(self, name) or {}
         bundle = bundles.setdefault(key, _Bundle())
@@ -172,7 +184,7 @@ class _Group:
         setattr(self, name, bundles)
 
     def remove(self, rule: RoutingRule) -> None:
-        """Takes a rule out of its place."""
+        """Removes a rule."""
         name, key = _place(rule)
         bundles: _Bundles = getattr(self, name)
         bundle = bundles[key]
@@ -188,7 +200,7 @@ class _Group:
 
 
 def _place(rule: RoutingRule) -> tuple[str, object]:
-    """Where a rule stands in its group: the dictionary's name, and the key."""
+    """The dictionary and the key of a rule within its group."""
     if rule.receiver is not None and rule.sender is not None:
         return "by_both", (rule.receiver, rule.sender)
     if rule.receiver is not None:
@@ -196,8 +208,8 @@ def _place(rule: RoutingRule) -> tuple[str, object]:
     return ("others", None) if rule.sender is None else ("by_sender", rule.sender)
 
 
-def _ways(type: str, subtype: str) -> tuple[tuple[str, str], ...]:
-    """The types and subtypes of rules that match these, highest priority first, each once."""
+def _matching_kinds(type: str, subtype: str) -> tuple[tuple[str, str], ...]:
+    """The types and subtypes of matching rules, highest priority first, each once."""
     if type and subtype:
         return (type, subtype), (type, ""), ("", subtype), ("", "")
     return ((type, subtype), ("", "")) if type or subtype else (("", ""),)
@@ -208,7 +220,7 @@ def _id(entry: tuple[str, RoutingRule]) -> str:
 
 
 def _rank(rule: RoutingRule) -> tuple[tuple[bool, ...], str]:
-    return tuple(not is_set for is_set in rule.asks_for()), rule.id
+    return tuple(not is_set for is_set in rule.properties()), rule.id
 
 
 def _united(several: Iterable[tuple[Identifier, ...]]) -> tuple[Identifier, ...]:
@@ -221,57 +233,8 @@ MOST_RECIPIENTS = 1_000
 """Of one rule; more people are a collective."""
 
 
-class Routing:
-    """The rules in force. `recipients` costs the same for ten rules and for a hundred thousand."""
-
-    def __init__(self, rules: Iterable[RoutingRule] = ()) -> None:
-        self._index = RoutingIndex(with_id(rule) for rule in rules)
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def add(self, rule: RoutingRule) -> str:
-        """Puts a rule in force and returns its id; one without an id is named by what it says, so
-        adding it again changes nothing.
-
-        Raises InvalidInput for a rule that may not be, DuplicateName when another rule has its id.
-        """
-        rule = with_id(rule)
-        known = self._index.get(rule.id)
-        if known is not None and known != rule:
-            raise DuplicateName(
-                f"another routing rule has the id {rule.id!r}",
-                code="routing.id_taken",
-                hint="remove it first, or leave the id out",
-            )
-        if known is None:
-            self._index.put(rule)
-        return rule.id
-
-    def remove(self, rule_id: str) -> RoutingRule | None:
-        """Takes a rule out of force and returns it; None when there is none of that id."""
-        return self._index.drop(rule_id)
-
-    def get(self, rule_id: str) -> RoutingRule | None:
-        """The rule of that id; None when there is none."""
-        return self._index.get(rule_id)
-
-    def rules(self) -> list[RoutingRule]:
-        """Every rule, in the order in which they count."""
-        return self._index.rules()
-
-    def recipients(self, message: Message) -> tuple[Identifier, ...]:
-        """Who gets the message beside its receiver: each once, in a fixed order, and never the
-        receiver again.
-        """
-        found = self._index.recipients(message)
-        if message.receiver is not None and message.receiver in found:
-            return tuple(each for each in found if each != message.receiver)
-        return found
-
-
 def with_id(rule: RoutingRule) -> RoutingRule:
-    """The rule with an id; raises InvalidInput unless it may be a rule.
+    """The rule with an id; raises InvalidInput for an invalid rule.
 
     >>> rule = RoutingRule(type="TASK", to=(Identifier("peer", "ana"),))
     >>> named(rule).id == named(rule).id != ""
@@ -286,8 +249,8 @@ def with_id(rule: RoutingRule) -> RoutingRule:
 
 
 def check_rule(rule: RoutingRule) -> None:
-    """Raises InvalidInput for a rule that would send every message on, or send it to nobody."""
-    if not any(rule.asks_for()):
+    """Raises InvalidInput for a rule that matches every message or names no receiver."""
+    if not any(rule.properties()):
         raise InvalidInput(
             "the rule would match every message",
             code="routing.matches_everything",
@@ -295,7 +258,7 @@ def check_rule(rule: RoutingRule) -> None:
         )
     if not rule.to:
         raise InvalidInput(
-            "the rule names nobody to send messages to",
+            "the rule names no receiver",
             code="routing.no_recipient",
             hint='write to = ["peer:NAME"], ["collective:NAME"] or ["component:NAME"]',
         )
@@ -326,7 +289,7 @@ _LOOK_EVERY_NS = 1_000_000_000
 
 
 class RoutingRecords:
-    """The rules in force on this node. Reading is for any thread, changing for one event loop."""
+    """The stored rules of this node. Any thread may read; changes belong to one event loop."""
 
     def __init__(
         self,
@@ -339,19 +302,19 @@ class RoutingRecords:
         self._clock = clock
         self._of_site = {rule.id: rule for rule in map(with_id, of_site)}
         self._routing = Routing(self._of_site.values())
-        self._kept = LoggedRecords(channels, records, TABLE)
+        self._store = LoggedRecords(channels, records, TABLE)
         self._turn = asyncio.Lock()
         self._guard = threading.Lock()
-        """Held while rules are loaded: what is added meanwhile is added to those."""
+        """Held while rules are loaded, so that a rule added meanwhile is not lost."""
         self._looked_ns = clock.steady_ns()
 
     async def open(self) -> None:
-        """Loads the kept rules; from then on they are in force."""
+        """Loads the stored rules; from then on they are in force."""
         await run_blocking(self._load)
-        await self._kept.tell_again()
+        await self._store.append_again()
 
     def recipients(self, message: Message) -> tuple[Identifier, ...]:
-        """See Routing. Now and then it looks for what another engine changed, which blocks: for the
+        """See Routing. Looks for changes of other engines every second, which blocks: for the
         engine's worker thread.
         """
         now_ns = self._clock.steady_ns()
@@ -365,14 +328,14 @@ class RoutingRecords:
         return self._routing.rules()
 
     def is_of_site(self, rule_id: str) -> bool:
-        """Whether the site file says this rule."""
+        """Whether the rule stands in the site file."""
         return rule_id in self._of_site
 
     def refresh(self) -> bool:
-        """Takes in what another engine changed; True when there was something. One look at the
-        records; blocks: call it from a worker thread.
+        """Loads changes of other engines; True when there were any. One read of the records;
+        blocks.
         """
-        if not self._kept.has_changed():
+        if not self._store.has_changed():
             return False
         self._load()
         return True
@@ -387,18 +350,17 @@ class RoutingRecords:
             await run_blocking(self.refresh)
             if self._routing.get(rule.id) is not None:
                 return self._routing.add(rule)
-            key, event = self._kept.key(rule.id), self._event("added", rule, by)
-            await self._kept.keep(Put(TABLE, key, msgspec.msgpack.encode(rule)), event)
+            key, event = self._store.key(rule.id), self._event("added", rule, by)
+            await self._store.apply(Put(TABLE, key, msgspec.msgpack.encode(rule)), event)
             with self._guard:
                 self._routing.add(rule)
-            await self._kept.tell(event)
+            await self._store.append(event)
         return rule.id
 
     async def remove(self, rule_id: str, *, by: str = "") -> RoutingRule | None:
         """Takes a rule out of force for good and returns it; None when there is none of that id.
 
-        Raises Conflict for a rule of the site file: taken out here it would be back after the next
-        start.
+        Raises Conflict for a rule of the site file, which would be back after the next start.
         """
         async with self._turn:
             await run_blocking(self.refresh)
@@ -411,29 +373,29 @@ class RoutingRecords:
             rule = self._routing.get(rule_id)
             if rule is not None:
                 event = self._event("removed", rule, by)
-                await self._kept.keep(Delete(TABLE, self._kept.key(rule_id)), event)
+                await self._store.apply(Delete(TABLE, self._store.key(rule_id)), event)
                 with self._guard:
                     self._routing.remove(rule_id)
-                await self._kept.tell(event)
+                await self._store.append(event)
             return rule
 
     def _event(self, what: str, rule: RoutingRule, by: str) -> Event:
         data = {"change": what, "rule": shown_rule(rule), "by": by}
         now_ms = self._clock.now_ms()
-        return self._kept.event(
+        return self._store.event(
             source=SOURCE, type=CHANGED, subject=rule.id, time=now_ms, data=data
         )
 
     def _load(self) -> None:
         with self._guard:
             rules = dict(self._of_site)
-            for name, raw in self._kept.entries():
+            for name, raw in self._store.entries():
                 rules.setdefault(name, msgspec.msgpack.decode(raw, type=RoutingRule))
             self._routing = Routing(rules.values())
 
 
 def shown_rule(rule: RoutingRule) -> dict[str, object]:
-    """The rule as JSON shows it: names as text, what is empty left out."""
+    """The rule as JSON shows it: names as text, empty properties left out."""
     shown: dict[str, object] = {"id": rule.id, "type": rule.type, "subtype": rule.subtype}
     shown |= {"receiver": str(rule.receiver or ""), "sender": str(rule.sender or "")}
     return {key: value for key, value in shown.items() if value} | {
@@ -448,7 +410,7 @@ _PLACE = {"routing.no_recipient": "to", "routing.too_many": "to"}
 def routing_from_site(
     file: TomlFile, *, peers: Collection[str], collectives: Collection[str]
 ) -> tuple[tuple[RoutingRule, ...], list[Problem]]:
-    """The rules that `[[routing]]` says, and all their problems; never raises for a wrong site.
+    """The rules of `[[routing]]` and all their problems; never raises for a wrong site.
 
     A peer or collective that the site does not declare is a warning: it may be added at run time.
     """
@@ -458,7 +420,11 @@ def routing_from_site(
     for table in _tables(file, problems):
         rule = _rule(table, known)
         if rule is not None and rules.setdefault(rule.id, rule) is not rule:
-            message = f"another rule has the id {rule.id!r}" if table.has("id") else "it says twice"
+            message = (
+                f"another rule has the id {rule.id!r}"
+                if table.has("id")
+                else "this rule stands there twice"
+            )
             table.fault("id", "routing.id_taken", message, hint="leave one of them out")
     return tuple(rules.values()), problems
 
@@ -478,13 +444,13 @@ def _tables(file: TomlFile, problems: list[Problem]) -> Iterator[Fields]:
 
 def _rule(table: Fields, known: dict[str, Collection[str]]) -> RoutingRule | None:
     before = len(table.problems)
-    recipients = [_who(table, "to", text, known) for text in table.texts("to", ())]
+    recipients = [_read_identifier(table, "to", text, known) for text in table.texts("to", ())]
     rule = RoutingRule(
         id=table.text("id", ""),
         type=table.text("type", ""),
         subtype=table.text("subtype", ""),
-        receiver=_whom(table, "receiver", known),
-        sender=_whom(table, "sender", known),
+        receiver=_optional_identifier(table, "receiver", known),
+        sender=_optional_identifier(table, "sender", known),
         to=tuple(each for each in recipients if each is not None),
     )
     if any(problem.severity == "error" for problem in table.problems[before:]):
@@ -496,12 +462,14 @@ def _rule(table: Fields, known: dict[str, Collection[str]]) -> RoutingRule | Non
         return None
 
 
-def _whom(table: Fields, key: str, known: dict[str, Collection[str]]) -> Identifier | None:
+def _optional_identifier(
+    table: Fields, key: str, known: dict[str, Collection[str]]
+) -> Identifier | None:
     text = table.text(key, "")
-    return _who(table, key, text, known) if text else None
+    return _read_identifier(table, key, text, known) if text else None
 
 
-def _who(
+def _read_identifier(
     table: Fields, key: str, text: str, known: dict[str, Collection[str]]
 ) -> Identifier | None:
     try:

@@ -25,29 +25,29 @@ Proof = Literal["application", "session", "answer", "medium", "none"]
 EXPIRED = "session.expired"
 
 Trusted = Callable[[Message], bool]
-"""Whether the medium itself vouches that this message comes from its sender."""
+"""Whether the medium vouches for the sender of a message."""
 
 _log = get_logger(__name__)
 
 
 def never(_message: Message) -> bool:
-    """A medium that vouches for nobody."""
+    """The medium vouches for nobody."""
     return False
 
 
 class ProvenMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message without its token, and how we know its sender; or what is wrong with the token."""
+    """A message without its token, and the proof of its sender or the fault of the token."""
 
     message: Message
     proof: Proof = "none"
     fault: str = ""
     unique: str = ""
-    """An id that the proof gives the message: the same seal is the same message."""
+    """The id that a seal gives the message: the same seal is the same message."""
     session: str = ""
 
 
 class SenderProofs:
-    """Looks at the tokens of messages; changes nothing."""
+    """Checks the tokens of messages."""
 
     def __init__(self, sessions: Sessions, secret: bytes, clock: Clock) -> None:
         """`secret`: that of answer links."""
@@ -103,12 +103,12 @@ def _by_session(message: Message, checked: Checked) -> ProvenMessage:
 
 
 def vouches(trusted: Trusted, message: Message) -> bool:
-    """Whether the medium says that it knows the sender."""
+    """Whether the medium vouches for the sender."""
     try:
         return trusted(message) is True
     except Exception as error:
-        # Code of an adapter: whoever cannot say that it trusts does not.
-        _log.error("trust could not be asked", error=repr(error)[:200])
+        # Code of an adapter: a failure is no trust.
+        _log.error("trust check failed", error=repr(error)[:200])
         return False
 
 
