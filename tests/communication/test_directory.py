@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.memory import open_memory
+from rapport.communication.adapters.build import BUILT_IN
 from rapport.communication.directory import PEOPLE_CHANGED, DirectoryChanges, StoredDirectory
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.errors import Conflict, InvalidInput, SiteError, UnknownName
@@ -38,6 +39,7 @@ class People:
             self.clock,
             new_id=Ids(self.clock, Chance(7)).new,
             adapters=lambda: ADAPTERS,
+            built_in=BUILT_IN,
         )
         self.changes.changed.append(self.touched.append)
 

@@ -15,7 +15,7 @@ from rapport.channel.channel import Appended, Channels
 from rapport.communication.actions import Action, OwnAction, Phrases, nothing_said
 from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.base import Delivery, OutputAdapter
-from rapport.communication.adapters.build import make_adapters
+from rapport.communication.adapters.build import BUILT_IN, make_adapters
 from rapport.communication.adapters.incoming.build_inputs import (
     AllPeople,
     InputSurroundings,
@@ -218,6 +218,7 @@ class Assembly:
             clock,
             new_id=Ids(clock, Chance.from_machine()).new,
             adapters=lambda: self.outputs.names,
+            built_in=BUILT_IN,
         )
         self.people.changed += [self._cached.forget, self.outputs.peer_changed]
         self.privacy = WorkerPrivacyFunctions(clock, (str(options.site.resolve()),))

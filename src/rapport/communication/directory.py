@@ -23,7 +23,6 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication import people_config as declare_people
-from rapport.communication.adapters.build import BUILT_IN
 from rapport.communication.adapters.outgoing.breakers import CircuitStatus
 from rapport.communication.blocking import run_blocking, run_to_end
 from rapport.communication.peers import (
@@ -126,19 +125,19 @@ class DirectoryRecords:
 
     def peer(self, name: str) -> StoredEntry | None:
         """The entry of a peer, or None."""
-        return _kept(self._records.get(PEERS, name))
+        return _decode(self._records.get(PEERS, name))
 
     def collective(self, name: str) -> StoredEntry | None:
         """The entry of a collective, or None."""
-        return _kept(self._records.get(COLLECTIVES, name))
+        return _decode(self._records.get(COLLECTIVES, name))
 
     def peers(self, after: str, limit: int) -> list[tuple[str, StoredEntry]]:
         """Peers whose names come after a name, sorted."""
-        return _all_kept(self._records.find(PEERS, after=after, limit=limit))
+        return _decode_all(self._records.find(PEERS, after=after, limit=limit))
 
     def collectives(self, after: str, limit: int) -> list[tuple[str, StoredEntry]]:
         """Collectives whose names come after a name, sorted."""
-        return _all_kept(self._records.find(COLLECTIVES, after=after, limit=limit))
+        return _decode_all(self._records.find(COLLECTIVES, after=after, limit=limit))
 
     def members(self, collective: str, after: str, limit: int) -> list[str]:
         """Names of stored members, sorted; costs `limit`."""
@@ -156,10 +155,6 @@ class DirectoryRecords:
         """The collectives that a peer joined, read in pages."""
         yield from self._all_second(MEMBERSHIPS, peer)
 
-    def apply(self, changes: Sequence[Change]) -> None:
-        """All or none; durable when it returns."""
-        self._records.apply(changes)
-
     def _second_names(self, table: str, first: str, after: str, limit: int) -> list[str]:
         prefix = _pair(first, "")
         found = self._records.find(
@@ -174,7 +169,7 @@ class DirectoryRecords:
             after = names[-1]
 
 
-def kept_bytes(kept: StoredEntry) -> bytes:
+def encode_entry(kept: StoredEntry) -> bytes:
     """The entry as stored."""
     return msgspec.json.encode(kept)
 
@@ -207,7 +202,7 @@ def peer_of_entry(name: str, kept: StoredEntry, site: Path) -> Peer:
         adapters = {adapter_of(entry) for entry in addresses}
         return read_peer(name, kept.settings, adapters, site)[0]
     except SiteError as error:
-        _log.error("a kept peer cannot be read", peer=name, error=error.message)
+        _log.error("a stored peer cannot be read", peer=name, error=error.message)
         return Peer(name=name, addresses=())
 
 
@@ -218,11 +213,11 @@ def _pair(first: str, second: str) -> str:
     return f"{quote(first, safe='')}/{second}"
 
 
-def _kept(raw: bytes | None) -> StoredEntry | None:
+def _decode(raw: bytes | None) -> StoredEntry | None:
     return None if raw is None else msgspec.json.decode(raw, type=StoredEntry)
 
 
-def _all_kept(found: Sequence[tuple[str, bytes]]) -> list[tuple[str, StoredEntry]]:
+def _decode_all(found: Sequence[tuple[str, bytes]]) -> list[tuple[str, StoredEntry]]:
     return [(name, msgspec.json.decode(raw, type=StoredEntry)) for name, raw in found]
 
 
@@ -536,11 +531,14 @@ class DirectoryChanges:
         *,
         new_id: Callable[[], str],
         adapters: Callable[[], Collection[str]],
+        built_in: Collection[str] = (),
         file: str = "site.toml",
     ) -> None:
-        """`adapters`: those that can deliver now; `file`: the name of the site file."""
+        """`adapters`: those that can deliver now; `built_in`: those that a site can declare; `file`:
+        the name of the site file.
+        """
         self._directory, self._records, self._clock = directory, records, clock
-        self._adapters, self._file = adapters, file
+        self._adapters, self._built_in, self._file = adapters, built_in, file
         self._outbox = PeopleOutbox(records, channels, clock, new_id)
         self._turn = asyncio.Lock()
         self.changed: list[Callable[[str], Awaitable[None] | None]] = []
@@ -632,7 +630,7 @@ class DirectoryChanges:
         self._check_adapters(given)
         _, warnings = read_peer(name, given, self._adapters(), self._directory.site)
         is_new = self._directory.kept.peer(name) is None
-        entry = Put(PEERS, name, kept_bytes(StoredEntry(given, by, self._clock.now_ms())))
+        entry = Put(PEERS, name, encode_entry(StoredEntry(given, by, self._clock.now_ms())))
         change = PeopleChange(
             kind="peer",
             name=name,
@@ -668,7 +666,9 @@ class DirectoryChanges:
         is_new = self._directory.kept.collective(name) is None
         changes: list[Change] = [
             Put(
-                COLLECTIVES, name, kept_bytes(StoredEntry(dict(settings), by, self._clock.now_ms()))
+                COLLECTIVES,
+                name,
+                encode_entry(StoredEntry(dict(settings), by, self._clock.now_ms())),
             )
         ]
         people_changes = [
@@ -751,7 +751,7 @@ class DirectoryChanges:
         named = [adapter_of(each) for each in addresses if isinstance(each, str) and ":" in each]
         running = self._adapters()
         for name in named:
-            if name in BUILT_IN and name not in running:
+            if name in self._built_in and name not in running:
                 raise InvalidInput(
                     f"the adapter {name!r} does not run in this node",
                     code="adapter.not_running",

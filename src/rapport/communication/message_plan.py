@@ -103,7 +103,7 @@ def rule_sender_text(sender: Identifier, headers: Mapping[str, str]) -> str:
     proven = rule_sender(sender, headers)
     if proven is UNPROVEN:
         return UNPROVEN_SENDER
-    return str(proven) if proven != sender else ""
+    return "" if proven is sender or proven == sender else str(proven)
 
 
 def route_proven(
