@@ -72,8 +72,8 @@ def read_options(body: bytes) -> DeliveryOptions:
 def with_options(event: Event, options: DeliveryOptions) -> Event:
     """A message's event with options of its delivery. Raises InvalidInput for invalid options."""
     check_options(options)
-    data = event.data[:-1] + _MARK + msgspec.json.encode(options) + b"}"
-    return msgspec.structs.replace(event, data=data)
+    data = msgspec.json.decode(event.data) | {"wishes": options}
+    return msgspec.structs.replace(event, data=msgspec.json.encode(data))
 
 
 def may_have_options(data: bytes) -> bool:

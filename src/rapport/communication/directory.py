@@ -534,8 +534,8 @@ class DirectoryChanges:
         built_in: Collection[str] = (),
         file: str = "site.toml",
     ) -> None:
-        """`adapters`: those that can deliver now; `built_in`: those that a site can declare; `file`:
-        the name of the site file.
+        """`adapters`: those that can deliver now; `built_in`: those that a site can declare;
+        `file`: the name of the site file.
         """
         self._directory, self._records, self._clock = directory, records, clock
         self._adapters, self._built_in, self._file = adapters, built_in, file
