@@ -127,6 +127,15 @@ def test_what_cannot_be_handled_is_dead_lettered_and_the_row_goes_on():
     assert len(outgoing["dead_letters"]) == 1
 
 
+def test_a_message_whose_delivery_cannot_be_made_leaves_nothing_in_the_log():
+    event = sent("m1", Identifier("peer", "ana"))
+    long_id = msgspec.json.decode(event.data) | {"id": "l" * 300}
+    event = msgspec.structs.replace(event, data=msgspec.json.encode(long_id))
+    early, outgoing = take(taking(), [event])
+    assert early == {}
+    assert len(outgoing["dead_letters"]) == 1
+
+
 def test_a_new_address_holds_from_the_next_batch_on():
     directory = Directory()
     taken = taking(directory=directory)

@@ -225,9 +225,8 @@ class Cluster:
     ) -> None:
         """`instance` names this start of this process and no other. `lease_records`: the same
         records by a connection of their own, so that work does not hold up the leases. `acts`: the
-        engines know the policies. `alone`: what only one of all processes does at a time. `route`:
-        whom routing rules add to a message, as the engines know it; `may_go` as in Dispatch. Raises
-        Unsupported for records that several processes cannot share.
+        engines know the policies. `alone`: what only one of all processes does at a time. `may_go`
+        as in Dispatch. Raises Unsupported for records that several processes cannot share.
         """
         self._channels, self._records, self._clock = channels, as_guarded(records), clock
         self._parts, self._adapters, self._dispatch = parts, adapters, dispatch

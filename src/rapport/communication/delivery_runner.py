@@ -109,8 +109,8 @@ class ReceiverLookup:
     ) -> Member:
         """The state of a new member; `delivery` overrides what the peer says.
 
-        An unknown name gives a member without an address, so that the ledger shows it. A peer whom
-        the directory cannot tell now is looked up again later.
+        An unknown name gives a member without an address, so that the ledger shows it. A peer for
+        whose name the directory fails is looked up again later.
         """
         try:
             peer = self.directory.peer(name)

@@ -54,7 +54,7 @@ _log = get_logger(__name__)
 
 
 class DirectPeer(msgspec.Struct, frozen=True):
-    """A peer whom one delivery reaches, and the address it goes to."""
+    """A peer that one delivery reaches, and the address it goes to."""
 
     name: str
     address: str
@@ -213,9 +213,9 @@ class FastPath:
         if routed and not (plan.is_simple and leaves_room(event, plan)):
             return False
         id = message.id or event.id
-        delivery = self.delivery(peer, message, id, event, row.now_ms)
+        delivery = self.delivery(peer, message, id, event, row.now_ms).to_event()
         row.log.append(direct_log_event(event, id, message, plan, peer))
-        row.outputs.setdefault(peer.channel, []).append(delivery.to_event())
+        row.outputs.setdefault(peer.channel, []).append(delivery)
         return True
 
     def _take_component(self, message: Message, event: Event, row: _Row) -> bool:
