@@ -359,17 +359,17 @@ async def open_communication(
     asked = Callbacks(
         peer_info=peer_info, collective_info=collective_info, authenticate=authenticate
     )
-    place = await run_blocking(lambda: _Place.of(Path(directory), site))
+    location = await run_blocking(lambda: _Location.of(Path(directory), site))
     plugins, own = Plugins(), {declared(kind).name: made_by(kind, clock) for kind in outputs}
     for name, made in own.items():
-        plugins.add("adapters", name, _already(made))
-    people = place.people(plugins, peers, collectives, outputs=tuple(own))
+        plugins.add("adapters", name, _factory_of(made))
+    people = location.people(plugins, peers, collectives, outputs=tuple(own))
     async with AsyncExitStack() as closing:
-        channels = await run_blocking(lambda: place.open_channels(clock))
+        channels = await run_blocking(lambda: location.open_channels(clock))
         closing.push_async_callback(channels.close)
-        ledger = await run_blocking(lambda: place.open_ledger(channels))
+        ledger = await run_blocking(lambda: location.open_ledger(channels))
         closing.callback(ledger.close)
-        assembly = place.assembly(channels, clock, people, plugins, public_url, asked)
+        assembly = location.assembly(channels, clock, people, plugins, public_url, asked)
         closing.push_async_callback(assembly.close)
         await assembly.people.open()
         await assembly.services.open()
@@ -381,24 +381,24 @@ async def open_communication(
         yield Communication(assembly, ledger, application=application_id)
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Location(msgspec.Struct, frozen=True):
     """The directory and the site file."""
 
     directory: Path
     file: TomlFile
-    beside: Path
+    site_directory: Path
     """Where secret files and privacy functions are looked for."""
 
     @staticmethod
-    def of(directory: Path, site: Path | str | None) -> _Place:
+    def of(directory: Path, site: Path | str | None) -> _Location:
         if site is None:
-            return _Place(directory, _NO_SITE, directory)
-        return _Place(directory, TomlFile.load(Path(site)), Path(site).parent)
+            return _Location(directory, _NO_SITE, directory)
+        return _Location(directory, TomlFile.load(Path(site)), Path(site).parent)
 
     def open_channels(self, clock: Clock) -> LoggedChannels:
-        rules = with_log_index(_well(channels_from_site(self.file)))
+        rules = with_log_index(_checked(channels_from_site(self.file)))
         channels = open_channels(
-            self.directory, clock, rules, site=self.beside, segment_bytes=SEGMENT_BYTES
+            self.directory, clock, rules, site=self.site_directory, segment_bytes=SEGMENT_BYTES
         )
         channels.use_rules(rules)
         return channels
@@ -416,11 +416,11 @@ class _Place(msgspec.Struct, frozen=True):
     ) -> Declared:
         """The configuration of the site file with the given people."""
         known = adapter_names(plugins)
-        config = _well(communication_from_site(self.file, self.beside, adapters=known))
+        config = _checked(communication_from_site(self.file, self.site_directory, adapters=known))
         together = msgspec.structs.replace(
             config,
-            peers=_joined("peer", config.peers, peers),
-            collectives=_joined("collective", config.collectives, collectives),
+            peers=_merged("peer", config.peers, peers),
+            collectives=_merged("collective", config.collectives, collectives),
             wanted=(*config.wanted, *outputs),
         )
         later = tuple(name for name in together.adapters() if name not in known)
@@ -436,7 +436,7 @@ class _Place(msgspec.Struct, frozen=True):
         callbacks: Callbacks,
     ) -> Assembly:
         services = services_from_site(
-            self.file, self.beside, peers=people.peers, collectives=people.collectives
+            self.file, self.site_directory, peers=people.peers, collectives=people.collectives
         )
         return Assembly(
             channels,
@@ -447,22 +447,22 @@ class _Place(msgspec.Struct, frozen=True):
                 phrases={},
                 public_url=lambda: public_url,
                 plugins=plugins,
-                site=self.beside,
-                arrivals=_well(arrivals_from_site(self.file)),
-                services=_well(services),
+                site=self.site_directory,
+                arrivals=_checked(arrivals_from_site(self.file)),
+                services=_checked(services),
                 callbacks=callbacks,
-                engines=_well(engines_from_site(self.file)),
+                engines=_checked(engines_from_site(self.file)),
                 acts=False,
             ),
         )
 
 
-def _already(made: OutputAdapter) -> Callable[..., OutputAdapter]:
+def _factory_of(made: OutputAdapter) -> Callable[..., OutputAdapter]:
     """The factory of a plug-in that exists already."""
     return lambda _settings, _link_for: made
 
 
-def _well(read: tuple[T, list[Problem]]) -> T:
+def _checked(read: tuple[T, list[Problem]]) -> T:
     """The configuration without its problems; raises SiteError with all of them."""
     config, problems = read
     if any(problem.severity == "error" for problem in problems):
@@ -470,7 +470,7 @@ def _well(read: tuple[T, list[Problem]]) -> T:
     return config
 
 
-def _joined(kind: str, declared: Mapping[str, N], given: Iterable[N]) -> dict[str, N]:
+def _merged(kind: str, declared: Mapping[str, N], given: Iterable[N]) -> dict[str, N]:
     """Both by name; raises InvalidInput for a duplicate name."""
     found = dict(declared)
     for one in given:
@@ -658,7 +658,7 @@ class CommunicationSync:
 
     def __init__(self, directory: Path | str, **options: Unpack[Opening]) -> None:
         self._thread = LoopThread(directory, options)
-        self._all = self._thread.communication
+        self._communication = self._thread.communication
         self.ledger = LedgerSync(self._thread)
 
     def __enter__(self) -> CommunicationSync:
@@ -678,27 +678,29 @@ class CommunicationSync:
 
     def send(self, message: Message, *, options: DeliveryOptions = DEFAULT_OPTIONS) -> str:
         """See Communication.send."""
-        return self._thread.call(self._all.send(message, options=options))
+        return self._thread.call(self._communication.send(message, options=options))
 
     def send_all(
         self, messages: Sequence[Message], *, options: DeliveryOptions = DEFAULT_OPTIONS
     ) -> list[str]:
         """See Communication.send_all."""
-        return self._thread.call(self._all.send_all(messages, options=options))
+        return self._thread.call(self._communication.send_all(messages, options=options))
 
     def add_routing(self, rule: RoutingRule) -> str:
         """See Communication.add_routing."""
-        return self._thread.call(self._all.add_routing(rule))
+        return self._thread.call(self._communication.add_routing(rule))
 
     def remove_routing(self, rule_id: str) -> RoutingRule | None:
         """See Communication.remove_routing."""
-        return self._thread.call(self._all.remove_routing(rule_id))
+        return self._thread.call(self._communication.remove_routing(rule_id))
 
     def add_push_adapter(
         self, adapter: InputPushAdapter, *, name: str = "", trusted: Trusted = never
     ) -> str:
         """See Communication.add_push_adapter."""
-        return self._thread.call(self._all.add_push_adapter(adapter, name=name, trusted=trusted))
+        return self._thread.call(
+            self._communication.add_push_adapter(adapter, name=name, trusted=trusted)
+        )
 
     def add_pull_adapter(
         self,
@@ -712,7 +714,7 @@ class CommunicationSync:
     ) -> str:
         """See Communication.add_pull_adapter."""
         return self._thread.call(
-            self._all.add_pull_adapter(
+            self._communication.add_pull_adapter(
                 adapter,
                 interval_ms,
                 delete_if_successful,
@@ -724,43 +726,43 @@ class CommunicationSync:
 
     def request_pull(self, adapter_id: str, *, ttl_ms: int = 0) -> str:
         """See Communication.request_pull."""
-        return self._thread.call(self._all.request_pull(adapter_id, ttl_ms=ttl_ms))
+        return self._thread.call(self._communication.request_pull(adapter_id, ttl_ms=ttl_ms))
 
     def remove_input_adapter(self, adapter_id: str) -> InputAdapter | None:
         """See Communication.remove_input_adapter."""
-        return self._thread.call(self._all.remove_input_adapter(adapter_id))
+        return self._thread.call(self._communication.remove_input_adapter(adapter_id))
 
     def register_output_adapter(self, kind: type[Any]) -> str:
         """See Communication.register_output_adapter."""
-        return self._thread.call(self._all.register_output_adapter(kind))
+        return self._thread.call(self._communication.register_output_adapter(kind))
 
     def remove_output_adapter(self, adapter_id: str) -> bool:
         """See Communication.remove_output_adapter."""
-        return self._thread.call(self._all.remove_output_adapter(adapter_id))
+        return self._thread.call(self._communication.remove_output_adapter(adapter_id))
 
     def add_notification_callback(self, callback: NotificationCallback, *, name: str = "") -> str:
         """See Communication.add_notification_callback; a plain function may block and call back."""
         aside = self._thread.aside(callback)
-        return self._thread.call(self._all.add_notification_callback(aside, name=name))
+        return self._thread.call(self._communication.add_notification_callback(aside, name=name))
 
     def remove_notification_callback(self, callback_id: str) -> bool:
         """See Communication.remove_notification_callback."""
-        return self._thread.call(self._all.remove_notification_callback(callback_id))
+        return self._thread.call(self._communication.remove_notification_callback(callback_id))
 
     def create_query(self, **criteria: Unpack[CriteriaFields]) -> QuerySync:
         """See Communication.create_query; read it with `page` or `for`."""
-        return QuerySync(self._thread, self._all.create_query(**criteria))
+        return QuerySync(self._thread, self._communication.create_query(**criteria))
 
     def info_for_message(
         self, message: Message | None = None, *, id: str = "", type: str = "", subtype: str = ""
     ) -> MessageInformation:
         """See Communication.info_for_message."""
-        asked = self._all.info_for_message(message, id=id, type=type, subtype=subtype)
+        asked = self._communication.info_for_message(message, id=id, type=type, subtype=subtype)
         return self._thread.call(asked)
 
     def add_message_info(self, type: str, subtype: str, information: MessageInformation) -> None:
         """See Communication.add_message_info."""
-        self._thread.call(self._all.add_message_info(type, subtype, information))
+        self._thread.call(self._communication.add_message_info(type, subtype, information))
 
 
 __all__ = [
