@@ -67,7 +67,7 @@ _STRANGERS, _FAULTY = "", "?"
 """Allowances of unproven and of refused messages; no peer has such a name."""
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ArrivalResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The result of publishing one message: it is in `input`, or why not."""
 
     id: str = ""
@@ -88,7 +88,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"{self.reason}: {self.fault.message}" if self.fault is not None else self.reason
 
     def __repr__(self) -> str:
-        return f"Arrival(id={self.id!r}, accepted={self.accepted}, reason={self.reason!r})"
+        return f"ArrivalResult(id={self.id!r}, accepted={self.accepted}, reason={self.reason!r})"
 
 
 # --- events ---
@@ -316,31 +316,33 @@ class ArrivalSorter:
                 return "message.not_proven"
         return ""
 
-    def sort(self, known: ProvenMessage, adapter: str, now_ms: int, work: ArrivalWork) -> Arrival:
+    def sort(
+        self, known: ProvenMessage, adapter: str, now_ms: int, work: ArrivalWork
+    ) -> ArrivalResult:
         """Decides about one message of a peer and adds what is to be written to `work`."""
         message = known.message
         fault = known.fault or self._proof_fault(known)
         is_expired = fault == EXPIRED
         if self._settings.rate and not self._may_pass(known, fault, adapter, now_ms, work):
-            return Arrival(accepted=False, reason=TOO_FAST)
+            return ArrivalResult(accepted=False, reason=TOO_FAST)
         if fault and not is_expired:
             work.lines.append(self.refused(message, adapter, fault, now_ms))
-            return Arrival(accepted=False, reason=_public_code(fault))
+            return ArrivalResult(accepted=False, reason=_public_code(fault))
         if misfit := self._contents.fault(message):
             line = self.refused(message, adapter, misfit.code, now_ms, place=misfit.place)
             work.lines.append(line)
-            return Arrival(accepted=False, reason=misfit.code, fault=misfit)
+            return ArrivalResult(accepted=False, reason=misfit.code, fault=misfit)
         event = arrived_event(known, adapter, self._new_id, now_ms)
         if too_large := _event_fault(event):
             work.lines.append(self.refused(message, adapter, too_large, now_ms))
-            return Arrival(accepted=False, reason=too_large)
+            return ArrivalResult(accepted=False, reason=too_large)
         if is_expired:
             return self._hold(known, event, adapter, now_ms, work)
         if known.unique:
             work.sealed.append(event.id)
         if event.id not in self._seals:
             work.events.append(event)
-        return Arrival(id=event.id, accepted=True, proof=known.proof)
+        return ArrivalResult(id=event.id, accepted=True, proof=known.proof)
 
     def _may_pass(
         self, known: ProvenMessage, fault: str, adapter: str, now_ms: int, work: ArrivalWork
@@ -354,17 +356,17 @@ class ArrivalSorter:
 
     def _hold(
         self, known: ProvenMessage, event: Event, adapter: str, now_ms: int, work: ArrivalWork
-    ) -> Arrival:
+    ) -> ArrivalResult:
         """Holds or refuses the message of a peer whose session is over, and notifies the peer."""
         may_hold, message = self._settings.on_expired == "hold", known.message
         work.events.append(renew_event(known, now_ms, may_hold=may_hold))
         if not may_hold:
             work.lines.append(self.refused(message, adapter, EXPIRED, now_ms))
-            return Arrival(accepted=False, reason=INVALID)
+            return ArrivalResult(accepted=False, reason=INVALID)
         work.held.append((message.sender.name, event))
         line = _log_line(HELD, message, adapter, self._new_id(), now_ms, held=event.id)
         work.lines.append(line)
-        return Arrival(id=event.id, accepted=False, held=True, reason=INVALID)
+        return ArrivalResult(id=event.id, accepted=False, held=True, reason=INVALID)
 
     def may_log_in(self, adapter: str, now_ms: int) -> bool:
         """Whether one more login may be tried through this adapter, and counts it."""
@@ -483,7 +485,7 @@ class Arrivals:
         trusted: Trusted = never,
         origin: str = "",
         answers_back: bool = False,
-    ) -> list[Arrival]:
+    ) -> list[ArrivalResult]:
         """Takes messages from outside; what is accepted is durable when it returns.
 
         A refused message does not harm the others. A message that comes twice (same adapter, sender
@@ -541,7 +543,7 @@ class Arrivals:
 
     async def _take(
         self, messages: Sequence[Message], adapter: str, trusted: Trusted, now_ms: int
-    ) -> list[Arrival]:
+    ) -> list[ArrivalResult]:
         await self._contents.refresh()
         work = ArrivalWork()
         known = await self._prove(messages, trusted)
@@ -573,21 +575,23 @@ class Arrivals:
             await self._channels.channel(INPUT).append(SoundEvents(work.events))
         self._sorter.note_written(work, now_ms)
 
-    async def _log_in(self, message: Message, adapter: str, origin: str, back: bool) -> Arrival:
+    async def _log_in(
+        self, message: Message, adapter: str, origin: str, back: bool
+    ) -> ArrivalResult:
         """Logs a peer in. The message itself is not logged; the result is, in `auth`."""
         now_ms = self._clock.now_ms()
         shape = shape_fault(message, self.settings)
         fault = shape.code if shape is not None else "" if back else "auth.no_way_back"
         if not self._sorter.may_log_in(adapter, now_ms):
-            return Arrival(accepted=False, reason=TOO_FAST)
+            return ArrivalResult(accepted=False, reason=TOO_FAST)
         if fault:
             line = self._sorter.refused(message, adapter, fault, now_ms)
             await self._channels.channel(LOG).append([line])
-            return Arrival(accepted=False, reason=fault)
+            return ArrivalResult(accepted=False, reason=fault)
         reply = await self._authenticating.request(message, origin=origin)
         if reply.subtype == "REPLY":
-            return Arrival(accepted=True, proof="session", reply=reply)
-        return Arrival(accepted=False, reason="auth.failed", reply=reply)
+            return ArrivalResult(accepted=True, proof="session", reply=reply)
+        return ArrivalResult(accepted=False, reason="auth.failed", reply=reply)
 
     async def _end_held(self, held: Sequence[HeldMessage], fault: str) -> None:
         """Logs that messages were refused, then deletes them."""

@@ -20,7 +20,7 @@ from rapport.communication.adapters.mail.imap import ImapInput, ImapPushInput
 from rapport.communication.adapters.mail.imap_mailbox import Mailbox, quoted
 from rapport.communication.adapters.mail.settings import ImapSettings
 from rapport.communication.answers import answer_secret, answer_token
-from rapport.communication.arrivals import Arrival
+from rapport.communication.arrivals import ArrivalResult
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import NotAuthenticated, SourceUnavailable, StoreUnavailable
 from rapport.core.message import Message
@@ -379,10 +379,10 @@ def test_a_message_that_the_engine_refuses_is_kept_aside_and_one_too_fast_comes_
         desk.reply("first")
         adapter = await desk.opened()
         found = await adapter.pull()
-        fast = [Arrival(accepted=False, reason="message.too_fast")]
+        fast = [ArrivalResult(accepted=False, reason="message.too_fast")]
         await adapter.pulled(found, fast)
         assert contents(await adapter.pull()) == ["first"]
-        refused = [Arrival(accepted=False, reason="session.invalid")]
+        refused = [ArrivalResult(accepted=False, reason="session.invalid")]
         await adapter.pulled(found, refused)
         assert [letter["code"] for letter in await desk.letters()] == ["input.not_accepted"]
         assert await adapter.pull() == []

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, post
 
-from rapport.communication.arrivals import TOO_FAST, Arrival
+from rapport.communication.arrivals import TOO_FAST, ArrivalResult
 from rapport.communication.contents.rules import ContentFault
 from rapport.communication.sessions.tokens import INVALID
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated, TooFast, TooLarge
@@ -89,7 +89,7 @@ def _with_token(message: Message, token: str) -> Message:
     return msgspec.structs.replace(message, session_token=token)
 
 
-def _told(arrived: Arrival) -> Told:
+def _told(arrived: ArrivalResult) -> Told:
     reply = arrived.reply
     return Told(
         id=arrived.id,
@@ -101,7 +101,7 @@ def _told(arrived: Arrival) -> Told:
     )
 
 
-def _fault(arrived: Sequence[Arrival]) -> InvalidInput | TooFast:
+def _fault(arrived: Sequence[ArrivalResult]) -> InvalidInput | TooFast:
     reason = arrived[0].reason
     if reason == TOO_FAST:
         return TooFast("messages come too fast", code=reason, retry_after_seconds=1)
