@@ -40,6 +40,26 @@ _CONTEXT_EXAMPLE = '{ entity = "room/{R}", scope = "status", values = { locked =
 DEFAULT_VALID_MS = 3_600_000
 """Default validity of what an action sets."""
 
+_ESCALATE_EXAMPLE = (
+    'escalate_to = ["collective:a", { to = "collective:b", answer_within = "5 min" }]'
+)
+MOST_REPEATS = 1_000
+MESSAGE_KEYS = (
+    "send_to",
+    "text",
+    "urgent",
+    "answer_within",
+    "escalate_to",
+    "done_when",
+    "least",
+    "repeat_every",
+    "repeat_most",
+    "peer_delivery",
+    "ttl",
+)
+MOST_ANSWERS = 100_000
+ACTION_KEYS = (*MESSAGE_KEYS, *(key for keys in EFFECT_KEYS.values() for key in keys))
+
 
 def read_effect(kind: str, table: Fields, known: Collection[str] = ()) -> EffectTemplate:
     """Reads the effect of an action; faults are added to the table's problems. `known`: the names
@@ -171,12 +191,6 @@ def _check_texts(effect: EffectTemplate, table: Fields, known: Collection[str]) 
         except InvalidInput as error:
             table.report(key, error)
             return
-
-
-_ESCALATE_EXAMPLE = (
-    'escalate_to = ["collective:a", { to = "collective:b", answer_within = "5 min" }]'
-)
-MOST_REPEATS = 1_000
 
 
 def read_receiver(
@@ -314,23 +328,6 @@ def people_behind(receiver: Identifier, collectives: Mapping[str, Collective]) -
     """The number of people behind a receiver."""
     known = collectives.get(receiver.name) if receiver.kind == "collective" else None
     return len(set(known.members)) if known is not None else 1
-
-
-MESSAGE_KEYS = (
-    "send_to",
-    "text",
-    "urgent",
-    "answer_within",
-    "escalate_to",
-    "done_when",
-    "least",
-    "repeat_every",
-    "repeat_most",
-    "peer_delivery",
-    "ttl",
-)
-MOST_ANSWERS = 100_000
-ACTION_KEYS = (*MESSAGE_KEYS, *(key for keys in EFFECT_KEYS.values() for key in keys))
 
 
 def read_action(

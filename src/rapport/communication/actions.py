@@ -31,6 +31,11 @@ EffectKind = Literal["append", "webhook"]
 MOST_HOPS = 5
 """Actions that may follow from each other before one is refused, by default."""
 
+SENDER = Identifier("component", "policy")
+Phrases = Callable[[str, str], Sequence[str]]
+"""Policy and version to the phrases of that version's actions."""
+ACTION_HOPS = "actionhops"
+
 
 class EffectTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """The declaration of an effect; texts in `subject` and `data` name fields of the detection."""
@@ -140,9 +145,6 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(item)
 
 
-SENDER = Identifier("component", "policy")
-
-
 class EscalationStep(msgspec.Struct, frozen=True):
     """The next receiver and its time to answer; 0 = that of the action."""
 
@@ -193,10 +195,6 @@ OwnAction = Callable[[str, str, str], Action | None]
 
 def nothing_said(_policy: str, _version: str, _phrase: str) -> None:
     """Policies declare no actions of their own."""
-
-
-Phrases = Callable[[str, str], Sequence[str]]
-"""Policy and version to the phrases of that version's actions."""
 
 
 def same_phrase(text: str) -> str:
@@ -277,9 +275,6 @@ def message_saying(action: Action, text: str, detection_id: str = "") -> Message
         ttl=action.ttl_ms,
         urgent=action.urgent,
     )
-
-
-ACTION_HOPS = "actionhops"
 
 
 async def hops_before(channels: Channels, detection: Event) -> int:

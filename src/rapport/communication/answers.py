@@ -34,6 +34,14 @@ ANSWER_SOURCE = "answers"
 LONGEST_ANSWER = 2_000
 _TABLE, _KEY = "secrets", "answers"
 
+DECLINE = "DECLINE"
+"""The subtype of a message that declines the one it refers to."""
+DECLINING_WORDS = ("no", "nein", "non", "cannot", "i cannot")
+"""Default words that decline."""
+_SHORT = 100
+_MOST = 10_000
+_PEER = "peer:"
+
 
 class SecretRecords(Protocol):
     """The part of a record store that keeps the secret."""
@@ -119,13 +127,6 @@ async def record_answer(
     return event.id
 
 
-DECLINE = "DECLINE"
-"""The subtype of a message that declines the one it refers to."""
-DECLINING_WORDS = ("no", "nein", "non", "cannot", "i cannot")
-"""Default words that decline."""
-_SHORT = 100
-
-
 class Declines:
     """Recognises answers that decline, by the words of the site."""
 
@@ -161,10 +162,6 @@ def plain_word(text: str) -> str:
 
 
 USUAL_DECLINES = Declines()
-
-
-_MOST = 10_000
-_PEER = "peer:"
 
 
 class HistoryNeeded(Exception):

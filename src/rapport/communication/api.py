@@ -100,6 +100,48 @@ from rapport.store.segments.store import SEGMENT_BYTES
 
 APPLICATION = Identifier("component", "application")
 
+_NO_SITE = TomlFile("site.toml", "", {})
+T = TypeVar("T")
+N = TypeVar("N", Peer, Collective)
+_LAST_CALLS_SECONDS = 30.0
+"""Closing waits so long for pending calls of other threads."""
+__all__ = [
+    "Authenticate",
+    "Collective",
+    "CollectiveInfo",
+    "Communication",
+    "CommunicationSync",
+    "Confirmed",
+    "Delivery",
+    "DeliveryOptions",
+    "Failed",
+    "Identifier",
+    "InputPullAdapter",
+    "InputPushAdapter",
+    "Intake",
+    "LedgerRow",
+    "LoggedMessage",
+    "Message",
+    "MessageInformation",
+    "MessagePage",
+    "NextReceiver",
+    "NoSuchCollective",
+    "NoSuchPeer",
+    "NotificationCallback",
+    "Outcome",
+    "OutputAdapter",
+    "Peer",
+    "PeerInfo",
+    "QueryCriteria",
+    "Question",
+    "RapportError",
+    "RelatedMessage",
+    "RoutingRule",
+    "Sent",
+    "adapter",
+    "open_communication",
+]
+
 
 class Communication:
     """Sends messages and changes how they are handled.
@@ -298,11 +340,6 @@ class Communication:
         await infos.add_message_info(type, subtype, information, by=str(self._application))
 
 
-_NO_SITE = TomlFile("site.toml", "", {})
-T = TypeVar("T")
-N = TypeVar("N", Peer, Collective)
-
-
 class Opening(TypedDict, total=False):
     """The keyword arguments of `open_communication`."""
 
@@ -482,10 +519,6 @@ def _merged(kind: str, declared: Mapping[str, N], given: Iterable[N]) -> dict[st
             )
         found[one.name] = one
     return found
-
-
-_LAST_CALLS_SECONDS = 30.0
-"""Closing waits so long for pending calls of other threads."""
 
 
 class LoopThread:
@@ -763,41 +796,3 @@ class CommunicationSync:
     def add_message_info(self, type: str, subtype: str, information: MessageInformation) -> None:
         """See Communication.add_message_info."""
         self._thread.call(self._communication.add_message_info(type, subtype, information))
-
-
-__all__ = [
-    "Authenticate",
-    "Collective",
-    "CollectiveInfo",
-    "Communication",
-    "CommunicationSync",
-    "Confirmed",
-    "Delivery",
-    "DeliveryOptions",
-    "Failed",
-    "Identifier",
-    "InputPullAdapter",
-    "InputPushAdapter",
-    "Intake",
-    "LedgerRow",
-    "LoggedMessage",
-    "Message",
-    "MessageInformation",
-    "MessagePage",
-    "NextReceiver",
-    "NoSuchCollective",
-    "NoSuchPeer",
-    "NotificationCallback",
-    "Outcome",
-    "OutputAdapter",
-    "Peer",
-    "PeerInfo",
-    "QueryCriteria",
-    "Question",
-    "RapportError",
-    "RelatedMessage",
-    "RoutingRule",
-    "Sent",
-    "adapter",
-    "open_communication",
-]

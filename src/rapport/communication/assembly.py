@@ -74,6 +74,9 @@ from rapport.kernel.ending import end_each
 from rapport.kernel.plugins import Plugins
 from rapport.store.base import RecordStore
 
+INPUTS = "communication.inputs"
+"""The task that runs the inputs of the site."""
+
 
 class MessageServices:
     """Routing rules, message queries and message info of one node."""
@@ -101,10 +104,6 @@ class MessageServices:
     def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """The background tasks by name; each may be restarted."""
         return {} if self._answers is None else {"message info": self._answers.run}
-
-
-INPUTS = "communication.inputs"
-"""The task that runs the inputs of the site."""
 
 
 def _no_url() -> str:

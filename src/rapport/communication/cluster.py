@@ -77,6 +77,25 @@ _LOOK_MS = 50
 _FLUSH_MS = 200
 _NS_PER_MS = 1_000_000
 
+Adapters = Callable[[], Sequence[OutputAdapter]]
+"""The output adapters at the beginning of a share."""
+Work = Mapping[str, Callable[[], Awaitable[None]]]
+"""Tasks by name."""
+NO_WORK: Work = {}
+NO_SETTINGS: Mapping[str, DispatchSettings] = {}
+_BUSY_SHARES = 4
+ANNOUNCED = "communication.adapters"
+_MOST = 10_000
+_log = get_logger(__name__)
+MakeAdapter = Callable[[str], OutputAdapter]
+"""The adapter of a name; raises a RapportError where its kind is not known."""
+TABLE, KEY = "communication.site", "people"
+_PAUSES = RetryPolicy(first_ms=1_000, longest_ms=60_000)
+_FOLLOWING: ContextVar[bool] = ContextVar("following", default=False)
+"""Whether the current task reloads because another engine did."""
+Follow = Callable[[], Awaitable[object]]
+"""Reloads the site files of this process."""
+
 
 class LeasedCalls:
     """Calls of adapters for one share: each begins and runs only while the share is certainly held,
@@ -180,15 +199,6 @@ def leased(adapter: OutputAdapter, sends: LeasedCalls) -> OutputAdapter:
     if isinstance(adapter, BatchAdapter):
         return LeasedBatchAdapter(adapter, sends, adapter)
     return LeasedAdapter(adapter, sends)
-
-
-Adapters = Callable[[], Sequence[OutputAdapter]]
-"""The output adapters at the beginning of a share."""
-Work = Mapping[str, Callable[[], Awaitable[None]]]
-"""Tasks by name."""
-NO_WORK: Work = {}
-NO_SETTINGS: Mapping[str, DispatchSettings] = {}
-_BUSY_SHARES = 4
 
 
 class _ShareWork(msgspec.Struct, frozen=True):
@@ -433,14 +443,6 @@ def _is_of_the_lease(error: Exception) -> bool:
     return isinstance(error, GuardFailed) and error.guard.table == LEASES
 
 
-ANNOUNCED = "communication.adapters"
-_MOST = 10_000
-_log = get_logger(__name__)
-
-MakeAdapter = Callable[[str], OutputAdapter]
-"""The adapter of a name; raises a RapportError where its kind is not known."""
-
-
 class AnnouncedAdapter(msgspec.Struct, frozen=True, array_like=True):
     """The record of an adapter."""
 
@@ -535,16 +537,6 @@ def made_or_elsewhere(name: str, make: MakeAdapter) -> OutputAdapter:
     except (RapportError, LookupError) as error:
         _log.warning("adapter unknown here", adapter=name, error=repr(error))
         return ElsewhereAdapter(name)
-
-
-TABLE, KEY = "communication.site", "people"
-_PAUSES = RetryPolicy(first_ms=1_000, longest_ms=60_000)
-_FOLLOWING: ContextVar[bool] = ContextVar("following", default=False)
-"""Whether the current task reloads because another engine did."""
-
-
-Follow = Callable[[], Awaitable[object]]
-"""Reloads the site files of this process."""
 
 
 class ReloadRecord(msgspec.Struct, frozen=True, array_like=True):

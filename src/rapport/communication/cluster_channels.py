@@ -41,6 +41,31 @@ DIVIDED = ("control", "input", "detections", HANDED)
 PLACE, TO = "place", "to"
 """Headers of a delivery in `handed`: the position of its message in `input`, and its channel."""
 
+OWN = frozenset(
+    {
+        "communication",
+        "communication.messages",
+        "communication.letters",
+        "communication.members",
+        "communication.due",
+        "communication.chores",
+        "communication.put_off",
+        "communication.spreads",
+        "communication.sending",
+    }
+)
+"""Tables that each share has for itself; all others are common."""
+COUNTED = frozenset({"communication.recent"})
+"""Common tables that are read and changed: a change in between is detected."""
+WHERE = "communication.where"
+"""Common table: delivery record -> the share that holds it."""
+PAGE = 256
+_PAGES = 64
+_PAGE_BYTES = 4_000_000
+"""A larger page is not cached."""
+_MOVE_ON = 2_000
+"""A share's own position is written again after so many events of other shares."""
+
 
 class ShareAssignment(msgspec.Struct, frozen=True):
     """The share of an event, unless the record of its message belongs to another one."""
@@ -168,26 +193,6 @@ def with_share(event: Event, share: str) -> Event:
     return msgspec.structs.replace(event, data=msgspec.json.encode(data))
 
 
-OWN = frozenset(
-    {
-        "communication",
-        "communication.messages",
-        "communication.letters",
-        "communication.members",
-        "communication.due",
-        "communication.chores",
-        "communication.put_off",
-        "communication.spreads",
-        "communication.sending",
-    }
-)
-"""Tables that each share has for itself; all others are common."""
-COUNTED = frozenset({"communication.recent"})
-"""Common tables that are read and changed: a change in between is detected."""
-WHERE = "communication.where"
-"""Common table: delivery record -> the share that holds it."""
-
-
 class ShareRecords:
     """See RecordStore: the records of one share. A change raises GuardFailed when another process
     holds the share now, or when a counted record changed since it was read.
@@ -291,14 +296,6 @@ def own_key(share: str, key: str) -> str:
 def case_key(share: str, message: str) -> str:
     """The key of a delivery record in the table of all shares."""
     return own_key(share, message)
-
-
-PAGE = 256
-_PAGES = 64
-_PAGE_BYTES = 4_000_000
-"""A larger page is not cached."""
-_MOVE_ON = 2_000
-"""A share's own position is written again after so many events of other shares."""
 
 
 class ChannelPage(msgspec.Struct, frozen=True):

@@ -27,6 +27,15 @@ from rapport.store.guarding import Guard, GuardFailed, as_guarded, keep_first
 SHARES = 16
 LEASE_MS = 6_000
 
+# In this order in the store, leases first, so that two transactions never lock them in opposite
+# order.
+LEASES, PRESENCES = "communication.leases", "communication.presences"
+_SETTINGS, _COUNT = "communication.shares", "count"
+_ROOM, _PLACES = "communication", ("position/control", "position/input", "outbox")
+_log = get_logger(__name__)
+_encode = msgspec.msgpack.encode
+T = TypeVar("T")
+
 
 class ShareSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Number of shares and length of leases."""
@@ -163,17 +172,6 @@ def next_moves(
         elif owner != me and holder == me:
             release.append(share)
     return ShareMoves(tuple(acquire), tuple(release))
-
-
-# In this order in the store, leases first, so that two transactions never lock them in opposite
-# order.
-LEASES, PRESENCES = "communication.leases", "communication.presences"
-_SETTINGS, _COUNT = "communication.shares", "count"
-_ROOM, _PLACES = "communication", ("position/control", "position/input", "outbox")
-
-_log = get_logger(__name__)
-_encode = msgspec.msgpack.encode
-T = TypeVar("T")
 
 
 class HeldShare(msgspec.Struct, frozen=True):

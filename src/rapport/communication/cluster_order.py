@@ -44,6 +44,21 @@ from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Put, RecordStore
 
+REACHED = "communication.reached"
+_POSITION = ("communication", "position/input")
+_LOOK_AGAIN_NS = 10_000_000
+"""Least interval of reads by all shares of a process together."""
+READER = "handing"
+BEGUN = "rapport.handing.begun"
+_LOOK_MS = 20
+_COMMIT_EVERY = 200
+_PATIENCE_MS = 60_000
+_PATIENCE_LEASES = 10
+"""After the longer of the two, deliveries go out of order: a share that is stuck must not stop the
+others."""
+_NS_PER_MS = 1_000_000
+_log = get_logger(__name__)
+
 
 class ShareProgress(msgspec.Struct, frozen=True, array_like=True):
     """Progress of a share: all its messages in `input` up to `position` were handled, and their
@@ -158,12 +173,6 @@ class HandoffQueue:
         return next(iter(self._positions), read_until + 1) - 1
 
 
-REACHED = "communication.reached"
-_POSITION = ("communication", "position/input")
-_LOOK_AGAIN_NS = 10_000_000
-"""Least interval of reads by all shares of a process together."""
-
-
 class ClusterProgress:
     """What one process knows of the progress of all shares; common to those it holds. Progress is
     written to records when other processes may wait for it.
@@ -264,18 +273,6 @@ def _decode(key: str, kept: bytes) -> ShareProgress:
             code="shares.bad_record",
             hint="another version wrote it; remove it: order may suffer once, nothing is lost",
         ) from None
-
-
-READER = "handing"
-BEGUN = "rapport.handing.begun"
-_LOOK_MS = 20
-_COMMIT_EVERY = 200
-_PATIENCE_MS = 60_000
-_PATIENCE_LEASES = 10
-"""After the longer of the two, deliveries go out of order: a share that is stuck must not stop the
-others."""
-_NS_PER_MS = 1_000_000
-_log = get_logger(__name__)
 
 
 class OrderedHandoff:

@@ -72,6 +72,19 @@ from rapport.core.web_addresses import address_parts, is_loopback
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import Section, TomlFile
 
+_SESSION_KEYS = ("lifetime", "longest", "rotate", "memory_kib", "passes", "lanes")
+_ARRIVING_KEYS = (
+    *("most_bytes", "rate", "burst", "unproven", "on_expired"),
+    *("hold", "most_held", "most_held_bytes", "answer_links", "declines"),
+)
+_MINUTE_MS = 60_000
+_MOST_CONTENT = 1_000_000
+_KEYS = ("several", "lease", "shares")
+_CHANNELS = ("input", "control", "detections", "handed", "log", "output.x")
+_SHARED = ("nats", "postgres")
+_LEAST_LEASE_MS = 1_000
+_MOST_SHARES = 256
+
 
 class CommunicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of communication."""
@@ -322,15 +335,6 @@ def _tables(file: TomlFile, name: str, problems: list[Problem]) -> list[tuple[st
     return list(section.sections())
 
 
-_SESSION_KEYS = ("lifetime", "longest", "rotate", "memory_kib", "passes", "lanes")
-_ARRIVING_KEYS = (
-    *("most_bytes", "rate", "burst", "unproven", "on_expired"),
-    *("hold", "most_held", "most_held_bytes", "answer_links", "declines"),
-)
-_MINUTE_MS = 60_000
-_MOST_CONTENT = 1_000_000
-
-
 class ArrivalConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of sessions, passwords and arriving messages."""
 
@@ -399,13 +403,6 @@ def _arriving(table: Fields) -> ArrivalSettings:
         ),
         declines=table.texts("declines", default.declines, example='["no", "nein"]'),
     )
-
-
-_KEYS = ("several", "lease", "shares")
-_CHANNELS = ("input", "control", "detections", "handed", "log", "output.x")
-_SHARED = ("nats", "postgres")
-_LEAST_LEASE_MS = 1_000
-_MOST_SHARES = 256
 
 
 def engines_from_site(file: TomlFile) -> tuple[ShareSettings | None, list[Problem]]:

@@ -20,6 +20,38 @@ AddressStatus = Literal[
 ]
 MemberStatus = Literal["pending", "held", "refused", "reached", "lost", "discarded"]
 
+FALLBACK_MS = 120_000
+"""How long an address has before the next one is tried, where the peer allows fallback and sets no
+time of its own."""
+URGENT_FALLBACK_MS = 30_000
+"""The same for an urgent message."""
+LedgerState = Literal[
+    "refused",
+    "held",
+    "queued",
+    "handed",
+    "confirmed",
+    "answered",
+    "failed",
+    "timed_out",
+    "escalated",
+    "closed",
+    "unknown",
+    "skipped",
+]
+"""The states of the ledger; one is never reported as another."""
+OutcomeState = Literal["handed", "confirmed", "failed", "unknown", "dropped", "put_off"]
+"""`dropped`: not sent, since the message was closed meanwhile; `put_off`: not sent, since quiet
+hours have begun meanwhile.
+"""
+ControlSubtype = Literal["ack", "comerror", "timeout", "error"]
+"""A sender gets one of `ack`, `comerror` and `timeout` about the receiver of its message. `error`
+concerns an additional receiver, or a bounce of an acknowledged message.
+"""
+VisitKind = Literal["time_out", "stop"]
+LATEST_ATTEMPT = 0
+"""In an outcome: the last attempt that the medium took. A bounce does not tell which one it was."""
+
 
 class RetryPolicy(msgspec.Struct, frozen=True):
     """How often an address is tried; pauses double from `first_ms` up to `longest_ms`.
@@ -41,11 +73,6 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 DEFAULT_RETRY = RetryPolicy()
-FALLBACK_MS = 120_000
-"""How long an address has before the next one is tried, where the peer allows fallback and sets no
-time of its own."""
-URGENT_FALLBACK_MS = 30_000
-"""The same for an urgent message."""
 
 
 class AddressState(msgspec.Struct):
@@ -220,33 +247,6 @@ class DeliveryState(msgspec.Struct, kw_only=True):
         return any(stage.is_met() for stage in self.stages)
 
 
-LedgerState = Literal[
-    "refused",
-    "held",
-    "queued",
-    "handed",
-    "confirmed",
-    "answered",
-    "failed",
-    "timed_out",
-    "escalated",
-    "closed",
-    "unknown",
-    "skipped",
-]
-"""The states of the ledger; one is never reported as another."""
-
-OutcomeState = Literal["handed", "confirmed", "failed", "unknown", "dropped", "put_off"]
-"""`dropped`: not sent, since the message was closed meanwhile; `put_off`: not sent, since quiet
-hours have begun meanwhile.
-"""
-ControlSubtype = Literal["ack", "comerror", "timeout", "error"]
-"""A sender gets one of `ack`, `comerror` and `timeout` about the receiver of its message. `error`
-concerns an additional receiver, or a bounce of an acknowledged message.
-"""
-VisitKind = Literal["time_out", "stop"]
-
-
 # --- inputs ---
 
 
@@ -277,10 +277,6 @@ class MembersAbandoned(msgspec.Struct, frozen=True, tag="given_up"):
 
     stage: int
     reason: str
-
-
-LATEST_ATTEMPT = 0
-"""In an outcome: the last attempt that the medium took. A bounce does not tell which one it was."""
 
 
 class AttemptOutcome(msgspec.Struct, frozen=True, tag="outcome"):

@@ -63,6 +63,18 @@ Settings = Mapping[str, Any]
 
 _log = get_logger(__name__)
 
+Origin = Literal["site", "store"]
+_MOST_COMPARED = 20_000
+"""Names that an unknown one is compared with."""
+PEOPLE_CHANGED = "rapport.people.changed"
+SOURCE = "communication"
+_OUTBOX = "people.outbox"
+_NAMES_PER_EVENT = 1_000
+_OUTBOX_PAGE = 200
+ChangeKind = Literal["added", "changed", "removed", "joined", "left"]
+_MOST_AT_ONCE = 200_000
+T = TypeVar("T")
+
 
 class StoredEntry(msgspec.Struct, frozen=True):
     """One entry of the store: settings, author and time."""
@@ -235,11 +247,6 @@ def _warnings(table: Fields) -> list[Problem]:
     return table.problems
 
 
-Origin = Literal["site", "store"]
-_MOST_COMPARED = 20_000
-"""Names that an unknown one is compared with."""
-
-
 class DirectoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A peer or collective as people see it; addresses in their shown form."""
 
@@ -392,15 +399,6 @@ def _once(names: Iterable[str]) -> Iterator[str]:
         last = name
 
 
-PEOPLE_CHANGED = "rapport.people.changed"
-SOURCE = "communication"
-_OUTBOX = "people.outbox"
-_NAMES_PER_EVENT = 1_000
-_OUTBOX_PAGE = 200
-
-ChangeKind = Literal["added", "changed", "removed", "joined", "left"]
-
-
 class PeopleChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The data of a change event; addresses in their shown form."""
 
@@ -509,11 +507,6 @@ def _what(old: object, new: object) -> ChangeKind:
 
 def _settings_of(peer: Peer) -> dict[str, Any]:
     return shown_settings({"addresses": list(peer.addresses), "delivery": peer.delivery})
-
-
-_MOST_AT_ONCE = 200_000
-
-T = TypeVar("T")
 
 
 class DirectoryChanges:

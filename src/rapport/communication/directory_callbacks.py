@@ -42,6 +42,16 @@ _NS = 1_000_000_000
 T = TypeVar("T")
 LookupCallback = Callable[[Identifier], "T | Awaitable[T]"]
 
+PEER_LIFETIME_MS = 60_000
+_NS_PER_MS = 1_000_000
+_MOST_PEERS = 100_000
+_FAILED_FOR_NS = 1_000 * _NS_PER_MS
+_MOST_FAILED = 10_000
+_CLOCK = SystemClock()
+_MOST_LEAST = 2**53
+PeerInfo = Callable[[Identifier], "Peer | Awaitable[Peer | None] | None"]
+CollectiveInfo = Callable[[Identifier], "Collective | Awaitable[Collective | None] | None"]
+
 
 class _Threads:
     """Reused threads for calls that may hang; the process does not wait for them at its end. An
@@ -200,13 +210,6 @@ def _is_in_a_loop() -> bool:
     return True
 
 
-PEER_LIFETIME_MS = 60_000
-_NS_PER_MS = 1_000_000
-_MOST_PEERS = 100_000
-_FAILED_FOR_NS = 1_000 * _NS_PER_MS
-_MOST_FAILED = 10_000
-
-
 class NoSuchPeer(UnknownName):
     """Raised by a peer callback for an unknown name."""
 
@@ -310,12 +313,6 @@ class CachedDirectory:
             while len(self._peers) >= self._most:
                 del self._peers[next(iter(self._peers))]  # the oldest
             self._peers[name] = until_ns, peer
-
-
-_CLOCK = SystemClock()
-_MOST_LEAST = 2**53
-PeerInfo = Callable[[Identifier], "Peer | Awaitable[Peer | None] | None"]
-CollectiveInfo = Callable[[Identifier], "Collective | Awaitable[Collective | None] | None"]
 
 
 class Callbacks(msgspec.Struct, frozen=True, kw_only=True):

@@ -74,6 +74,19 @@ _SHAPES = {
 
 S = TypeVar("S", LedgerRow, MessageRow)
 
+_PAGE = 5_000
+_MOST = 100_000
+IN_INBOX = ("inbox", "ws")
+"""Adapters whose messages stand in the inbox: it keeps those of an open page, too."""
+PAGE = "ws"
+_INBOX_LOOK = 5_000
+"""Rows of a person among which the inbox looks for open messages."""
+_MISSED = ("failed", CLOSED)
+"""States of a delivery to an open page while no page was open."""
+STATES: tuple[str, ...] = get_args(LedgerState)
+MESSAGE_STATES = (OPEN, "escalated", CLOSED, ROUTED, *get_args(MessageFate)[1:])
+_MOST_PEOPLE = 10_000
+
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A query of the ledger; empty means any. Times in ms UTC, `until` not included."""
@@ -239,19 +252,6 @@ def _as(kind: type[S], row: Row) -> S:
     else:
         values["declined"] = bool(values["declined"])
     return kind(**values)
-
-
-_PAGE = 5_000
-_MOST = 100_000
-IN_INBOX = ("inbox", "ws")
-"""Adapters whose messages stand in the inbox: it keeps those of an open page, too."""
-PAGE = "ws"
-_INBOX_LOOK = 5_000
-"""Rows of a person among which the inbox looks for open messages."""
-
-
-_MISSED = ("failed", CLOSED)
-"""States of a delivery to an open page while no page was open."""
 
 
 class LedgerPage(msgspec.Struct, frozen=True):
@@ -421,11 +421,6 @@ def _timeline_lines(entry: LedgerEntry) -> list[TimelineLine]:
         }
         found.append(TimelineLine(time=entry.time, state=entry.state, **fields))
     return found
-
-
-STATES: tuple[str, ...] = get_args(LedgerState)
-MESSAGE_STATES = (OPEN, "escalated", CLOSED, ROUTED, *get_args(MessageFate)[1:])
-_MOST_PEOPLE = 10_000
 
 
 class MessageView(msgspec.Struct, frozen=True):

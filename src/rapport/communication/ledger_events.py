@@ -45,6 +45,9 @@ ROUTED = "routed"
 
 _ENCODER = msgspec.json.Encoder()
 
+FATE = "fate"
+"""Header of a message's event in `log` when notification callbacks get it."""
+
 
 @lru_cache(maxsize=16_384)
 def ledger_address(address: str) -> str:
@@ -322,7 +325,3 @@ def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, no
         data={"message": message[:200], "peer": peer[:200], "reason": reason},
         headers={CAUSE: cause_text(cause)},
     )
-
-
-FATE = "fate"
-"""Header of a message's event in `log` when notification callbacks get it."""

@@ -34,6 +34,26 @@ SENT_STATES = ("handed", "confirmed")
 
 RowKey = tuple[str, str, str]
 
+PersonFateName = Literal[
+    "answered",
+    "declined",
+    "told",
+    "held",
+    "refused",
+    "waiting",
+    "in doubt",
+    "not reached",
+    "skipped",
+]
+_REASONS = {
+    "peer.no_address": "no address",
+    "peer.unknown": "nobody of that name",
+    "people.directory_failed": "the directory did not say who it is",
+    "not reached": "every address failed",
+}
+_SHOWN_REASONS = 3
+_TOLD: tuple[PersonFateName, ...] = ("told", "answered", "declined")
+
 
 class LedgerRow(msgspec.Struct, kw_only=True):
     """The newest state of one message at a person (`address` empty) or at one address."""
@@ -321,28 +341,6 @@ def _row(line: LedgerLine, entry: LedgerEntry, first: int) -> LedgerRow:
         first=first,
         position=entry.position,
     )
-
-
-PersonFateName = Literal[
-    "answered",
-    "declined",
-    "told",
-    "held",
-    "refused",
-    "waiting",
-    "in doubt",
-    "not reached",
-    "skipped",
-]
-
-_REASONS = {
-    "peer.no_address": "no address",
-    "peer.unknown": "nobody of that name",
-    "people.directory_failed": "the directory did not say who it is",
-    "not reached": "every address failed",
-}
-_SHOWN_REASONS = 3
-_TOLD: tuple[PersonFateName, ...] = ("told", "answered", "declined")
 
 
 class PersonFate(msgspec.Struct, frozen=True, kw_only=True):

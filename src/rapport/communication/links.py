@@ -29,6 +29,13 @@ from rapport.store.guarding import Guard, GuardFailed, as_guarded
 _PLAIN = re.compile(r"[\w.@ ()!,+:;=-]*[\w@()!,+:;=-]", re.ASCII)
 _MARK = "~"
 
+LONGEST_DAYS = 365
+_MARK_LENGTH = 40
+_LONGEST_TIME = 15
+_TABLE = "inbox.links"
+_PAGE = 500
+_DAY_MS = 86_400_000
+
 
 def name_in_link(name: str) -> str:
     """A name as one segment of a path: quoted where that is safe, else in base64 behind a tilde.
@@ -57,11 +64,6 @@ def name_from_link(piece: str) -> str:
         return raw.decode("utf-8", "surrogatepass")
     except (binascii.Error, ValueError):
         return piece
-
-
-LONGEST_DAYS = 365
-_MARK_LENGTH = 40
-_LONGEST_TIME = 15
 
 
 def inbox_token(secret: bytes, peer: str, expires_ms: int, edition: str = "") -> str:
@@ -108,11 +110,6 @@ def _link_mark(secret: bytes, peer: str, expires: str, edition: str) -> str:
 def _mark(secret: bytes, *parts: str) -> str:
     raw = content_id(*parts).encode()
     return hmac.new(secret, raw, hashlib.sha256).hexdigest()[:_MARK_LENGTH]
-
-
-_TABLE = "inbox.links"
-_PAGE = 500
-_DAY_MS = 86_400_000
 
 
 class _Links(msgspec.Struct, frozen=True):

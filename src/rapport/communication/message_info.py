@@ -37,6 +37,14 @@ Kind = tuple[str, str]
 """Type and subtype of a message; an empty subtype stands for those without an entry of their own.
 """
 
+_TEXT = {"type": "string"}
+_REASON = {"type": "string", "description": "What went wrong, for people."}
+_CODE = {"type": "string", "description": "The stable code of the error."}
+_OPTIONAL_TEXT = {"type": "string", "description": "For people; may be empty."}
+_KEYS = ("text", "schema", "answers", "related")
+_RELATED_KEYS = ("type", "subtype", "text")
+_EXAMPLE = '[{ type = "TASK", subtype = "DONE", text = "when it is done" }]'
+
 
 class RelatedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Another type of message and its relation to this one."""
@@ -179,11 +187,7 @@ def _message(type: str, subtype: str = "", text: str = "") -> RelatedMessage:
     return RelatedMessage(type=type, subtype=subtype, text=text)
 
 
-_TEXT = {"type": "string"}
-_REASON = {"type": "string", "description": "What went wrong, for people."}
-_CODE = {"type": "string", "description": "The stable code of the error."}
 _FAULT = _object("code reason", code=_CODE, reason=_REASON)
-_OPTIONAL_TEXT = {"type": "string", "description": "For people; may be empty."}
 _WANTED = {
     "description": "Which message: its type and subtype, or the id of one that was sent. A plain "
     "text such as TASK REQUEST is understood, too.",
@@ -314,11 +318,6 @@ PREDEFINED: dict[Kind, MessageInformation] = {
         related=(_message("NOTIFICATION", "", "what people are told"),),
     ),
 }
-
-
-_KEYS = ("text", "schema", "answers", "related")
-_RELATED_KEYS = ("type", "subtype", "text")
-_EXAMPLE = '[{ type = "TASK", subtype = "DONE", text = "when it is done" }]'
 
 
 def info_from_site(

@@ -47,6 +47,15 @@ LOOK_EVERY_MS = 5_000
 """Delay until a schema that another node added holds here."""
 _log = get_logger(__name__)
 
+REQUEST, REPLY = "REQUEST", "REPLY"
+COMPONENT = Identifier("component", "info")
+CHANNEL = "info"
+READER = "message_info"
+JSON_LANGUAGES = ("json", "application/json")
+_BATCH = 100
+Send = Callable[[Sequence[Message]], Awaitable[object]]
+"""Sends messages of the node itself; durable when it returns."""
+
 
 class MessageInfoService:
     """The message information of this node. Calls belong to one event loop."""
@@ -229,17 +238,6 @@ def shown_information(found: MessageInfoEntry) -> dict[str, object]:
     """An entry as JSON shows it."""
     told: dict[str, object] = msgspec.to_builtins(found.information)
     return {"type": found.type, "subtype": found.subtype, "origin": found.origin} | told
-
-
-REQUEST, REPLY = "REQUEST", "REPLY"
-COMPONENT = Identifier("component", "info")
-CHANNEL = "info"
-READER = "message_info"
-JSON_LANGUAGES = ("json", "application/json")
-_BATCH = 100
-
-Send = Callable[[Sequence[Message]], Awaitable[object]]
-"""Sends messages of the node itself; durable when it returns."""
 
 
 class InfoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

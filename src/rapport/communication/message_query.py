@@ -63,6 +63,24 @@ MOST_PER_PAGE = 1_000
 LONGEST_CONTAINS = 500
 _LONGEST_TOKEN = 8_192
 
+_PAGE = 1_000
+MOST_CLOSED = 20_000
+"""Most messages of one fate that are looked up in advance."""
+REACH, INDEXED_REACH = 200_000, 5_000_000
+"""Positions that one page scans: without and with an indexed criterion. A query that finds too
+little there gets a page that is not full and a token for the next, so that no page costs more,
+however long the log is. Counted in positions and not in events read, which depend on the progress
+of the index: the same token gives the same page.
+"""
+MOST_BYTES = 8 * 1024 * 1024
+"""A page is closed before its messages have more data than this."""
+_FIRST_SPAN, _LONGEST_SPAN = 256, 131_072
+"""Positions of one step backwards. An index skips the longest in one search."""
+_RARE = ("failed", "timed_out")
+"""Rare results: finding all messages with them costs less than looking each message up."""
+_AT_ONCE = 60
+"""Messages whose fates are looked up together."""
+
 
 class Criteria(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Every criterion that is set must hold."""
@@ -255,9 +273,6 @@ def _bad(message: str, hint: str) -> InvalidInput:
 
 
 """Messages whose lines are looked up together."""
-_PAGE = 1_000
-MOST_CLOSED = 20_000
-"""Most messages of one fate that are looked up in advance."""
 
 
 class MessageFates:
@@ -318,22 +333,6 @@ class _Result(msgspec.Struct):
 def _query_for(*parts: Condition) -> Query:
     condition = And((Like(Field(("type",)), DELIVERY_PREFIX + "%"), *parts))
     return Query("ledger", "", compile_condition(condition), condition=condition)
-
-
-REACH, INDEXED_REACH = 200_000, 5_000_000
-"""Positions that one page scans: without and with an indexed criterion. A query that finds too
-little there gets a page that is not full and a token for the next, so that no page costs more,
-however long the log is. Counted in positions and not in events read, which depend on the progress
-of the index: the same token gives the same page.
-"""
-MOST_BYTES = 8 * 1024 * 1024
-"""A page is closed before its messages have more data than this."""
-_FIRST_SPAN, _LONGEST_SPAN = 256, 131_072
-"""Positions of one step backwards. An index skips the longest in one search."""
-_RARE = ("failed", "timed_out")
-"""Rare results: finding all messages with them costs less than looking each message up."""
-_AT_ONCE = 60
-"""Messages whose fates are looked up together."""
 
 
 class LoggedMessage(msgspec.Struct, frozen=True, kw_only=True):

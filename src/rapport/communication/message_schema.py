@@ -18,6 +18,24 @@ LARGEST_SCHEMA_BYTES = 64 * 1024
 _DEEPEST = 40
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 
+_SCHEMA = (
+    *("items", "contains", "not", "if", "then", "else", "additionalProperties", "propertyNames"),
+    *("unevaluatedItems", "unevaluatedProperties", "contentSchema"),
+)
+_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_TEXTS = (
+    *("$schema", "$id", "$anchor", "$dynamicAnchor", "$comment", "title", "description", "format"),
+    *("contentEncoding", "contentMediaType"),
+)
+_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_COUNTS = (
+    *("minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains"),
+    *("minProperties", "maxProperties"),
+)
+_Fits = tuple[Callable[[Any], bool], str]
+_FLAG: _Fits = (lambda value: isinstance(value, bool), "true or false")
+
 
 def check_schema(schema: Any) -> None:
     """Raises InvalidInput, naming the place, unless this is a JSON Schema with references into
@@ -132,26 +150,9 @@ def _is_type(value: Any) -> bool:
     return bool(names) and _is_texts(names) and all(name in TYPES for name in names)
 
 
-_SCHEMA = (
-    *("items", "contains", "not", "if", "then", "else", "additionalProperties", "propertyNames"),
-    *("unevaluatedItems", "unevaluatedProperties", "contentSchema"),
-)
-_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_TEXTS = (
-    *("$schema", "$id", "$anchor", "$dynamicAnchor", "$comment", "title", "description", "format"),
-    *("contentEncoding", "contentMediaType"),
-)
-_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_COUNTS = (
-    *("minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains"),
-    *("minProperties", "maxProperties"),
-)
-_Fits = tuple[Callable[[Any], bool], str]
 _TEXT: _Fits = (_is_text, "a text")
 _NUMBER: _Fits = (_is_number, "a number")
 _COUNT: _Fits = (_is_count, "a whole number from 0 on")
-_FLAG: _Fits = (lambda value: isinstance(value, bool), "true or false")
 _PLAIN: dict[str, _Fits] = {
     **dict.fromkeys(_TEXTS, _TEXT),
     **dict.fromkeys(_NUMBERS, _NUMBER),

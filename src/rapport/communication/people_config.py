@@ -37,6 +37,45 @@ _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "su
 _SEVERAL_DAYS = {"workdays": tuple(range(5)), "weekend": (5, 6)}
 _LEAP_YEAR = 2024
 
+_FUNCTION = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)\Z")
+RULE_KEYS = (
+    "then",
+    "type",
+    "subtype",
+    "sender",
+    "urgent",
+    "even_urgent",
+    "hours",
+    "days",
+    "dates",
+    "at_most",
+    "per",
+    "until",
+    "for",
+    "ask",
+    "reason",
+)
+_ENDS = (*WHEN_KEYS, "at_most", "until", "for")
+"""Keys that end a hold."""
+_SENDER = re.compile(r"(?:\*|unproven|(?:peer|collective|component|\*):.+)\Z", re.DOTALL)
+_MOST_COUNTED = 1_000
+_LONGEST_MS = 366 * 86_400_000
+PEER_DELIVERIES = ("to-all-channels", "at-least-one", "preferred")
+COLLECTIVE_DELIVERIES = ("to-any", "to-all-members", "at-least 3")
+"""As written in a site file, with any number in place of the 3."""
+PEER_KEYS = (
+    "addresses",
+    "delivery",
+    "fallback",
+    "fallback_after",
+    "zone",
+    "quiet",
+    "on_quiet",
+    "privacy",
+)
+COLLECTIVE_KEYS = ("members", "delivery")
+_AT_LEAST = re.compile(r"at-least(?:\s+(\S+))?\s*\Z")
+
 
 def read_when(table: Fields) -> LocalTimes | None:
     """The hours, days and dates of a rule, or None."""
@@ -135,9 +174,6 @@ def read_until(table: Fields) -> int | None:
         return None
 
 
-_FUNCTION = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)\Z")
-
-
 def function_fault(name: str, directory: Path) -> InvalidInput | None:
     """The fault of a privacy function's name, or None. Reads its file, runs nothing."""
     if ":" not in name:
@@ -171,30 +207,6 @@ def _file_fault(file: Path, function: str) -> InvalidInput | None:
         return None
     message = f"{file.name} has no function {function[:40]!r}"
     return InvalidInput(message, code=code, hint=suggest(function, known) or "define it with def")
-
-
-RULE_KEYS = (
-    "then",
-    "type",
-    "subtype",
-    "sender",
-    "urgent",
-    "even_urgent",
-    "hours",
-    "days",
-    "dates",
-    "at_most",
-    "per",
-    "until",
-    "for",
-    "ask",
-    "reason",
-)
-_ENDS = (*WHEN_KEYS, "at_most", "until", "for")
-"""Keys that end a hold."""
-_SENDER = re.compile(r"(?:\*|unproven|(?:peer|collective|component|\*):.+)\Z", re.DOTALL)
-_MOST_COUNTED = 1_000
-_LONGEST_MS = 366 * 86_400_000
 
 
 def read_privacy(table: Fields, directory: Path) -> tuple[PrivacyRule, ...]:
@@ -396,25 +408,6 @@ def _check_reached(table: Fields, rules: list[PrivacyRule]) -> None:
                 hint="put it last, or add a condition",
                 severity="warning",
             )
-
-
-PEER_DELIVERIES = ("to-all-channels", "at-least-one", "preferred")
-COLLECTIVE_DELIVERIES = ("to-any", "to-all-members", "at-least 3")
-"""As written in a site file, with any number in place of the 3."""
-
-PEER_KEYS = (
-    "addresses",
-    "delivery",
-    "fallback",
-    "fallback_after",
-    "zone",
-    "quiet",
-    "on_quiet",
-    "privacy",
-)
-COLLECTIVE_KEYS = ("members", "delivery")
-
-_AT_LEAST = re.compile(r"at-least(?:\s+(\S+))?\s*\Z")
 
 
 def read_peer(name: str, table: Fields, adapters: Collection[str], directory: Path) -> Peer:

@@ -35,6 +35,20 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_SPANS = 1_000
 """Most adjacent spans that count as one; more is as good as never."""
 
+RuleAction = Literal["allow", "hold", "refuse"]
+RecentSends = Callable[[int], Sequence[int]]
+"""A count to the times (ms UTC) of the last messages to the person, newest first."""
+DEADLINE_MS = 500
+"""Deadline of a function."""
+_LONGEST_HOLD_MS = 366 * 86_400_000
+_LONGEST_REASON = 200
+_UNWANTED = "the receiver does not want it"
+_log = get_logger(__name__)
+PrivacyFunction = Callable[[dict[str, Any]], Any]
+"""Facts about a message (`shown_facts`) to None: the next rule decides; True: it may go out; False
+or a text: it may not, for that reason; a number: hold until then (ms UTC).
+"""
+
 
 class DaySpan(msgspec.Struct, frozen=True, array_like=True):
     """From `start` up to but not including `end`, minutes after local midnight; `start > end`
@@ -227,12 +241,6 @@ def _minutes(span: DaySpan) -> set[int]:
     return {minute % DAY_MINUTES for minute in range(span.start, end)}
 
 
-RuleAction = Literal["allow", "hold", "refuse"]
-
-RecentSends = Callable[[int], Sequence[int]]
-"""A count to the times (ms UTC) of the last messages to the person, newest first."""
-
-
 class PrivacyRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Applies to a message for which all of its conditions hold; empty = any.
 
@@ -315,20 +323,6 @@ def fits_pattern(pattern: str, text: str) -> bool:
             return False
         position += len(part)
     return len(text) - position >= len(others[-1]) and text.endswith(others[-1])
-
-
-DEADLINE_MS = 500
-"""Deadline of a function."""
-_LONGEST_HOLD_MS = 366 * 86_400_000
-_LONGEST_REASON = 200
-_UNWANTED = "the receiver does not want it"
-
-_log = get_logger(__name__)
-
-PrivacyFunction = Callable[[dict[str, Any]], Any]
-"""Facts about a message (`shown_facts`) to None: the next rule decides; True: it may go out; False
-or a text: it may not, for that reason; a number: hold until then (ms UTC).
-"""
 
 
 class PrivacyFunctions(Protocol):

@@ -36,6 +36,17 @@ from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.toml import Section, TomlFile
 from rapport.store.base import Delete, Put, RecordStore
 
+LONGEST_NAME = 200
+"""Characters of a rule's id, type, subtype and of each name in it."""
+MOST_RECIPIENTS = 1_000
+"""Of one rule; more people are a collective."""
+CHANGED = "rapport.routing.changed"
+SOURCE = "routing"
+TABLE = "communication.routing"
+_LOOK_EVERY_NS = 1_000_000_000
+_KEYS = ("id", "type", "subtype", "receiver", "sender", "to")
+_PLACE = {"routing.no_recipient": "to", "routing.too_many": "to"}
+
 
 class RoutingRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Messages with these properties also go `to` these receivers; empty matches any."""
@@ -227,12 +238,6 @@ def _united(several: Iterable[tuple[Identifier, ...]]) -> tuple[Identifier, ...]
     return tuple(dict.fromkeys(each for some in several for each in some))
 
 
-LONGEST_NAME = 200
-"""Characters of a rule's id, type, subtype and of each name in it."""
-MOST_RECIPIENTS = 1_000
-"""Of one rule; more people are a collective."""
-
-
 def with_id(rule: RoutingRule) -> RoutingRule:
     """The rule with an id; raises InvalidInput for an invalid rule.
 
@@ -280,12 +285,6 @@ def _check_names(rule: RoutingRule) -> None:
                 code="routing.bad_name",
                 hint=f"at most {LONGEST_NAME} characters that can be printed",
             )
-
-
-CHANGED = "rapport.routing.changed"
-SOURCE = "routing"
-TABLE = "communication.routing"
-_LOOK_EVERY_NS = 1_000_000_000
 
 
 class RoutingRecords:
@@ -401,10 +400,6 @@ def shown_rule(rule: RoutingRule) -> dict[str, object]:
     return {key: value for key, value in shown.items() if value} | {
         "to": [str(each) for each in rule.to]
     }
-
-
-_KEYS = ("id", "type", "subtype", "receiver", "sender", "to")
-_PLACE = {"routing.no_recipient": "to", "routing.too_many": "to"}
 
 
 def routing_from_site(
