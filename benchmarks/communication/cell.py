@@ -24,8 +24,8 @@ from benchmarks.communication.room import (
     fresh_room,
     peer_name,
 )
-from rapport.communication.delivering.case_records import CASES
-from rapport.communication.ledger import CONTROL_MESSAGE, DELIVERY_PREFIX
+from rapport.communication.ledger_events import CONTROL_MESSAGE, DELIVERY_PREFIX
+from rapport.communication.records import DELIVERIES
 from rapport.core.message import MESSAGE, Identifier, Message, MessagePolicy
 
 BATCH = 500
@@ -164,7 +164,7 @@ async def _check(room: Room, messages: int, told: Counter[str]) -> None:
     _must(lines == wanted, f"the ledger says {dict(lines)}, not {wanted}")
     _must(set(handed.values()) == {1}, "something was handed twice")
     _must(handed == told, "who was handed something and who answered differ")
-    _must(not room.records.find(CASES, limit=1), "something is still open")
+    _must(not room.records.find(DELIVERIES, limit=1), "something is still open")
     _must(not room.failures, f"tasks failed: {room.failures}")
 
 

@@ -20,12 +20,13 @@ from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.input_base import Intake
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.outputs import Outputs
-from rapport.communication.arriving.answers import answer_secret, answer_token
-from rapport.communication.arriving.arrivals import Arrivals
-from rapport.communication.arriving.limits import ArrivalSettings
-from rapport.communication.delivering.handling import Route, nobody_else
-from rapport.communication.directory.cache import CachedDirectory
+from rapport.communication.answers import answer_secret, answer_token
+from rapport.communication.arrival_limits import ArrivalSettings
+from rapport.communication.arrivals import Arrivals
+from rapport.communication.directory_callbacks import CachedDirectory
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.engine_parts import EngineParts
+from rapport.communication.message_plan import Route, no_routing
 from rapport.communication.peers import Collective, Peer, PeerDirectory, SiteDirectory
 from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.passwords import Passwords
@@ -171,7 +172,7 @@ class Room:
         place: Path,
         directory: PeerDirectory,
         *,
-        route: Route = nobody_else,
+        route: Route = no_routing,
         with_tokens: bool = False,
         answering: bool = True,
     ) -> None:
@@ -192,11 +193,13 @@ class Room:
             self.channels,
             self.records,
             CLOCK,
-            directory=CachedDirectory(directory, CLOCK),
-            actions={},
-            phrases={},
-            adapters=self.outputs.names,
-            route=route,
+            EngineParts(
+                directory=CachedDirectory(directory, CLOCK),
+                actions={},
+                phrases={},
+                adapters=self.outputs.names,
+                route=route,
+            ),
         )
         self._tasks = Tasks(CLOCK)
 
@@ -254,7 +257,7 @@ class Room:
 async def fresh_room(
     directory: PeerDirectory,
     *,
-    route: Route = nobody_else,
+    route: Route = no_routing,
     with_tokens: bool = False,
     answering: bool = True,
     running: bool = True,

@@ -14,7 +14,7 @@ from benchmarks.communication.room import (
     fresh_room,
     peer_name,
 )
-from rapport.communication.services.routing import Routing, RoutingRule
+from rapport.communication.routing import Routing, RoutingRule
 from rapport.core.message import Identifier, Message
 
 FEW = 10

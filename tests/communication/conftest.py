@@ -12,19 +12,15 @@ from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.inbox import InboxAdapter
 from rapport.communication.adapters.outputs import PrivacyRecheck
-from rapport.communication.arriving.answers import (
-    AnswerData,
-    answer_secret,
-    answer_token,
-    record_answer,
-)
+from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
 from rapport.communication.content_rules import ANY_CONTENT, Contents
-from rapport.communication.delivering.handling import Route, nobody_else
-from rapport.communication.delivering.put_off import LookupCounts
-from rapport.communication.delivering.tracking import Retry
+from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.engine_parts import EngineParts
+from rapport.communication.ledger import Ledger
+from rapport.communication.message_plan import Route, no_routing
 from rapport.communication.peers import Collective, Peer, PeerDirectory, SiteDirectory
+from rapport.communication.schedule import LookupCounts
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier
 from rapport.kernel.clock import ManualClock
@@ -80,14 +76,14 @@ class Room:
         }
         self.phrases: dict[str, tuple[str, ...]] = {"secure-building": ("raise alarm",)}
         self.own_action: OwnAction = nothing_said
-        self.route: Route = nobody_else
+        self.route: Route = no_routing
         self.directory: PeerDirectory | None = None
         """In place of the people above."""
         self.lookups = LookupCounts()
         self.contents: Contents = ANY_CONTENT
         self.direct = False
         """Whether dispatches hand outcomes straight to the engine."""
-        self.retry = Retry(attempts=4, first_ms=2 * SECOND, longest_ms=10 * SECOND)
+        self.retry = RetryPolicy(attempts=4, first_ms=2 * SECOND, longest_ms=10 * SECOND)
 
     async def start(self) -> None:
         """Makes engine and dispatches anew, as a fresh process would."""
@@ -95,15 +91,17 @@ class Room:
             self.channels,
             self.channels.records,
             self.clock,
-            directory=self.directory or SiteDirectory(self.peers, self.collectives),
-            actions=self.actions,
-            phrases=self.phrases,
-            adapters=tuple(self.adapters),
-            retry=self.retry,
-            own_action=self.own_action,
-            route=self.route,
-            lookups=self.lookups,
-            contents=self.contents,
+            EngineParts(
+                directory=self.directory or SiteDirectory(self.peers, self.collectives),
+                actions=self.actions,
+                phrases=self.phrases,
+                adapters=tuple(self.adapters),
+                retry=self.retry,
+                own_action=self.own_action,
+                route=self.route,
+                lookups=self.lookups,
+                contents=self.contents,
+            ),
         )
         await self.engine.open()
         self.dispatches = [

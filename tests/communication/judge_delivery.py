@@ -1,7 +1,7 @@
 """The delivery policies told naively, straight from the text of CO-8: everybody in one list, looked
 at from the beginning after everything that happens. No counters, no records, no slices.
 
-Judges `rapport.communication.delivering.delivery` on random runs (test_delivery_judged.py).
+Judges `rapport.communication.delivery` on random runs (test_delivery_judged.py).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Sent
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier, Message
@@ -52,10 +53,12 @@ async def main(directory, round_name, finish, messages):
         channels,
         channels.records,
         clock,
-        directory=SiteDirectory(peers, {"guards": guards}),
-        actions={"alarm": alarm},
-        phrases={"p": ("alarm",)},
-        adapters=("file",),
+        EngineParts(
+            directory=SiteDirectory(peers, {"guards": guards}),
+            actions={"alarm": alarm},
+            phrases={"p": ("alarm",)},
+            adapters=("file",),
+        ),
     )
     report = engine.take_outcomes if messages else None
     dispatch = Dispatch(

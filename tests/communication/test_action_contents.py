@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.actions import Action
+from rapport.communication.actions import Action, EffectTemplate
+from rapport.communication.config import check_constant_texts, constant_misfit
 from rapport.communication.content_rules import AnyContent, ContentFault, ContentRules
-from rapport.communication.declaring.said import check_constant_texts, constant_misfit
-from rapport.communication.effects import EffectTemplate
 from rapport.communication.templates import constant_text, fill_template
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier, Message

@@ -9,7 +9,8 @@ from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
 from rapport.communication.adapters.outputs import RETRIES_WITHIN_MS, Outputs
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.engine_parts import EngineParts
+from rapport.communication.ledger import Ledger
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock, SystemClock
@@ -63,10 +64,12 @@ class Site:
             self.channels,
             records,
             self.clock,
-            directory=SiteDirectory(PEERS, {}),
-            actions={},
-            phrases={},
-            adapters=self.outputs.names,
+            EngineParts(
+                directory=SiteDirectory(PEERS, {}),
+                actions={},
+                phrases={},
+                adapters=self.outputs.names,
+            ),
         )
         self.outputs.handle_accepted = self.engine.handle_accepted
         self.outputs.retries = self.engine

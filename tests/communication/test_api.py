@@ -13,6 +13,7 @@ from rapport.communication.api import (
     Collective,
     Communication,
     Delivery,
+    DeliveryOptions,
     Failed,
     Identifier,
     Intake,
@@ -25,7 +26,6 @@ from rapport.communication.api import (
     Question,
     RoutingRule,
     Sent,
-    Wishes,
     adapter,
     open_communication,
 )
@@ -639,7 +639,7 @@ def test_an_escalation_to_whom_nobody_knows_now_waits_and_goes_on(tmp_path, note
 
     async def work(communication: Communication) -> None:
         steps = (NextReceiver("collective:crew"),)
-        await communication.send(task(), wishes=Wishes(answer_within=50, escalate=steps))
+        await communication.send(task(), options=DeliveryOptions(answer_within=50, escalate=steps))
         await until(lambda: len(asked) == 1)
         await communication.send(task())
         await until(lambda: [one.peer for one in sent] == ["ana", "ana"])
@@ -695,7 +695,7 @@ def test_an_answer_ends_the_waiting_and_is_told(tmp_path, notes) -> None:
         bell, heard = Doorbell(), []
         await communication.add_notification_callback(heard.append)
         await communication.add_push_adapter(bell, name="bell", trusted=lambda _message: True)
-        message = await communication.send(task(), wishes=Wishes(done_when="answered"))
+        message = await communication.send(task(), options=DeliveryOptions(done_when="answered"))
         await until(lambda: bool(sent))
         await bell.ring(
             Message(

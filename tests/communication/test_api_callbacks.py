@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from rapport.communication.api import Collective, Identifier, NoSuchCollective, Peer
-from rapport.communication.callbacks import AskedDirectory, Callbacks
-from rapport.communication.directory.asking import MOST_HANGING
+from rapport.communication.directory_callbacks import MOST_HANGING, CallbackDirectory, Callbacks
 from rapport.communication.peers import SiteDirectory
 from rapport.core.errors import SourceUnavailable
 from rapport.kernel.clock import Clock, ManualClock, SystemClock
@@ -25,7 +24,7 @@ OWN = SiteDirectory({"ana": ANA}, {"crew": CREW})
 
 
 def asking(
-    work: Callable[[AskedDirectory], Any],
+    work: Callable[[CallbackDirectory], Any],
     *,
     deadline: float = 0.2,
     clock: Clock | None = None,
@@ -35,7 +34,7 @@ def asking(
 
     async def scenario() -> Any:
         loop = asyncio.get_running_loop()
-        directory = AskedDirectory(
+        directory = CallbackDirectory(
             OWN,
             Callbacks(**callbacks),
             loop,
@@ -51,7 +50,7 @@ def test_those_that_are_known_are_not_asked_for() -> None:
     def never(who: Identifier) -> None:
         pytest.fail(f"asked for {who}")
 
-    def work(directory: AskedDirectory) -> None:
+    def work(directory: CallbackDirectory) -> None:
         assert directory.peer("ana") is ANA
         assert directory.collective("crew") is CREW
         assert directory.policy_of("crew") is CREW
@@ -61,7 +60,7 @@ def test_those_that_are_known_are_not_asked_for() -> None:
 
 
 def test_without_callbacks_others_are_nobody() -> None:
-    def work(directory: AskedDirectory) -> None:
+    def work(directory: CallbackDirectory) -> None:
         assert directory.peer("zoe") is None
         assert directory.collective("watch") is None
         assert directory.member_names("watch") == []
@@ -75,7 +74,7 @@ def test_members_are_sliced_sorted_and_named_once() -> None:
             raise NoSuchCollective(who.name)
         return Collective(name="watch", members=("c", "a", "b", "a"))
 
-    def work(directory: AskedDirectory) -> None:
+    def work(directory: CallbackDirectory) -> None:
         assert directory.member_names("watch", limit=2) == ["a", "b"]
         assert directory.member_names("watch", after="b", limit=2) == ["c"]
         assert directory.member_names("other") == []
@@ -95,7 +94,7 @@ def test_members_are_sliced_sorted_and_named_once() -> None:
     ids=["kind", "name", "addresses", "delivery"],
 )
 def test_what_can_be_no_peer_is_no_answer(wrong: Any) -> None:
-    def work(directory: AskedDirectory) -> None:
+    def work(directory: CallbackDirectory) -> None:
         assert code_of(lambda: directory.peer("zoe")) == "people.bad_answer"
 
     asking(work, peer_info=lambda _who: wrong)
@@ -113,7 +112,7 @@ def test_what_can_be_no_peer_is_no_answer(wrong: Any) -> None:
     ids=["kind", "text", "members", "delivery", "least"],
 )
 def test_what_can_be_no_collective_is_no_answer(wrong: Any) -> None:
-    def work(directory: AskedDirectory) -> None:
+    def work(directory: CallbackDirectory) -> None:
         assert code_of(lambda: directory.policy_of("watch")) == "people.bad_answer"
         assert code_of(lambda: directory.member_names("watch")) == "people.bad_answer"
 
@@ -130,7 +129,7 @@ def test_a_coroutine_that_takes_too_long_is_given_up() -> None:
             ended.append(True)
         raise AssertionError
 
-    def work(directory: AskedDirectory) -> None:
+    def work(directory: CallbackDirectory) -> None:
         with pytest.raises(SourceUnavailable) as failed:
             directory.peer("zoe")
         assert failed.value.code == "people.directory_slow"
@@ -155,7 +154,7 @@ def test_a_function_that_hangs_is_not_called_again_and_its_late_answer_counts() 
             let_go.wait(30)
         return Collective(name=who.name, members=("ana",))
 
-    def work(directory: AskedDirectory) -> None:
+    def work(directory: CallbackDirectory) -> None:
         for _ in range(3):
             assert code_of(lambda: directory.collective("watch")) == "people.directory_slow"
         assert directory.collective("other") is not None, "others are asked meanwhile"
@@ -184,7 +183,7 @@ def test_with_many_calls_hanging_no_other_is_made() -> None:
         asked.append(who.name)
         let_go.wait(30)
 
-    def work(directory: AskedDirectory) -> None:
+    def work(directory: CallbackDirectory) -> None:
         for number in range(MOST_HANGING + 3):
             name = f"watch{number}"
             assert code_of(lambda name=name: directory.collective(name)) == "people.directory_slow"
@@ -204,7 +203,7 @@ def test_a_call_that_is_given_up_is_made_again() -> None:
         if len(asked) == 1:
             let_go.wait(30)
 
-    def work(directory: AskedDirectory) -> None:
+    def work(directory: CallbackDirectory) -> None:
         assert code_of(lambda: directory.collective("watch")) == "people.directory_slow"
         clock.set_ms(30_000)
         assert code_of(lambda: directory.collective("watch")) == "people.directory_slow"
@@ -222,7 +221,7 @@ def test_a_coroutine_is_not_waited_for_in_its_own_loop() -> None:
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        directory = AskedDirectory(OWN, Callbacks(peer_info=peer), loop)
+        directory = CallbackDirectory(OWN, Callbacks(peer_info=peer), loop)
         with pytest.raises(SourceUnavailable) as failed:
             directory.peer("zoe")
         assert failed.value.code == "people.in_the_loop"

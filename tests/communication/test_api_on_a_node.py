@@ -12,13 +12,13 @@ import pytest
 
 from rapport.communication.api import (
     Delivery,
+    DeliveryOptions,
     Identifier,
     Message,
     Outcome,
     Peer,
     Question,
     Sent,
-    Wishes,
     adapter,
     open_communication,
 )
@@ -70,7 +70,9 @@ def test_deadlines_follow_the_clock_that_is_given(tmp_path: Path) -> None:
         async with open_communication(tmp_path, peers=peers, clock=clock) as communication:
             heard: asyncio.Queue[Message] = asyncio.Queue()
             await communication.add_notification_callback(heard.put)
-            message = await communication.send(task(), wishes=Wishes(answer_within=600_000))
+            message = await communication.send(
+                task(), options=DeliveryOptions(answer_within=600_000)
+            )
             async with asyncio.timeout(DEADLINE_SECONDS):
                 while not (await communication.ledger.find(Question(state="handed"))).rows:
                     await SystemClock().sleep(10)

@@ -7,9 +7,9 @@ import asyncio
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.adapters.base import Sent, adapter
-from rapport.communication.assembly import Assembly
-from rapport.communication.declare import communication_from_site
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.assembly import Assembly, AssemblyOptions
+from rapport.communication.config import communication_from_site
+from rapport.communication.ledger import Ledger
 from rapport.core.detection import Detection
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.plugins import Plugins
@@ -84,9 +84,7 @@ def test_adapters_of_plug_ins_get_their_table_and_serve_their_addresses(tmp_path
                 channels.records,
                 clock,
                 declare(text, tmp_path, plugins),
-                phrases=PHRASES,
-                public_url=lambda: "http://node",
-                plugins=plugins,
+                AssemblyOptions(phrases=PHRASES, public_url=lambda: "http://node", plugins=plugins),
             )
         )
         await channels.channel("detections").append([detection()])
@@ -109,7 +107,13 @@ def test_what_waits_for_an_adapter_that_is_no_more_fails_and_the_next_address_is
         channels = open_memory(clock)
         declared = declare(SITE, tmp_path, plugins)
         first = await opened(
-            Assembly(channels, channels.records, clock, declared, phrases=PHRASES, plugins=plugins)
+            Assembly(
+                channels,
+                channels.records,
+                clock,
+                declared,
+                AssemblyOptions(phrases=PHRASES, plugins=plugins),
+            )
         )
         await channels.channel("detections").append([detection()])
         await first.engine.settle()  # queued for mail, and then the site changes
@@ -118,7 +122,13 @@ def test_what_waits_for_an_adapter_that_is_no_more_fails_and_the_next_address_is
         without_mail = SITE.replace('"mail:ana@example.org", ', "").replace(MAIL_TABLE, "")
         declared = declare(without_mail, tmp_path, plugins)
         second = await opened(
-            Assembly(channels, channels.records, clock, declared, phrases=PHRASES, plugins=plugins)
+            Assembly(
+                channels,
+                channels.records,
+                clock,
+                declared,
+                AssemblyOptions(phrases=PHRASES, plugins=plugins),
+            )
         )
         await settle(second)
         assert second.adapters["pager"].sent == ["12"]
@@ -145,7 +155,11 @@ def test_an_adapter_that_is_removed_is_used_no_more_and_one_that_comes_back_is(t
         text = SITE.replace('"mail:ana@example.org", ', "")
         declared = declare(text, tmp_path, plugins)
         assembly = Assembly(
-            channels, channels.records, clock, declared, phrases=PHRASES, plugins=plugins
+            channels,
+            channels.records,
+            clock,
+            declared,
+            AssemblyOptions(phrases=PHRASES, plugins=plugins),
         )
         await assembly.engine.open()
         first = assembly.adapters["pager"]
@@ -185,7 +199,13 @@ def test_a_stateful_plug_in_has_an_instance_per_peer_made_with_its_table_and_add
         text = SITE.replace('"mail:ana@example.org", ', "")
         declared = declare(text, tmp_path, plugins)
         assembly = await opened(
-            Assembly(channels, channels.records, clock, declared, phrases=PHRASES, plugins=plugins)
+            Assembly(
+                channels,
+                channels.records,
+                clock,
+                declared,
+                AssemblyOptions(phrases=PHRASES, plugins=plugins),
+            )
         )
         assert made == []
         await channels.channel("detections").append([detection("5")])
@@ -204,7 +224,9 @@ def test_an_input_of_the_site_brings_messages_in_and_ends_with_the_node(tmp_path
         (tmp_path / "secret").write_text("0123456789abcdef0123456789abcdef")
         text = SITE_WITH_INPUT
         declared = declare(text, tmp_path, Plugins())
-        assembly = Assembly(channels, channels.records, clock, declared, phrases={})
+        assembly = Assembly(
+            channels, channels.records, clock, declared, AssemblyOptions(phrases={})
+        )
         running = asyncio.create_task(assembly.work()["communication.inputs"]())
         await clock.advance(0)
         (status,) = assembly.inputs.status()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rapport.communication.content_rules import ContentRules, ContentSchema, Misfit
-from rapport.communication.services.info_schema import check_schema
+from rapport.communication.message_schema import check_schema
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier, Message
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.delivering.steps import Ask, Begin, Escalate, GivenUp, Note, Queue, Tell
-from rapport.communication.delivering.tracking import Member, NextReceiver
-from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
+from rapport.communication.delivery_state import (
+    AddReceiver,
+    BeginMember,
+    Escalate,
+    LedgerNote,
+    Member,
+    MembersAbandoned,
+    NextReceiver,
+    NotifySender,
+    QueueDelivery,
+)
+from rapport.communication.privacy import Allowed, Hold, Refuse
 from support.processes.delivery_play import INBOX as B
 from support.processes.delivery_play import MAIL as A
 from support.processes.delivery_play import NOW, Play
@@ -131,7 +140,7 @@ def test_deciding_a_collective_gives_up_what_still_waits_for_the_others():
     assert play.result == "done"
     assert play.due() is None
     assert "ben" in play.notes("closed")
-    assert not [step for step in play.after(60_000) if isinstance(step, Queue)]
+    assert not [step for step in play.after(60_000) if isinstance(step, QueueDelivery)]
 
 
 @pytest.mark.parametrize("delivery", ["to-any", "to-all-members"])
@@ -165,9 +174,9 @@ def test_an_acknowledgement_is_sent_only_when_asked_for():
 def begun(*names: str, delivery: str, **settings: object) -> Play:
     """A collective of which these were begun, and others are still to be."""
     play = Play(**settings)
-    play._take(None, Ask("collective:guards", delivery))
+    play._take(None, AddReceiver("collective:guards", delivery))
     for name in names:
-        play._take(None, Begin(peer(name)))
+        play._take(None, BeginMember(peer(name)))
     return play
 
 
@@ -177,7 +186,7 @@ def begun(*names: str, delivery: str, **settings: object) -> Play:
 )
 def test_a_stage_that_is_given_up_is_left_to_those_who_were_begun(delivery, at_once, result):
     play = begun("ana", delivery=delivery)
-    play._take(None, GivenUp(0, "no names"))
+    play._take(None, MembersAbandoned(0, "no names"))
     assert (play.told(), play.result) == (at_once, "")
     play.sent("ana")
     assert play.result == result
@@ -186,30 +195,32 @@ def test_a_stage_that_is_given_up_is_left_to_those_who_were_begun(delivery, at_o
 
 def test_a_stage_that_is_given_up_fails_with_the_last_who_was_begun():
     play = begun("ana", delivery="to-any")
-    play._take(None, GivenUp(0, "no names"))
+    play._take(None, MembersAbandoned(0, "no names"))
     play.failed("ana")
     assert (play.result, play.told()) == ("failed", ["comerror"])
-    closed = [step for step in play.steps if isinstance(step, Note) and step.state == "closed"]
+    closed = [
+        step for step in play.steps if isinstance(step, LedgerNote) and step.state == "closed"
+    ]
     reason = "not everybody of collective:guards could be asked: no names"
     assert [note.reason for note in closed] == [reason]
 
 
 def test_the_next_is_asked_when_a_stage_is_given_up_that_needs_everybody():
     play = begun("ana", delivery="to-all-members", escalate=[LEADS])
-    play._take(None, GivenUp(0, "no names"))
+    play._take(None, MembersAbandoned(0, "no names"))
     assert [step.receiver for step in play.steps if isinstance(step, Escalate)] == [LEADS.receiver]
 
 
 def test_what_is_given_up_twice_or_after_the_end_says_nothing_new():
     play = begun("ana", delivery="to-all-members")
-    play._take(None, GivenUp(0, "no names"))
+    play._take(None, MembersAbandoned(0, "no names"))
     said = list(play.steps)
-    play._take(None, GivenUp(0, "again"))
+    play._take(None, MembersAbandoned(0, "again"))
     assert play.steps == said
     play = begun("ana", delivery="to-any")
     play.sent("ana")
     said = list(play.steps)
-    play._take(None, GivenUp(0, "no names"))
+    play._take(None, MembersAbandoned(0, "no names"))
     assert (play.steps, play.result) == (said, "done")
 
 
@@ -433,7 +444,7 @@ def test_a_message_is_repeated_to_who_took_it_until_somebody_answers():
     play.sent("ana", A)
     play.after(120_000)
     assert play.queued()[3:] == [("ana", A)], "what waits or failed is not doubled"
-    repeats = [step.repeat for step in play.steps if isinstance(step, Queue)]
+    repeats = [step.repeat for step in play.steps if isinstance(step, QueueDelivery)]
     assert repeats == [0, 0, 0, 1]
     play.sent("ana", A, attempt=2)
     play.after(120_000)
@@ -529,18 +540,18 @@ def test_a_message_whose_time_is_over_is_not_even_begun():
     play = Play(expires=NOW)
     play.ask(peer("ana"))
     assert (play.result, play.told(), play.queued()) == ("timed_out", ["timeout"], [])
-    assert [step.result for step in play.steps if isinstance(step, Note)] == ["timed_out"]
+    assert [step.result for step in play.steps if isinstance(step, LedgerNote)] == ["timed_out"]
 
 
 def test_the_sender_is_told_why_nobody_could_be_reached():
     play = Play(verdicts={"ben": lambda now: Refuse("not from adverts")})
     play.ask(peer("ana"), peer("ben"), delivery="to-all-members")
     play.failed("ana")
-    (told,) = [step.reason for step in play.steps if isinstance(step, Tell)]
+    (told,) = [step.reason for step in play.steps if isinstance(step, NotifySender)]
     assert told == "not everybody of collective:guards could be reached: ben: not from adverts"
     play = Play()
     play.ask(peer("ana", A, B, delivery="preferred"), receiver="peer:ana")
     play.failed(address=A)
     play.failed(address=B)
-    (told,) = [step.reason for step in play.steps if isinstance(step, Tell)]
+    (told,) = [step.reason for step in play.steps if isinstance(step, NotifySender)]
     assert told == "peer:ana could not be reached: no"

@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.delivering.steps import LATEST_ATTEMPT, Answer, Note, Outcome, Queue
-from rapport.communication.delivering.tracking import NextReceiver
-from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
+from rapport.communication.delivery_state import (
+    LATEST_ATTEMPT,
+    Answer,
+    AttemptOutcome,
+    LedgerNote,
+    NextReceiver,
+    QueueDelivery,
+)
+from rapport.communication.privacy import Allowed, Hold, Refuse
 from support.processes.delivery_play import INBOX, MAIL, NOW, Play, member
 
 _PATH = Path(__file__).with_name("judge_delivery.py")
@@ -87,7 +93,7 @@ def as_verdict(name, asked):
 
 
 def newest(play):
-    queued = [step for step in play.steps if isinstance(step, Queue)]
+    queued = [step for step in play.steps if isinstance(step, QueueDelivery)]
     return queued[-1] if queued else None
 
 
@@ -139,7 +145,7 @@ def test_the_machine_does_what_the_naive_telling_does(
             if outcome is not None:
                 naive.hear(*outcome)
                 peer, address, attempt, state, retry, unavailable = outcome
-                play.hear(Outcome(peer, address, attempt, state, "r", retry, unavailable))
+                play.hear(AttemptOutcome(peer, address, attempt, state, "r", retry, unavailable))
         _compare(naive, play)
     check_lines(play)
 
@@ -173,7 +179,7 @@ def _dropped(play, step):
 
 
 def _compare(naive, play):
-    queued = [(s.peer, s.address, s.attempt) for s in play.steps if isinstance(s, Queue)]
+    queued = [(s.peer, s.address, s.attempt) for s in play.steps if isinstance(s, QueueDelivery)]
     assert (naive.result, naive.told, naive.queued) == (play.result, play.told(), queued)
 
 
@@ -189,13 +195,13 @@ def check_lines(play):
     }
     last, closed = {}, 0
     for step in play.steps:
-        if isinstance(step, Queue):
+        if isinstance(step, QueueDelivery):
             assert not closed, "nothing is sent after the close"
-        elif isinstance(step, Note) and step.address:
+        elif isinstance(step, LedgerNote) and step.address:
             before = last.get((step.peer, step.address), "")
             assert before in allowed[step.state], f"{step.state} after {before or 'nothing'}"
             last[step.peer, step.address] = step.state
-        elif isinstance(step, Note) and step.result:
+        elif isinstance(step, LedgerNote) and step.result:
             closed += 1
     assert closed == int(play.tracking.closed)
     assert not {"ack", "comerror"} <= set(play.told()), "one of them at the most"

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.directory.changes import DirectoryChanges
-from rapport.communication.directory.stored import StoredDirectory
-from rapport.communication.directory.telling import PEOPLE_CHANGED
+from rapport.communication.adapters.adapter_config import BUILT_IN
+from rapport.communication.directory import PEOPLE_CHANGED, DirectoryChanges, StoredDirectory
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.errors import Conflict, InvalidInput, SiteError, UnknownName
 from rapport.core.message import Identifier
@@ -40,6 +39,7 @@ class People:
             self.clock,
             new_id=Ids(self.clock, Chance(7)).new,
             adapters=lambda: ADAPTERS,
+            built_in=BUILT_IN,
         )
         self.changes.changed.append(self.touched.append)
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from rapport.communication.callbacks import AskedDirectory, Callbacks
-from rapport.communication.directory.cache import (
+from rapport.communication.directory_callbacks import (
     CachedDirectory,
+    CallbackDirectory,
+    Callbacks,
     NoSuchCollective,
     NoSuchPeer,
 )
@@ -41,12 +42,12 @@ class Roster:
         return Collective(name="guards", members=tuple(self.members))
 
 
-def asked(peer_info: Any, collective_info: Any) -> AskedDirectory:
+def asked(peer_info: Any, collective_info: Any) -> CallbackDirectory:
     """The directory of two functions; only coroutines need a loop."""
     callbacks = Callbacks(peer_info=peer_info, collective_info=collective_info)
     no_loop = asyncio.new_event_loop()
     no_loop.close()
-    return AskedDirectory(SiteDirectory({}, {}), callbacks, no_loop)
+    return CallbackDirectory(SiteDirectory({}, {}), callbacks, no_loop)
 
 
 def cached(roster: Roster, clock: ManualClock, **settings: int) -> CachedDirectory:

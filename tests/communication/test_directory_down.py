@@ -13,9 +13,9 @@ import pytest
 from rapport.channel.dead_letters import DeadLetterAdmin, LetterFilter
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Failed
-from rapport.communication.delivering.receiving import Receiving
-from rapport.communication.delivering.telling import PROOF
+from rapport.communication.messages import MessageHandler
 from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.communication.sender_notifications import PROOF
 from rapport.core.errors import InvalidInput, SourceUnavailable
 from rapport.core.message import Identifier, Message
 
@@ -249,7 +249,7 @@ def test_a_dead_letter_to_somebody_unknown_stays_a_letter_until_they_are_known(r
     async def scenario(roster: Roster) -> None:
         office = DeadLetterAdmin(room.channels, room.clock)
         with pytest.MonkeyPatch.context() as broken:
-            broken.setattr(Receiving, "take", _broken)
+            broken.setattr(MessageHandler, "take", _broken)
             await send(room, Identifier("collective", "guards"))
             await room.settle()
         await office.replay(LetterFilter(reader="communication"))

@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.directory.cache import CachedDirectory
-from rapport.communication.directory.changes import DirectoryChanges
-from rapport.communication.directory.stored import StoredDirectory
+from rapport.communication.directory import DirectoryChanges, StoredDirectory
+from rapport.communication.directory_callbacks import CachedDirectory
 from rapport.communication.peers import SiteDirectory
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import ManualClock
 from rapport.store.base import RecordStore
 from rapport.store.postgres_records import PostgresRecordStore
 from rapport.store.sqlite import SqliteRecordStore
-from support.servers.postgres import postgres, postgres_server  # noqa: F401
 
 NAMES = ["Zoë", "a", "a b", "a/b", "a%2Fb", "ana", "zoe", "ö", "日本", "😀"]
 

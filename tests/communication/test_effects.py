@@ -9,13 +9,11 @@ import json
 
 import pytest
 
-from rapport.communication.actions import Action
+from rapport.communication.actions import Action, EffectTemplate, hops_of
 from rapport.communication.adapters.append import AppendAdapter
 from rapport.communication.adapters.base import Confirmed
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings
-from rapport.communication.declare import check_actions, communication_from_site
-from rapport.communication.delivering.hops import hops_of
-from rapport.communication.effects import EffectTemplate
+from rapport.communication.config import check_actions, communication_from_site
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import make_event

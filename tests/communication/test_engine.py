@@ -11,10 +11,10 @@ from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Failed
 from rapport.communication.adapters.inbox import OpenPages, PageAdapter, PageSettings
 from rapport.communication.adapters.outcome_events import OutcomeData
-from rapport.communication.delivering.tracking import Retry
-from rapport.communication.history.summary import summarise
+from rapport.communication.delivery_state import RetryPolicy
+from rapport.communication.ledger_rows import summarise
 from rapport.communication.peers import Peer
-from rapport.communication.privacy.verdict import PrivacyRule, parse_hours, quiet_rule
+from rapport.communication.privacy import PrivacyRule, parse_hours, quiet_rule
 from rapport.core.detection import Detection, still_lasts_event
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import make_event
@@ -119,7 +119,7 @@ def test_a_medium_that_is_down_is_left_after_thirty_seconds_also_across_a_restar
     async def scenario():
         to_ana(room, "mail:ana@example.org", "inbox:")
         room.adapters["mail"] = scripted("mail", *[Failed("no server", retry=True)] * 9)
-        room.retry = Retry(first_ms=20 * SECOND)
+        room.retry = RetryPolicy(first_ms=20 * SECOND)
         await room.start()
         await room.detect()
         await room.settle()

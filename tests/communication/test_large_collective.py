@@ -12,13 +12,13 @@ from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.channel import pages_of
 from rapport.channel.log.block_cache import DecodedBlocks
 from rapport.communication.adapters.outcome_events import OutcomeData
-from rapport.communication.delivering.chores import SLICE
-from rapport.communication.delivering.tracking import NextReceiver
-from rapport.communication.delivering.wishes import Wishes, with_wishes
+from rapport.communication.delivery_options import DeliveryOptions, with_options
+from rapport.communication.delivery_state import NextReceiver
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.peers import Collective, Peer
-from rapport.communication.privacy.hours import DaySpan
-from rapport.communication.privacy.verdict import PrivacyRule, quiet_rule
+from rapport.communication.privacy import DaySpan, PrivacyRule, quiet_rule
+from rapport.communication.schedule import SLICE
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
 from rapport.store.base import Put
@@ -57,14 +57,11 @@ def make_engine(channels, clock, crowd):
         channels,
         channels.records,
         clock,
-        directory=crowd,
-        actions={},
-        phrases={},
-        adapters=("inbox",),
+        EngineParts(directory=crowd, actions={}, phrases={}, adapters=("inbox",)),
     )
 
 
-async def send(channels, wishes=None, **fields):
+async def send(channels, options=None, **fields):
     message = Message(
         type="ALARM",
         subtype="FLOOD",
@@ -73,7 +70,7 @@ async def send(channels, wishes=None, **fields):
     )
     event = message.to_event(source="test", time=NOON)
     event = msgspec.structs.replace(event, headers={"proof": "application"})
-    await channels.channel("input").append([with_wishes(event, wishes) if wishes else event])
+    await channels.channel("input").append([with_options(event, options) if options else event])
 
 
 async def told_of(channels):
@@ -210,7 +207,9 @@ def test_an_answer_that_came_in_time_counts_behind_long_messages():
         channels = open_memory(clock)
         engine = make_engine(channels, clock, Crowd(3))
         await engine.open()
-        await send(channels, Wishes(done_when="answered", reach="to-any", answer_within=60_000))
+        await send(
+            channels, DeliveryOptions(done_when="answered", reach="to-any", answer_within=60_000)
+        )
         await engine.settle()
         clock.set_ms(NOON + 59_000)
         for number in range(60):
@@ -247,7 +246,7 @@ def test_an_answer_before_everybody_was_asked_stops_the_asking(tmp_path):
         channels = open_embedded(tmp_path, clock)
         engine = make_engine(channels, clock, Crowd(5_000))
         await engine.open()
-        await send(channels, Wishes(reach="to-any", done_when="answered"))
+        await send(channels, DeliveryOptions(reach="to-any", done_when="answered"))
         await engine.step()
         reply = Message(
             type="ALARM",
@@ -292,13 +291,13 @@ def test_every_outcome_touches_one_member_and_the_last_one_closes_it(tmp_path):
 # --- what cannot be begun ---
 
 
-async def begun_in_part(channels, wishes=None, *, crowd=None, count=2_500):
+async def begun_in_part(channels, options=None, *, crowd=None, count=2_500):
     """An engine that has begun the first slice of a message to many."""
     engine = make_engine(channels, ManualClock(NOON), crowd or Crowd(count))
     await engine.open()
-    await send(channels, wishes)
+    await send(channels, options)
     with pytest.MonkeyPatch.context() as waiting:
-        waiting.setattr(engine._taking, "has_chores", lambda: False)
+        waiting.setattr(engine._batches, "take_job", lambda: None)
         await engine.step()
     assert channels.channel("output.inbox").last_position() == SLICE
     return engine
@@ -373,7 +372,7 @@ def test_a_message_of_which_not_everybody_can_be_begun_fails_and_its_sender_hear
 def test_whoever_was_begun_is_enough_where_not_everybody_has_to_be_reached():
     async def scenario():
         channels = open_memory(ManualClock(NOON))
-        engine = await begun_in_part(channels, Wishes(reach="to-any"))
+        engine = await begun_in_part(channels, DeliveryOptions(reach="to-any"))
         break_page(channels)
         await engine.settle()
         assert await told_to_sender(channels) == []
@@ -390,7 +389,9 @@ def test_the_next_receiver_is_asked_when_not_everybody_can_be_begun():
     async def scenario():
         channels = open_memory(ManualClock(NOON))
         lead = NextReceiver("peer:lead")
-        engine = await begun_in_part(channels, Wishes(done_when="answered", escalate=(lead,)))
+        engine = await begun_in_part(
+            channels, DeliveryOptions(done_when="answered", escalate=(lead,))
+        )
         break_page(channels)
         await engine.settle()
         queued = await channels.channel("output.inbox").read_after(SLICE)

@@ -7,23 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.privacy.hours import (
+from rapport.communication.privacy import (
+    Allowed,
     DateSpan,
     DaySpan,
-    LocalTimes,
-    end_of,
-    local_time,
-    parse_clock,
-    parse_hours,
-)
-from rapport.communication.privacy.rules import fits_pattern
-from rapport.communication.privacy.verdict import (
-    Allowed,
     Hold,
+    LocalTimes,
     PrivacyFacts,
     PrivacyRule,
     Refuse,
+    end_of,
+    fits_pattern,
+    local_time,
     most_counted,
+    parse_clock,
+    parse_hours,
     quiet_rule,
     verdict,
 )

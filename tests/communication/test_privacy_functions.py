@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.declaring.functions import function_fault
-from rapport.communication.privacy.functions import WorkerPrivacyFunctions, shown_facts
-from rapport.communication.privacy.verdict import (
+from rapport.communication.people_config import function_fault
+from rapport.communication.privacy import (
     Allowed,
     Hold,
     PrivacyFacts,
     PrivacyRule,
     Refuse,
+    WorkerPrivacyFunctions,
+    shown_facts,
     verdict,
 )
 from rapport.core.times import parse_time

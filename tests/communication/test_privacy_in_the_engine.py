@@ -10,11 +10,11 @@ import pytest
 from rapport.channel.backends.local import open_memory
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import Failed
-from rapport.communication.assembly import Assembly
-from rapport.communication.declare import communication_from_site
-from rapport.communication.history.summary import summarise
+from rapport.communication.assembly import Assembly, AssemblyOptions
+from rapport.communication.config import communication_from_site
+from rapport.communication.ledger_rows import summarise
 from rapport.communication.peers import Peer, SiteDirectory
-from rapport.communication.privacy.verdict import PrivacyRule, parse_hours, quiet_rule
+from rapport.communication.privacy import PrivacyRule, parse_hours, quiet_rule
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier
 from rapport.core.release import NOTIFY
@@ -50,8 +50,7 @@ class Small:
             self.channels.records,
             self.clock,
             self.declared,
-            phrases={"p": ["note"]},
-            site=self.directory,
+            AssemblyOptions(phrases={"p": ["note"]}, site=self.directory),
         )
         await self.assembly.engine.open()
 

@@ -9,13 +9,8 @@ from contextlib import asynccontextmanager
 
 from rapport.communication.adapters.mail import MailAdapter, MailSettings
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookSettings
-from rapport.communication.arriving.answers import (
-    AnswerData,
-    answer_link,
-    answer_secret,
-    record_answer,
-)
-from rapport.communication.delivering.tracking import Retry
+from rapport.communication.answers import AnswerData, answer_link, answer_secret, record_answer
+from rapport.communication.delivery_state import RetryPolicy
 from rapport.communication.peers import Peer
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.tasks import Tasks
@@ -36,7 +31,7 @@ async def alarm_room(new_room):
             return answer_link("http://node", secret, message, peer)
 
         room.clock = SystemClock()
-        room.retry = Retry(attempts=50, first_ms=20, longest_ms=100)
+        room.retry = RetryPolicy(attempts=50, first_ms=20, longest_ms=100)
         room.adapters["mail"] = MailAdapter(
             MailSettings(port=mail.port, timeout_ms=3_000), link_for
         )

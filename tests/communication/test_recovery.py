@@ -17,7 +17,7 @@ import pytest
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.adapters.isolation import IsolatedCall
-from rapport.communication.delivering.wishes import Wishes, with_wishes
+from rapport.communication.delivery_options import DeliveryOptions, with_options
 from rapport.communication.peers import Collective, Peer
 from rapport.core.message import Identifier, Message
 
@@ -205,7 +205,9 @@ async def send_messages(room):
         )
         event = message.to_event(source="test", time=room.clock.now_ms())
         events.append(msgspec.structs.replace(event, headers={"proof": "application"}))
-    events[-1] = with_wishes(events[-1], Wishes(done_when="answered", answer_within=60_000))
+    events[-1] = with_options(
+        events[-1], DeliveryOptions(done_when="answered", answer_within=60_000)
+    )
     await room.channels.channel("input").append(events)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.services.routing import Routing, RoutingRule, named
+from rapport.communication.routing import Routing, RoutingRule, with_id
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.core.message import Identifier, Message
 
@@ -56,7 +56,7 @@ rules = st.builds(
     receiver=anybody,
     sender=anybody,
     to=st.lists(people, min_size=1, max_size=3).map(tuple),
-).filter(lambda rule: any(rule.asks_for()))
+).filter(lambda rule: any(rule.properties()))
 messages = st.builds(
     Message,
     type=st.sampled_from(["TASK", "A", "C"]),
@@ -72,7 +72,7 @@ def test_the_index_gives_what_the_naive_list_gives(
 ) -> None:
     routing, kept = Routing(), {}
     for rule in several:
-        kept[routing.add(rule)] = named(rule)
+        kept[routing.add(rule)] = with_id(rule)
         for one in asked:
             assert routing.recipients(one) == naive(list(kept.values()), one)
     for gone in data.draw(st.lists(st.sampled_from(sorted(kept)), unique=True)) if kept else []:
@@ -190,7 +190,7 @@ class Counting(dict[Any, Any]):
 
 def look_ups(routing: Routing, one: Message) -> int:
     """How many look-ups a message costs."""
-    index = routing._index
+    index = routing
     for group in index._groups.values():
         for name in group.__slots__:
             bundles = getattr(group, name)
@@ -225,7 +225,7 @@ def test_rules_that_were_taken_out_leave_nothing_behind() -> None:
     for rule in routing.rules():
         routing.remove(rule.id)
     assert len(routing) == 0
-    assert routing._index._groups == {}
+    assert routing._groups == {}
 
 
 def test_rules_that_change_in_another_thread_are_never_half_seen() -> None:
@@ -243,7 +243,7 @@ def test_rules_that_change_in_another_thread_are_never_half_seen() -> None:
         assert routing.recipients(message()) == (LEA,)
         routing.add(rule)
         assert set(routing.recipients(message())) == {BEN, LEA}
-        routing.remove(named(rule).id)
+        routing.remove(with_id(rule).id)
     stop.set()
     asking.join()
     assert {frozenset(each) for each in seen} <= {frozenset({LEA}), frozenset({BEN, LEA})}

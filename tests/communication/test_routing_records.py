@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.local import open_embedded, open_memory
-from rapport.communication.services.routing import RoutingRule
-from rapport.communication.services.routing_records import CHANGED, RoutingRecords
-from rapport.communication.services.routing_site import routing_from_site
+from rapport.communication.routing import CHANGED, RoutingRecords, RoutingRule, routing_from_site
 from rapport.core.errors import Conflict, InvalidInput
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
@@ -68,7 +66,7 @@ def test_a_change_that_a_crash_kept_from_being_told_is_told_on_opening(clock: Ma
         async def dies(_event: object) -> None:
             raise ConnectionError("killed")
 
-        records._kept.tell = dies  # type: ignore[method-assign]
+        records._store.append = dies  # type: ignore[method-assign]
         with pytest.raises(ConnectionError):
             await records.add(RULE)
         assert await told(channels) == []

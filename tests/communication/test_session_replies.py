@@ -13,9 +13,11 @@ import pytest
 from rapport.channel.backends.local import open_memory
 from rapport.communication.adapters.base import Sent
 from rapport.communication.adapters.dispatch import Dispatch
-from rapport.communication.arriving.arrivals import Arrivals
+from rapport.communication.arrivals import Arrivals
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.history.ledger import Ledger, LedgerRow
+from rapport.communication.engine_parts import EngineParts
+from rapport.communication.ledger import Ledger
+from rapport.communication.ledger_rows import LedgerRow
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
@@ -59,10 +61,9 @@ class Office:
             self.channels,
             self.channels.records,
             self.clock,
-            directory=SiteDirectory(PEERS, {}),
-            actions={},
-            phrases={},
-            adapters=("mail",),
+            EngineParts(
+                directory=SiteDirectory(PEERS, {}), actions={}, phrases={}, adapters=("mail",)
+            ),
         )
         await self.engine.open()
         self.dispatch = Dispatch(

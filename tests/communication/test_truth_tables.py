@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.delivering.steps import Answer
-from rapport.communication.delivering.tracking import NextReceiver
-from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
+from rapport.communication.delivery_state import Answer, NextReceiver
+from rapport.communication.privacy import Allowed, Hold, Refuse
 from support.processes.delivery_play import INBOX, MAIL, NOW, Play, member
 
 DEADLINE, LIFETIME = 60_000, 600_000

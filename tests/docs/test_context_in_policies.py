@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rapport.communication.declare import communication_from_site
+from rapport.communication.config import communication_from_site
 from rapport.core.schema import AttributeType
 from rapport.kernel.toml import TomlFile
 from rapport.site.context import context_from_site

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rapport.communication.declaring.sessions import Entrance, entrance_from_site
+from rapport.communication.config import ArrivalConfig, arrivals_from_site
 from rapport.communication.sessions.passwords import OF_ORIGIN, OF_PEER
 from rapport.kernel.toml import TomlFile
 
@@ -23,10 +23,13 @@ def test_its_python_runs() -> None:
 
 def test_its_settings_are_the_defaults() -> None:
     [text] = blocks("toml")
-    assert entrance_from_site(TomlFile.parse(text.encode(), name="site.toml")) == (Entrance(), [])
+    assert arrivals_from_site(TomlFile.parse(text.encode(), name="site.toml")) == (
+        ArrivalConfig(),
+        [],
+    )
 
 
 def test_its_limits_are_those_in_force() -> None:
     assert (OF_PEER.free, OF_PEER.longest_ms) == (5, 60_000)
     assert (OF_ORIGIN.free, OF_ORIGIN.longest_ms) == (20, 300_000)
-    assert Entrance().arriving.most_held == 100
+    assert ArrivalConfig().arriving.most_held == 100

@@ -14,7 +14,7 @@ from rapport.communication.adapters.ftp import FTP_INPUT_KEYS, FTP_SERVER_KEYS
 from rapport.communication.adapters.imap import IMAP_PUSH_KEYS
 from rapport.communication.adapters.mail import MAIL_KEYS
 from rapport.communication.adapters.mqtt import MQTT_INPUT_KEYS, MQTT_KEYS
-from rapport.communication.declare import communication_from_site
+from rapport.communication.config import communication_from_site
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from rapport.channel.backends.stores import open_channels, split_schema
 from rapport.channel.config import ChannelRules, ChannelsConfig
 from rapport.communication.adapters.base import Sent
-from rapport.communication.engine import CommunicationEngine
+from rapport.communication.cluster import Cluster
+from rapport.communication.cluster_leases import ShareSettings
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.sharing.shares import ShareSettings
-from rapport.communication.sharing.working import Sharing
 from rapport.kernel.clock import SystemClock
 from rapport.store.postgres_records import PostgresRecordStore
 
@@ -65,23 +65,13 @@ async def main(directory, instance):
     crew = Collective(name="crew", members=tuple(PEERS[:3]), delivery="to-all-members")
     medium = FileMedium(directory / "medium", instance, clock)
 
-    def make_engine(channels, records):
-        return CommunicationEngine(
-            channels,
-            records,
-            clock,
-            directory=SiteDirectory(peers, {"crew": crew}),
-            actions={},
-            phrases={},
-            adapters=("file",),
-        )
-
-    sharing = Sharing(
+    parts = EngineParts(directory=SiteDirectory(peers, {"crew": crew}), adapters=("file",))
+    sharing = Cluster(
         channels,
         channels.records,
         clock,
         instance=instance,
-        make_engine=make_engine,
+        parts=parts,
         adapters=lambda: [medium],
         settings=ShareSettings(lease_ms=LEASE_MS),
         lease_records=PostgresRecordStore(dsn, schema=schema, size=1),

@@ -17,19 +17,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rapport.communication.api import Sent, Wishes, adapter, open_communication
-from rapport.communication.arriving.answers import (
-    AnswerData,
-    answer_secret,
-    answer_token,
-    record_answer,
-)
-from rapport.communication.delivering.telling import PROOF
-from rapport.communication.delivering.tracking import NextReceiver
-from rapport.communication.delivering.wishes import with_wishes
-from rapport.communication.history.ledger import Ledger
-from rapport.communication.sharing.leases import LEASES
-from rapport.communication.sharing.shares import Lease
+from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
+from rapport.communication.api import DeliveryOptions, Sent, adapter, open_communication
+from rapport.communication.cluster_leases import LEASES, Lease
+from rapport.communication.delivery_options import with_options
+from rapport.communication.delivery_state import NextReceiver
+from rapport.communication.ledger import Ledger
+from rapport.communication.sender_notifications import PROOF
 from rapport.core.errors import Unsupported
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance
@@ -114,9 +108,9 @@ class Site:
             batch.append(self.message(f"m{self.number:05d}", receiver))
         await self.channels.channel("input").append(batch)
 
-    async def ask(self, name, receiver, wishes):
+    async def ask(self, name, receiver, options):
         """A message of an application that wants an answer."""
-        event = with_wishes(self.message(name, receiver), wishes)
+        event = with_options(self.message(name, receiver), options)
         event.headers[PROOF] = "application"
         await self.channels.channel("input").append([event])
 
@@ -243,9 +237,9 @@ def test_what_a_killed_process_waited_for_is_waited_for_by_the_next(open_site):
                 site.start(name)
             await site.until(lambda: set(site.owners().values()) == {8})
             asked = [f"q{number:02d}" for number in range(12)]
-            wishes = Wishes(answer_within=6_000, escalate=(NextReceiver("peer:p11"),))
+            options = DeliveryOptions(answer_within=6_000, escalate=(NextReceiver("peer:p11"),))
             for number, name in enumerate(asked):
-                await site.ask(name, f"peer:{PEERS[number % 10]}", wishes)
+                await site.ask(name, f"peer:{PEERS[number % 10]}", options)
             await site.until(lambda: len(site.arrived()) == 12)
             site.tell("one", signal.SIGKILL)
             for number, name in enumerate(asked[:6]):

@@ -202,7 +202,7 @@ def test_what_was_taken_over_is_the_site_also_when_others_cannot_be_told(
         with (site / "site.toml").open("a") as file:
             file.write(FOLDER)
         with monkeypatch.context() as patch:
-            patch.setattr(node._parts.communication, "tell_others", fail)
+            patch.setattr(node._parts.communication, "announce_reload", fail)
             with pytest.raises(ChannelUnavailable):
                 await node.reload()
         assert "zoe" in [one.name for one in node.directory.peers()]

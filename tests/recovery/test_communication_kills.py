@@ -17,7 +17,7 @@ from rapport.channel.backends.local import open_embedded
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.log.runtime import LogParts
 from rapport.channel.log.writer import InlineWriter
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.ledger import Ledger
 from rapport.core.message import MESSAGE
 from rapport.kernel.clock import ManualClock
 from rapport.store.history_index import MemoryHistory

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from rapport.cli.local import read_channels
-from rapport.communication.history.rows import Said, read_said
-from rapport.communication.ledger import UNMAPPED
+from rapport.communication.ledger_events import UNMAPPED
+from rapport.communication.ledger_rows import LedgerEntry, read_entries
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.scenarios.secure_building.play import prepare_site
@@ -111,9 +111,9 @@ class Sender:
             self.seen += ask(self._node, "POST", "/sources/readers", body) is not None
 
 
-def lines_of(site: Path) -> list[Said]:
+def lines_of(site: Path) -> list[LedgerEntry]:
     log = read_channels(site, lambda c: c.channel("log").read_after(0, limit=1_000_000))
-    return [said for stored in log for said in read_said(stored)]
+    return [said for stored in log for said in read_entries(stored)]
 
 
 def handed(site: Path) -> Counter[tuple[str, str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.history.ledger import MessageRow
+from rapport.communication.ledger_rows import MessageRow
 from rapport.core.event import make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import ManualClock, SystemClock

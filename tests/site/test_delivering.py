@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rapport.communication.actions import Action, EscalationStep
+from rapport.communication.config import CommunicationConfig, communication_from_site
 from rapport.communication.content_rules import ContentRules
-from rapport.communication.declare import Communication, communication_from_site
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
 from rapport.policy.language.diagnostics import Diagnostics
@@ -41,7 +41,7 @@ HEAD = "concepts\n  person A\n  room R\nconditions\n  A is inside R\nactions\n"
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Communication:
+def people(tmp_path: Path) -> CommunicationConfig:
     declared, problems = communication_from_site(
         TomlFile.parse(PEOPLE.encode(), name="site.toml"), tmp_path
     )
@@ -53,7 +53,7 @@ def policy(*lines: str, phrase: str = "raise alarm") -> str:
     return HEAD + f"  {phrase}\n" + "".join(f"    {line}\n" for line in lines)
 
 
-def test_a_policy_overrides_what_it_speaks_of_and_nothing_else(people: Communication) -> None:
+def test_a_policy_overrides_what_it_speaks_of_and_nothing_else(people: CommunicationConfig) -> None:
     own = OwnActions(people, lambda _name, _version: policy("to ana", "not urgent", "everybody"))
     action = own.find("watch", "1", "Raise  Alarm")
     assert action is not None
@@ -68,7 +68,7 @@ def test_a_policy_overrides_what_it_speaks_of_and_nothing_else(people: Communica
     assert own.find("watch", "1", "another phrase") is None
 
 
-def test_a_policy_that_says_all_needs_no_entry_of_the_site(people: Communication) -> None:
+def test_a_policy_that_says_all_needs_no_entry_of_the_site(people: CommunicationConfig) -> None:
     text = policy("to guards", "answer within 5 s", "then ana", 'say "{A}"', phrase="call them")
     action = OwnActions(people, lambda _name, _version: text).find("watch", "1", "call them")
     assert action is not None
@@ -80,7 +80,7 @@ def test_a_policy_that_says_all_needs_no_entry_of_the_site(people: Communication
     assert faults.problems() == ()
 
 
-def own_action(people: Communication, *lines: str) -> Action:
+def own_action(people: CommunicationConfig, *lines: str) -> Action:
     action = OwnActions(people, lambda _name, _version: policy(*lines)).find(
         "watch", "1", "raise alarm"
     )
@@ -88,7 +88,7 @@ def own_action(people: Communication, *lines: str) -> Action:
     return action
 
 
-def test_how_many_how_often_and_by_which_way(people: Communication) -> None:
+def test_how_many_how_often_and_by_which_way(people: CommunicationConfig) -> None:
     action = own_action(
         people,
         "at least 2 answer",
@@ -117,7 +117,7 @@ def test_a_line_about_how_many_leaves_nothing_of_what_the_site_says_about_it(
     assert (everybody.repeat_every_ms, everybody.repeat_most) == (9_000, 0)
 
 
-def test_each_version_has_its_own_and_is_read_once(people: Communication) -> None:
+def test_each_version_has_its_own_and_is_read_once(people: CommunicationConfig) -> None:
     asked: list[str] = []
 
     def text_of(_name: str, version: str) -> str:
@@ -132,7 +132,9 @@ def test_each_version_has_its_own_and_is_read_once(people: Communication) -> Non
     assert asked == ["1", "2", "gone"]
 
 
-def test_a_name_that_is_no_more_is_a_peer_whom_the_ledger_misses(people: Communication) -> None:
+def test_a_name_that_is_no_more_is_a_peer_whom_the_ledger_misses(
+    people: CommunicationConfig,
+) -> None:
     action = OwnActions(people, lambda _name, _version: policy("to nobody")).find(
         "watch", "1", "raise alarm"
     )
@@ -162,7 +164,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "code", "line", "hint"), WRONG)
 def test_what_cannot_be_delivered_is_told_at_its_place(
-    people: Communication, text: str, code: str, line: int, hint: str
+    people: CommunicationConfig, text: str, code: str, line: int, hint: str
 ) -> None:
     faults = Diagnostics("watch", text)
     check_deliveries(parse_policy(text, name="watch"), people, ["A", "R"], faults)
@@ -176,7 +178,7 @@ def test_what_cannot_be_delivered_is_told_at_its_place(
     [("any 2 answer", "action.least_too_many"), ("repeat every 5 min", "action.repeat_too_late")],
 )
 def test_what_cannot_come_true_is_a_warning_at_its_line(
-    people: Communication, line: str, code: str
+    people: CommunicationConfig, line: str, code: str
 ) -> None:
     text = policy("urgent", line)
     faults = Diagnostics("watch", text)

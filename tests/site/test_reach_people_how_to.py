@@ -12,10 +12,10 @@ import pytest
 
 from rapport.channel.backends.local import open_memory
 from rapport.communication.actions import Action, EscalationStep
-from rapport.communication.arriving.answers import AnswerData, answer_token, record_answer
-from rapport.communication.assembly import Assembly
-from rapport.communication.declare import Communication, communication_from_site
-from rapport.communication.privacy.verdict import (
+from rapport.communication.answers import AnswerData, answer_token, record_answer
+from rapport.communication.assembly import Assembly, AssemblyOptions
+from rapport.communication.config import CommunicationConfig, communication_from_site
+from rapport.communication.privacy import (
     Allowed,
     Hold,
     PrivacyFacts,
@@ -40,7 +40,7 @@ SITE, RULES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 (FUNCTION,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def people_of(text: str, directory: Path) -> Communication:
+def people_of(text: str, directory: Path) -> CommunicationConfig:
     declared, problems = communication_from_site(
         TomlFile.parse(text.encode(), name="site.toml"), directory
     )
@@ -143,9 +143,11 @@ class Drill:
             self.channels.records,
             self.clock,
             people,
-            phrases={"water": ["call the volunteers"]},
-            own_action=OwnActions(people, lambda _name, _version: POLICY).find,
-            site=directory,
+            AssemblyOptions(
+                phrases={"water": ["call the volunteers"]},
+                own_action=OwnActions(people, lambda _name, _version: POLICY).find,
+                site=directory,
+            ),
         )
 
     async def rise(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rapport.channel.backends.readonly import open_readonly
-from rapport.communication.ledger import DELIVERY_PREFIX
+from rapport.communication.ledger_events import DELIVERY_PREFIX
 from rapport.core.detection import DETECTED
 from rapport.core.event import StoredEvent
 from rapport.core.message import MESSAGE

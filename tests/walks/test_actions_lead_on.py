@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rapport.channel.event_lookup import CauseNode, cause_tree
-from rapport.communication.history.ledger import MessageRow
+from rapport.communication.ledger_rows import MessageRow
 from rapport.core.event import make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.communication.effects import MOST_HOPS
+from rapport.communication.actions import MOST_HOPS
 from rapport.core.event import make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock

@@ -20,7 +20,7 @@ import pytest
 
 from rapport.channel.backends.local import open_embedded, open_memory
 from rapport.channel.log.channels import LoggedChannels
-from rapport.communication.ledger import DELIVERY_PREFIX
+from rapport.communication.ledger_events import DELIVERY_PREFIX
 from rapport.core.detection import DETECTED
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import Event, make_event

@@ -16,10 +16,9 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from rapport.communication.adapters.base import Confirmed, Failed, Sent
 from rapport.communication.adapters.inbox import PageAdapter, PageSettings
-from rapport.communication.arriving.answers import AnswerData, is_answer_token
-from rapport.communication.arriving.ended_links import EndedLinks
-from rapport.communication.arriving.inbox_links import inbox_link, inbox_token
-from rapport.communication.ledger import DELIVERY_PREFIX, LedgerLine
+from rapport.communication.answers import AnswerData, is_answer_token
+from rapport.communication.ledger_events import DELIVERY_PREFIX, LedgerLine
+from rapport.communication.links import LinkEditions, inbox_link, inbox_token
 from rapport.core.errors import TooFast
 from rapport.core.event import make_event
 from rapport.core.message import Identifier, Message
@@ -330,7 +329,7 @@ def test_a_person_of_any_name_reaches_their_inbox_by_password_and_by_link(
             taken = await doors.ask("POST", path, sent.encode(), browser)
             assert taken.headers["location"] == f"{path}?note=answered"
             secret, now = doors.node._parts.communication.secret, doors.node.clock.now_ms()
-            links = EndedLinks(doors.node.channels.records, doors.node.clock)
+            links = LinkEditions(doors.node.channels.records, doors.node.clock)
             link = inbox_link("", secret, peer, now + 60_000, await links.begin(peer))
             assert (await doors.ask("GET", link)).status == 200
             async with connect(doors.url.replace("http", "ws") + f"{link}/socket") as socket:

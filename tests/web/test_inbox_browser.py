@@ -10,7 +10,7 @@ import pytest
 
 from rapport.communication.adapters.base import Confirmed
 from rapport.communication.adapters.inbox import PageAdapter, PageSettings
-from rapport.communication.arriving.inbox_links import inbox_token
+from rapport.communication.links import inbox_token
 from rapport.testing.suites.adapter import make_delivery
 from support.browser import browser_program, browsing
 

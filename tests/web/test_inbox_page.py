@@ -8,15 +8,15 @@ from html.parser import HTMLParser
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.arriving.inbox_links import (
+from rapport.communication.ledger_rows import MessageRow
+from rapport.communication.links import (
     form_token,
     inbox_link,
     inbox_token,
     is_form_token,
     is_inbox_token,
+    name_in_link,
 )
-from rapport.communication.arriving.link_names import name_in_link
-from rapport.communication.history.ledger import MessageRow
 from rapport.web.inbox.access import answer_text, session_cookie
 from rapport.web.inbox.page import inbox_page, inbox_path, login_page
 from rapport.web.inbox.view import Decided, InboxView

@@ -15,8 +15,8 @@ import pytest
 from rapport.channel.push import signed_headers
 from rapport.communication.adapters.input_base import AdapterState, never
 from rapport.communication.adapters.webhook import WebhookInput, WebhookInputSettings
-from rapport.communication.arriving.answers import answer_token
-from rapport.communication.arriving.inbox_links import inbox_token
+from rapport.communication.answers import answer_token
+from rapport.communication.links import inbox_token
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rapport.cli.main import run as command
-from rapport.communication.directory.telling import PEOPLE_CHANGED
+from rapport.communication.directory import PEOPLE_CHANGED
 from rapport.core.times import format_time
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import status_code_conformance
 from rapport.channel.push import signed_headers
 from rapport.communication.adapters.input_base import AdapterState, never
 from rapport.communication.adapters.webhook import WebhookInput, WebhookInputSettings
-from rapport.communication.arriving.arrivals import Arrived
+from rapport.communication.arrivals import ArrivalResult
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast
 from rapport.core.message import Identifier
 from rapport.web.api.webhooks import check_taken
@@ -187,15 +187,15 @@ def test_many_wrong_signatures_are_told_to_wait(with_doors: Callable[..., Any]) 
 
 
 def test_nothing_taken_because_of_haste_is_told_to_wait_and_what_is_held_is_taken() -> None:
-    hasty = Arrived(accepted=False, reason="message.too_fast")
+    hasty = ArrivalResult(accepted=False, reason="message.too_fast")
     with pytest.raises(TooFast):
         check_taken([hasty, hasty])
-    check_taken([hasty, Arrived(id="m1", accepted=True)])
-    check_taken([Arrived(id="m1", accepted=False, held=True, reason="session.invalid")])
+    check_taken([hasty, ArrivalResult(id="m1", accepted=True)])
+    check_taken([ArrivalResult(id="m1", accepted=False, held=True, reason="session.invalid")])
     with pytest.raises(NotAllowed):
-        check_taken([Arrived(accepted=False, reason="session.invalid")])
+        check_taken([ArrivalResult(accepted=False, reason="session.invalid")])
     with pytest.raises(InvalidInput):
-        check_taken([Arrived(accepted=False, reason="message.too_long")])
+        check_taken([ArrivalResult(accepted=False, reason="message.too_long")])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What an address must look like for each built-in adapter; checked before anything runs. [CO-3]"""
+"""The form of an address for each built-in adapter; checked before anything runs. [CO-3]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The whole room from what a site declares: engine, adapters and dispatches. [CO-4, PO-10]"""
+"""Builds communication from the configuration of a site: engine, adapters, dispatches, services.
+[CO-4, PO-10]
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import msgspec
 
 from rapport.channel.channel import AppendResult, Channels
 from rapport.communication.actions import Action, OwnAction, Phrases, nothing_said
+from rapport.communication.adapters.adapter_config import BUILT_IN
 from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.base import Delivery, OutputAdapter
 from rapport.communication.adapters.dispatch import Dispatch
@@ -27,37 +30,39 @@ from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.mail_replies import MailQuestions
 from rapport.communication.adapters.outcome_events import OutcomeData
 from rapport.communication.adapters.outputs import Outputs, PrivacyRecheck
-from rapport.communication.arriving.answers import answer_link, answer_secret, answer_token
-from rapport.communication.arriving.arrivals import Arrivals
-from rapport.communication.arriving.ended_links import EndedLinks
-from rapport.communication.aside import run_aside
-from rapport.communication.callbacks import NO_CALLBACKS, AskedDirectory, Callbacks
-from rapport.communication.declare import Communication
-from rapport.communication.declaring.sessions import Entrance
-from rapport.communication.delivering.declining import Declines
-from rapport.communication.delivering.handling import always_heard
-from rapport.communication.delivering.put_off import LookupCounts
-from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
-from rapport.communication.directory.cache import CachedDirectory
-from rapport.communication.directory.changes import DirectoryChanges
-from rapport.communication.directory.stored import StoredDirectory
-from rapport.communication.directory.telling import PeopleChange
-from rapport.communication.engine import CommunicationEngine
-from rapport.communication.peers import PeerDirectory, SiteDirectory
-from rapport.communication.privacy.functions import WorkerPrivacyFunctions
-from rapport.communication.services.services import MessageServices, ServicesDeclared
-from rapport.communication.sessions.logins import Authenticator, Logins
-from rapport.communication.sessions.passwords import Passwords
-from rapport.communication.sessions.sessions import Sessions
-from rapport.communication.sharing.leases import check_unshared
-from rapport.communication.sharing.registrations import (
-    Registrations,
+from rapport.communication.answers import Declines, answer_link, answer_secret, answer_token
+from rapport.communication.arrivals import Arrivals
+from rapport.communication.blocking import run_blocking
+from rapport.communication.cluster import (
+    AdapterAnnouncements,
+    Cluster,
+    SiteReloads,
     announced,
     made_or_elsewhere,
 )
-from rapport.communication.sharing.reloads import Reloads
-from rapport.communication.sharing.shares import ShareSettings
-from rapport.communication.sharing.working import Sharing
+from rapport.communication.cluster_leases import ShareSettings, check_unshared
+from rapport.communication.config import ArrivalConfig, CommunicationConfig, ServicesConfig
+from rapport.communication.delivery_state import DEFAULT_RETRY, RetryPolicy
+from rapport.communication.directory import DirectoryChanges, PeopleChange, StoredDirectory
+from rapport.communication.directory_callbacks import (
+    NO_CALLBACKS,
+    CachedDirectory,
+    CallbackDirectory,
+    Callbacks,
+)
+from rapport.communication.engine import CommunicationEngine
+from rapport.communication.engine_parts import EngineParts
+from rapport.communication.links import LinkEditions
+from rapport.communication.message_info_service import InfoResponder, MessageInfoService, Send
+from rapport.communication.message_plan import assume_listeners
+from rapport.communication.message_query import MessageQueries
+from rapport.communication.peers import PeerDirectory, SiteDirectory
+from rapport.communication.privacy import WorkerPrivacyFunctions
+from rapport.communication.routing import RoutingRecords
+from rapport.communication.schedule import LookupCounts
+from rapport.communication.sessions.logins import Authenticator, Logins
+from rapport.communication.sessions.passwords import Passwords
+from rapport.communication.sessions.sessions import Sessions
 from rapport.communication.templates import Facts, nothing_known
 from rapport.core.errors import RapportError, Unsupported
 from rapport.core.event import Event
@@ -69,110 +74,166 @@ from rapport.kernel.tasks import close_all
 from rapport.store.base import RecordStore
 
 INPUTS = "communication.inputs"
-"""The task that runs what the site declares."""
+"""The task that runs the inputs of the site."""
 
 
-def _nowhere() -> str:
-    return ""
-
-
-class Assembly:
-    """What a node starts and stops: `work()` names the background tasks, `close` ends adapters."""
+class MessageServices:
+    """Routing rules, message queries and message info of one node."""
 
     def __init__(
         self,
         channels: Channels,
         records: RecordStore,
         clock: Clock,
-        declared: Communication,
+        declared: ServicesConfig,
         *,
-        phrases: Phrases | Mapping[str, Sequence[str]],
-        public_url: Callable[[], str] = _nowhere,
-        plugins: Plugins | None = None,
-        retry: Retry = DEFAULT_RETRY,
-        facts: Facts = nothing_known,
-        own_action: OwnAction = nothing_said,
-        append: Append | None = None,
-        site: Path = Path(),
-        entrance: Entrance | None = None,
-        services: ServicesDeclared | None = None,
-        callbacks: Callbacks = NO_CALLBACKS,
-        engines: ShareSettings | None = None,
-        acts: bool = True,
+        send: Send | None = None,
     ) -> None:
-        """`phrases` gives the action phrases of a policy's version; `public_url` is asked at each
-        sending: a node knows its address only when its doors are open; empty = no link in messages.
-        `append` is how actions append their events; None = straight into the channel. `site` is the
-        site's directory, where privacy functions lie. With `callbacks` it is made in the running
-        loop, where coroutines among them run. With `engines` other processes work on the same
-        channels and records; `acts`: this one knows the policies.
+        """`send`: sends replies to MESSAGEINFO REQUESTs; None = they are not answered."""
+        self.routing = RoutingRecords(channels, records, clock, of_site=declared.rules)
+        self.queries = MessageQueries(channels, clock)
+        self.infos = MessageInfoService(channels, records, clock, of_site=declared.information)
+        self._answers = InfoResponder(channels, self.infos, send) if send is not None else None
 
-        Reads the secret from the records (blocks briefly). Raises UnknownName or Unsupported for an
-        adapter that is not installed.
+    async def open(self) -> None:
+        """Loads what was added at run time; to be called before the engine starts."""
+        await self.routing.open()
+        await self.infos.open()
+
+    def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """The background tasks by name; each may be restarted."""
+        return {} if self._answers is None else {"message info": self._answers.run}
+
+
+def _no_url() -> str:
+    return ""
+
+
+class AssemblyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program or a node adds to the configuration of communication."""
+
+    phrases: Phrases | Mapping[str, Sequence[str]] = {}
+    """The action phrases of each version of a policy."""
+    own_action: OwnAction = nothing_said
+    """The action that a policy itself declares for a phrase."""
+    facts: Facts = nothing_known
+    """What tables know of an alias, for texts."""
+    append: Append | None = None
+    """How actions append their events; None = directly to the channel."""
+    public_url: Callable[[], str] = _no_url
+    """The address of the node, asked at each sending: it is known only when its endpoints are
+    open. Empty = no links in messages."""
+    plugins: Plugins = msgspec.field(default_factory=Plugins)
+    site: Path = Path()
+    """The directory of the site, with its privacy functions."""
+    arrivals: ArrivalConfig = ArrivalConfig()
+    services: ServicesConfig = ServicesConfig()
+    callbacks: Callbacks = NO_CALLBACKS
+    """Callbacks of the application; their coroutines run in the loop that is running now."""
+    retry: RetryPolicy = DEFAULT_RETRY
+    engines: ShareSettings | None = None
+    """Set where other processes work on the same channels and records."""
+    acts: bool = True
+    """With `engines`: this process knows the policies."""
+
+
+class Assembly:
+    """Everything of communication that a node starts and stops: `work()` names the background
+    tasks, `close` ends the adapters.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        records: RecordStore,
+        clock: Clock,
+        declared: CommunicationConfig,
+        options: AssemblyOptions,
+    ) -> None:
+        """Reads the secret of answer links from the records (blocks briefly). Raises UnknownName or
+        Unsupported for an adapter that is not installed.
         """
+        self._channels, self._records, self._clock = channels, records, clock
+        self._options, self._zone = options, declared.zone
         self.secret = answer_secret(records)
-        self._public_url, self._zone = public_url, declared.zone
+        self._sessions = Sessions(records, clock, options.arrivals.sessions)
+        self._build_outputs(declared)
+        self._build_directory(declared)
+        self._build_logins()
+        self._build_inputs(declared)
+        self._build_engine(declared)
+
+    # --- builders ---
+
+    def _build_outputs(self, declared: CommunicationConfig) -> None:
+        options, clock = self._options, self._clock
         self.pages = OpenPages()
         self._make_adapters = partial(
             make_adapters,
             link_for=self.link_for,
-            plugins=plugins or Plugins(),
+            plugins=options.plugins,
             proof_for=partial(answer_token, self.secret),
             pages=self.pages,
             clock=clock,
             zone_of=self.zone_of,
         )
-        self._append: Append = append or partial(_append, channels)
+        self._sealed = partial(with_seals, sessions=self._sessions, clock=clock)
         self.adapters = self._adapters_of(declared)
         self._sending = dict(declared.sending)
         self.outputs = Outputs(
-            channels,
-            records,
+            self._channels,
+            self._records,
             clock,
             report=self._report,
             is_decided=self._is_decided,
             recall=self._recall_decision,
             may_go=self._may_go,
             settings=self._sending,
-            shared=engines is not None,
+            shared=options.engines is not None,
         )
-        entrance = entrance or Entrance()
-        sessions = Sessions(records, clock, entrance.sessions)
-        self._sealed = partial(with_seals, sessions=sessions, clock=clock)
         for adapter in self.adapters.values():
             self.outputs.hold(self._sealed(adapter))
-        announced_here = partial(self._announced, declared)
-        for name in sorted(announced(records) if engines is not None else ()):
-            if name not in self.outputs.names:
-                self.outputs.hold(made_or_elsewhere(name, announced_here))
+        if options.engines is not None:
+            for name in sorted(announced(self._records)):
+                if name not in self.outputs.names:
+                    make = partial(self._announced, declared)
+                    self.outputs.hold(made_or_elsewhere(name, make))
         self.outputs.hold_absent(declared.registered_later)
-        self.directory = StoredDirectory(
-            SiteDirectory(declared.peers, declared.collectives), records, site=site
-        )
+
+    def _build_directory(self, declared: CommunicationConfig) -> None:
+        options, clock = self._options, self._clock
+        site = SiteDirectory(declared.peers, declared.collectives)
+        self.directory = StoredDirectory(site, self._records, site=options.site)
         self._known: PeerDirectory = self.directory
-        if callbacks != NO_CALLBACKS:
+        if options.callbacks != NO_CALLBACKS:
             loop = asyncio.get_running_loop()
-            self._known = AskedDirectory(self.directory, callbacks, loop, clock=clock)
-        cached = self._cached = CachedDirectory(self._known, clock)
+            self._known = CallbackDirectory(self.directory, options.callbacks, loop, clock=clock)
+        self._cached = CachedDirectory(self._known, clock)
         self.people = DirectoryChanges(
             self.directory,
-            records,
-            channels,
+            self._records,
+            self._channels,
             clock,
             new_id=Ids(clock, Chance.from_machine()).new,
             adapters=lambda: self.outputs.names,
+            built_in=BUILT_IN,
         )
-        self.people.changed += [cached.forget, self.outputs.peer_changed]
-        passwords = Passwords(records, entrance.passwords)
+        self.people.changed += [self._cached.forget, self.outputs.peer_changed]
+        self.privacy = WorkerPrivacyFunctions(clock, (str(options.site.resolve()),))
+        self._still_allowed = PrivacyRecheck(self._cached, self.privacy)
+
+    def _build_logins(self) -> None:
+        options, records, clock = self._options, self._records, self._clock
+        passwords = Passwords(records, options.arrivals.passwords)
         self.authenticating = Authenticator(
-            channels,
+            self._channels,
             records,
             clock,
-            sessions,
-            callbacks.authenticate or passwords.check,
+            self._sessions,
+            options.callbacks.authenticate or passwords.check,
             is_peer=self._is_peer,
         )
-        links = EndedLinks(records, clock)
+        links = LinkEditions(records, clock)
         self.authenticating.after_ending.append(links.end)
         self.logins = Logins(
             passwords,
@@ -182,8 +243,12 @@ class Assembly:
             others=links.peers,
         )
         self.people.changed.append(self.logins.peer_changed)
+
+    def _build_inputs(self, declared: CommunicationConfig) -> None:
+        channels, records, clock = self._channels, self._records, self._clock
+        options = self._options
         self.services = MessageServices(
-            channels, records, clock, services or ServicesDeclared(), send=self._say
+            channels, records, clock, options.services, send=self._send_own
         )
         self.arrivals = Arrivals(
             channels,
@@ -191,104 +256,103 @@ class Assembly:
             clock,
             self.authenticating,
             secret=self.secret,
-            settings=entrance.arriving,
+            settings=options.arrivals.arriving,
             contents=self.services.infos,
         )
         self.inputs = Inputs(
-            self.arrivals.publish, channels, records, clock, is_heard=self._is_heard
+            self.arrivals.publish, channels, records, clock, is_heard=self._has_listeners
         )
         self.asked_by_mail = MailQuestions()
         """Knows open questions once it is given the ledger."""
-        self._site_inputs = SiteInputs(
-            self.inputs,
-            declared.inputs,
-            InputContext(
-                channels,
-                clock,
-                DirectoryPeers(self.directory),
-                self.secret,
-                self.asked_by_mail,
-                plugins or Plugins(),
-            ),
+        surroundings = InputContext(
+            channels,
+            clock,
+            DirectoryPeers(self.directory),
+            self.secret,
+            self.asked_by_mail,
+            options.plugins,
         )
+        self._site_inputs = SiteInputs(self.inputs, declared.inputs, surroundings)
         self.web_inputs = web_inputs_of(self._site_inputs)
-        """Inputs by HTTP, by name: the web room opens a door for each."""
-        self.privacy = WorkerPrivacyFunctions(clock, (str(site.resolve()),))
-        self._still_allowed = PrivacyRecheck(cached, self.privacy)
+        """Inputs by HTTP, by name: the web package opens an endpoint for each."""
+
+    def _build_engine(self, declared: CommunicationConfig) -> None:
+        options, records, clock = self._options, self._records, self._clock
         self.lookups = LookupCounts()
-        """What waits because nobody can say who a receiver is."""
-        self._actions = dict(declared.actions)
-        """What is done about phrases, for engines that are made later."""
-        make_engine = partial(
-            CommunicationEngine,
-            clock=clock,
-            directory=cached,
-            actions=self._actions,
-            phrases=phrases,
+        """Receivers that could not be looked up."""
+        self._parts = EngineParts(
+            directory=self._cached,
             adapters=self.outputs.names,
-            retry=retry,
-            facts=facts,
-            own_action=own_action,
-            functions=self.privacy,
-            route=self.services.routing.recipients,
-            declines=Declines(entrance.arriving.declines),
-            lookups=self.lookups,
-            contents=self.services.infos,
+            actions=dict(declared.actions),
+            phrases=options.phrases,
+            own_action=options.own_action,
+            facts=options.facts,
             act_within_ms=declared.act_within_ms,
+            contents=self.services.infos,
+            route=self.services.routing.recipients,
+            functions=self.privacy,
+            retry=options.retry,
+            declines=Declines(options.arrivals.arriving.declines),
+            lookups=self.lookups,
             # Of several engines each may have callbacks that the others do not know.
-            is_heard=None if engines is None else always_heard,
+            listening=None if options.engines is None else assume_listeners,
         )
-        self.engine: CommunicationEngine | Sharing
-        self._registrations: Registrations | None = None
-        self._reloads: Reloads | None = None
-        if engines is None:
-            check_unshared(records)
-            self.engine = make_engine(channels, records)
-            self.outputs.handle_accepted = self.engine.handle_accepted
-            self.outputs.retries = self.engine
-        else:
-            instance = Ids(clock, Chance.from_machine()).new()
-            self.engine = Sharing(
-                channels,
-                records,
-                clock,
-                instance=instance,
-                make_engine=make_engine,
-                adapters=lambda: [dispatch.adapter for dispatch in self.dispatches],
-                settings=engines,
-                dispatch=declared.sending,
-                acts=acts,
-                alone=self._work_beside() | {INPUTS: self._site_inputs.run_without_doors},
-                route=self.services.routing.recipients,
-                may_go=self._may_go,
-            )
-            self.outputs.carrier = self._registrations = Registrations(
-                records,
-                clock,
-                self.outputs,
-                announced_here,
-                self.engine.carry,
-                instance=instance,
-                every_ms=engines.beat_ms,
-            )
-            self._reloads = Reloads(
-                records, clock, declared, instance=instance, every_ms=engines.beat_ms
-            )
+        self.engine: CommunicationEngine | Cluster
+        self._announcements: AdapterAnnouncements | None = None
+        self._reloads: SiteReloads | None = None
+        if options.engines is not None:
+            self._build_cluster(declared, options.engines)
+            return
+        check_unshared(records)
+        self.engine = CommunicationEngine(self._channels, records, clock, self._parts)
+        self.outputs.handle_accepted = self.engine.handle_accepted
+        self.outputs.retries = self.engine
+
+    def _build_cluster(self, declared: CommunicationConfig, settings: ShareSettings) -> None:
+        records, clock = self._records, self._clock
+        instance = Ids(clock, Chance.from_machine()).new()
+        self.engine = Cluster(
+            self._channels,
+            records,
+            clock,
+            instance=instance,
+            parts=self._parts,
+            adapters=lambda: [dispatch.adapter for dispatch in self.dispatches],
+            settings=settings,
+            dispatch=declared.sending,
+            acts=self._options.acts,
+            alone=self._work_beside() | {INPUTS: self._site_inputs.run_without_doors},
+            may_go=self._may_go,
+        )
+        self.outputs.carrier = self._announcements = AdapterAnnouncements(
+            records,
+            clock,
+            self.outputs,
+            partial(self._announced, declared),
+            self.engine.carry,
+            instance=instance,
+            every_ms=settings.beat_ms,
+        )
+        self._reloads = SiteReloads(
+            records, clock, declared, instance=instance, every_ms=settings.beat_ms
+        )
+
+    # --- changes while it runs ---
 
     async def take_over(
         self,
-        declared: Communication,
+        declared: CommunicationConfig,
         actions: Mapping[str, Action],
         *,
         by: str,
         then: Callable[[], None] = lambda: None,
     ) -> list[PeopleChange]:
-        """The people of another site file, what is done about phrases, and `then` what else follows
-        from them: from the next batch on, all at once. Adapters that are needed now are there
-        before; messages under way stay as they are. Gives who changed, told in `log`.
+        """Takes over the people and actions of another version of the site file, and calls `then`:
+        all at once, from the next batch on. Adapters that they need are started before; pending
+        messages stay as they are. Returns the changes, which are logged.
 
-        Of several engines this is about the one of this process; `tell_others` when all is well.
-        Raises Unsupported when those would need an adapter that was not there at their start.
+        Of several engines only that of this process changes; call `announce_reload` afterwards.
+        Raises Unsupported when several engines would need another adapter.
         """
         adapters = self._adapters_of(declared, but=self.outputs.names)
         if adapters and self._reloads is not None:
@@ -303,49 +367,48 @@ class Assembly:
             await self.outputs.use(self._sealed(adapter))
         self._zone = declared.zone
         directory = SiteDirectory(declared.peers, declared.collectives)
-        is_told = self._reloads is not None and self._reloads.is_following
+        is_logged = self._reloads is not None and self._reloads.is_following
         async with self.engine.between_batches():
-            said = await self.people.take_file(directory, by=by, is_told=is_told)
-            self._actions.clear()
-            self._actions.update(actions)
+            changes = await self.people.take_file(directory, by=by, is_logged=is_logged)
+            self._parts.actions.clear()  # for engines that are made later
+            self._parts.actions.update(actions)
             self.engine.use_actions(actions)
             then()
         if self._reloads is not None:
             self._reloads.has(declared)
-        return said
+        return changes
 
-    async def tell_others(self) -> None:
-        """The people of this process are those of the site from now on: other engines on the same
-        records read their files again. Nothing to do for one that is alone.
-        """
+    async def announce_reload(self) -> None:
+        """Makes other engines on the same records read their site files again."""
         if self._reloads is not None:
             await self._reloads.announce()
 
     def follow_reloads(self, reload: Callable[[], Awaitable[object]]) -> None:
-        """Calls this, which reads the site files of this process again, when another engine has
-        taken other people over.
+        """Calls `reload`, which reads the site files of this process again, when another engine has
+        done so.
         """
         if self._reloads is not None:
             self._reloads.follow = reload
 
     @property
     def can_take_over(self) -> bool:
-        """Whether `take_over` may be called; else the process has to be started again."""
+        """Whether `take_over` may be called; otherwise the process has to be restarted."""
         return self._reloads is None or self._reloads.follow is not None
 
     def _adapters_of(
-        self, declared: Communication, *, but: Collection[str] = ()
+        self, declared: CommunicationConfig, *, but: Collection[str] = ()
     ) -> dict[str, OutputAdapter]:
-        """Those that are needed, without those that are there."""
+        """New adapters that the site needs, without those of `but`."""
         wanted = tuple(name for name in declared.adapters() if name not in but)
         only = msgspec.structs.replace(declared, peers={}, actions={}, wanted=wanted)
         made = self._make_adapters(only)
         if declared.appends() and AppendAdapter.name not in but:
-            made[AppendAdapter.name] = AppendAdapter(self._append)
+            append = self._options.append or partial(_append, self._channels)
+            made[AppendAdapter.name] = AppendAdapter(append)
         return made
 
-    def _announced(self, declared: Communication, name: str) -> OutputAdapter:
-        """The adapter that another engine announced, where its kind is known."""
+    def _announced(self, declared: CommunicationConfig, name: str) -> OutputAdapter:
+        """The adapter that another engine announced."""
         only = msgspec.structs.replace(
             declared, peers={}, actions={}, wanted=(name,), registered_later=()
         )
@@ -353,21 +416,19 @@ class Assembly:
 
     @property
     def dispatches(self) -> list[Dispatch]:
-        """What carries deliveries to the adapters, as there are now."""
+        """The dispatches of the adapters."""
         return self.outputs.dispatches()
 
-    def _is_heard(self) -> bool:
-        """Whether notification callbacks are registered, as far as this process can know."""
-        return not isinstance(self.engine, CommunicationEngine) or self.engine.is_heard()
+    def _has_listeners(self) -> bool:
+        return not isinstance(self.engine, CommunicationEngine) or self.engine.has_listeners()
 
     async def _report(self, outcomes: Sequence[OutcomeData]) -> None:
-        """Hands outcomes over without a channel between: adapters and engine are in one process."""
+        """Reports outcomes directly: adapters and engine are in one process."""
         assert isinstance(self.engine, CommunicationEngine), "shares report for themselves"
         await self.engine.opened.wait()
         await self.engine.take_outcomes(outcomes)
 
-    async def _say(self, messages: Sequence[Message]) -> None:
-        """Sends messages of the node itself."""
+    async def _send_own(self, messages: Sequence[Message]) -> None:
         await self.arrivals.send(messages)
 
     def _is_decided(self, message: str, peer: str) -> bool:
@@ -383,29 +444,27 @@ class Assembly:
         return self.directory.has(Identifier("peer", name)) or self._known.peer(name) is not None
 
     def link_for(self, message: str, peer: str) -> str:
-        """The page on which this peer answers this message; empty when the node has no address."""
-        url = self._public_url()
+        """The answer page of a message and peer; empty when the node has no address."""
+        url = self._options.public_url()
         return answer_link(url, self.secret, message, peer) if url else ""
 
     async def zone_of(self, peer: str) -> str:
-        """The zone on whose clock a peer reads times: their own, else the site's."""
+        """The time zone of a peer, by default that of the site."""
         try:
-            found = await run_aside(partial(self._cached.peer, peer))
-        except RapportError:  # a directory that does not answer keeps no message back
+            found = await run_blocking(partial(self._cached.peer, peer))
+        except RapportError:  # a directory that fails delays no message
             found = None
         return (found.zone if found is not None else "") or self._zone
 
     def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """The tasks to run, by name, the last stage first; each may be started again after a
-        failure.
-        """
+        """The background tasks by name, the last stage first; each may be restarted."""
         own = {**self.outputs.work(), "communication": self.engine.run}
-        if self._registrations is None or self._reloads is None:
+        if self._announcements is None or self._reloads is None:
             return own | self._work_beside()
-        # Only one process at a time does the rest: see Sharing.
+        # Only one process at a time does the rest: see Cluster.
         return own | {
             "communication.doors": self._site_inputs.run_doors,
-            "communication.media": self._registrations.run,
+            "communication.media": self._announcements.run,
             "communication.reloads": self._reloads.run,
         }
 
@@ -417,10 +476,8 @@ class Assembly:
         }
 
     async def close(self) -> None:
-        """Lets go of the adapters' connections and of the process that privacy functions run in;
-        called after the tasks have ended.
-        """
-        privacy = partial(run_aside, self.privacy.close)
+        """Closes adapters and the process of privacy functions, after the tasks have ended."""
+        privacy = partial(run_blocking, self.privacy.close)
         await close_all(
             [("inputs", self.inputs.close), ("outputs", self.outputs.close), ("privacy", privacy)]
         )

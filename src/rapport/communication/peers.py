@@ -1,7 +1,6 @@
-"""Peers and collectives, and the directory they are looked up in at sending time. [CO-3]
+"""Peers and collectives, and the directory in which they are looked up at sending time. [CO-3]
 
-The default directory is the site file; another one (a roster service) only has to fit
-`PeerDirectory`.
+The default directory is the site file; any other one has to fit `PeerDirectory`.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDelivery
-from rapport.communication.privacy.verdict import PrivacyRule
+from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
+from rapport.communication.privacy import PrivacyRule
 from rapport.core.ids import content_id
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """A person or machine we talk to; the order of `addresses` is their preference."""
+    """A person or machine that can be reached; `addresses` are in order of preference."""
 
     name: str
     addresses: tuple[str, ...]
@@ -29,23 +28,23 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     fallback_after: int = 0
     """With `fallback`: how long one address has before the next is tried, ms; 0 = the default."""
     privacy: tuple[PrivacyRule, ...] = ()
-    """What they say about being reached; the first rule that says something decides."""
+    """Privacy rules; the first that applies decides."""
     zone: str = ""
-    """Where they are: times are shown on this zone's clock; empty = the site's."""
+    """Time zone in which times are shown; empty = that of the site."""
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):
-    """Several peers under one name, and how many of them have to be reached."""
+    """A group of peers, and how many of them have to be reached."""
 
     name: str
     members: tuple[str, ...]
     delivery: CollectiveDelivery = "to-any"
     least: int = 0
-    """With `at-least`: of how many it needs to be done."""
+    """With `at-least`: how many have to be reached."""
 
 
 class PeerDirectory(Protocol):
-    """Who is who now; asked at every sending, so members may change between two."""
+    """Looks up peers and collectives at every sending; members may change between two."""
 
     def peer(self, name: str) -> Peer | None:
         """The peer of that name, or None."""
@@ -54,14 +53,14 @@ class PeerDirectory(Protocol):
         """The collective of that name with all its members, or None."""
 
     def policy_of(self, name: str) -> Collective | None:
-        """The collective as to how many have to be reached, or None; its members may be left out,
-        so that a large one costs nothing.
+        """The delivery policy of a collective, or None; its members may be left out, so that a
+        large one costs nothing.
         """
         return self.collective(name)
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        """Up to `limit` members of a collective whose names come after `after`, sorted by code
-        points; so a large one is read in slices. Nobody is in a collective that is not known.
+        """Up to `limit` member names after `after`, sorted by code points, so that a large
+        collective is read in slices; none for an unknown collective.
         """
         found = self.collective(name)
         return names_after(sorted(found.members), after, limit) if found else []
@@ -125,8 +124,8 @@ def adapter_of(address: str) -> str:
 
 
 def shown_address(address: str) -> str:
-    """The address as the ledger shows it: web addresses may hold secrets, so only their host and a
-    mark stay.
+    """The address as the ledger shows it: of a web address, which may hold
+    secrets, only the host and a mark.
 
     >>> shown_address("mail:ana@example.org")
     'mail:ana@example.org'
@@ -135,16 +134,16 @@ def shown_address(address: str) -> str:
     """
     adapter, _, rest = address.partition(":")
     if adapter == "apprise" and "://" in rest:
-        # Where others have the host, its addresses may have a secret.
+        # In place of the host such an address may have a secret.
         return f"apprise:{rest.partition('://')[0]}://#{content_id(address)[:6]}"
     if "://" not in rest and adapter != "webhook":
         return address
     mark = content_id(address)[:6]
     if "://" not in rest:
-        return f"{adapter}:#{mark}"  # as below: an application may have said it
+        return f"{adapter}:#{mark}"  # not a web address, but it may hold a secret
     try:
         parts = urlsplit(rest)
     except ValueError:
-        return f"{adapter}:#{mark}"  # no web address at all: nothing tells what of it is secret
+        return f"{adapter}:#{mark}"  # unreadable: any part may be a secret
     host = parts.netloc.rpartition("@")[2]
     return f"{adapter}:{parts.scheme}://{host}/#{mark}"

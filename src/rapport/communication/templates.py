@@ -1,6 +1,6 @@
-"""The text of an action with the detection's values put in; only named ones. [CO-1]
+"""Texts of actions with the values of a detection filled in. [CO-1]
 
-`{A}` is the identity of an alias, `{A.badge}` what the site's tables know of it.
+`{A}` is the identity of an alias, `{A.badge}` a column of the site's tables.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ ALWAYS_KNOWN = ("policy", "time", "id")
 """Fields that every detection has; the others are the aliases of its policy."""
 
 Facts = Callable[[str, str, str, str, str], str | None]
-"""Policy, version, alias, identity and column to what is known; None when nothing is."""
+"""Policy, version, alias, identity and column to a value, or None."""
 
 _MOST_NAMED = 12
 LONGEST_TEXT = 4_000
-"""Longest text of a message; what is longer is cut, so that no value blows up a mail."""
+"""Longest text of a message; a longer one is cut."""
 
 
 def template_fields(template: str, known: Collection[str] = ()) -> tuple[str, ...]:
-    """The names in braces, in order; raises InvalidInput for anything but plain `{name}`, with what
-    can be named where `known` says it.
+    """The names in braces, in order; raises InvalidInput for anything but plain `{name}`. `known`:
+    the possible names, for the hint.
 
     >>> template_fields("Guest {A} alone in {R}, {{not this}}")
     ('A', 'R')
@@ -34,8 +34,8 @@ def template_fields(template: str, known: Collection[str] = ()) -> tuple[str, ..
 
 
 def named_in_texts(known: Collection[str], field: str = "") -> str:
-    """The hint that says what a text can name: aliases, their columns, and what every detection
-    has; the nearest one to a wrong `field` first.
+    """The hint with the names that a text can use: aliases, their columns, and the fields of every
+    detection; the one nearest to a wrong `field` first.
 
     >>> named_in_texts(["F", "F.name"], "f.names")
     'did you mean {F.name}? a text can name {F}, {F.name}, {policy}, {time}, {id}'
@@ -49,12 +49,11 @@ def named_in_texts(known: Collection[str], field: str = "") -> str:
 
 
 def nothing_known(_policy: str, _version: str, _alias: str, _identity: str, _column: str) -> None:
-    """No tables: every column is a hole."""
+    """There are no tables."""
 
 
 def fill_template(template: str, detection: Detection, facts: Facts = nothing_known) -> str:
-    """The text for one detection; a field that it lacks shows as `?`: an alarm with a hole beats
-    none.
+    """The text for one detection; a missing field shows as `?`: an alarm with a gap beats none.
 
     Control characters in values become spaces, so that no value can break a line or a mail header.
     """

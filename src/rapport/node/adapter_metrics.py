@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from rapport.communication.adapters.inputs import InputStatus
 from rapport.communication.adapters.outputs import OutputStatus
-from rapport.communication.delivering.put_off import LookupCounts
+from rapport.communication.schedule import LookupCounts
 
 
 def adapter_metrics(

@@ -21,12 +21,12 @@ from rapport.channel.channel import AppendResult
 from rapport.channel.federation import IntakeResult
 from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.adapters.webhook import WebhookInput
-from rapport.communication.api.communication import Communication
-from rapport.communication.arriving.answers import AnswerData, is_answer_token, record_answer
-from rapport.communication.aside import run_aside
+from rapport.communication.answers import AnswerData, is_answer_token, record_answer
+from rapport.communication.api import Communication
 from rapport.communication.assembly import Assembly
-from rapport.communication.history.index import LedgerIndex
-from rapport.communication.history.ledger import Ledger, LedgerRow, MessageRow
+from rapport.communication.blocking import run_blocking
+from rapport.communication.ledger import Ledger, LedgerIndex
+from rapport.communication.ledger_rows import LedgerRow, MessageRow
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance, Ids
@@ -313,7 +313,7 @@ class Node:
         self.check_answer_token(message, peer, token)
         lifetime_ms = self._parts.communication.arrivals.settings.answer_links_ms
         over = await self.ledger.closed_before([message], self.clock.now_ms() - lifetime_ms)
-        row = await run_aside(partial(self.ledger.message, message))
+        row = await run_blocking(partial(self.ledger.message, message))
         if row is None or message in over:
             raise NotAllowed(
                 "this link is too old", code="answer.link_over", hint="ask who sent the message"
@@ -327,7 +327,7 @@ class Node:
     async def answer_of(self, message: str, peer: str) -> LedgerRow | None:
         """What a person answered last, as the ledger knows it; None when they did not."""
         await self.ledger.refresh()
-        rows = await run_aside(partial(self.ledger.rows, message=message, peer=peer))
+        rows = await run_blocking(partial(self.ledger.rows, message=message, peer=peer))
         answered = (row for row in rows if not row.address and row.state == "answered")
         return next(answered, None)
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.declare import Communication
-from rapport.communication.declare import check_actions as check_action_texts
+from rapport.communication.config import CommunicationConfig
+from rapport.communication.config import check_actions as check_action_texts
 from rapport.core.errors import PolicyError, Problem, SiteError
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
@@ -59,7 +59,7 @@ def texts_in_site(site: Site) -> PolicyTexts:
 class SiteCompiler:
     """What a text means at a site, with the checks that a whole site makes of its policies."""
 
-    def __init__(self, site: Site, people: Communication, spoken: Spoken) -> None:
+    def __init__(self, site: Site, people: CommunicationConfig, spoken: Spoken) -> None:
         """`spoken`: what the interpretations in force say."""
         self._site, self._people = site, people
         self.spoken = spoken
@@ -118,7 +118,7 @@ class Policies:
     def __init__(
         self,
         site: Site,
-        people: Communication,
+        people: CommunicationConfig,
         channels: Channels,
         engine: PolicyEngine,
         meanings: Meanings,
@@ -235,7 +235,7 @@ class Policies:
         problems = [*site.faults, *other_streams(site, self._engine.ontology)]
         return problems + _other_on_spark(self._site, site)
 
-    async def broken_by(self, site: Site, people: Communication) -> list[Problem]:
+    async def broken_by(self, site: Site, people: CommunicationConfig) -> list[Problem]:
         """What is wrong with policies of files that changed, and with those that run, are in none
         of the site's files, and would not compile any more: by the site as it is read anew and the
         interpretations that would be in force then, changes on record among them.
@@ -266,7 +266,7 @@ class Policies:
         compiled = {name: self.life.compiled(name, version) for name, version in running}
         return {name: one.plan.streams() for name, one in compiled.items() if one is not None}
 
-    async def take_over(self, site: Site, people: Communication) -> list[ChangeResult]:
+    async def take_over(self, site: Site, people: CommunicationConfig) -> list[ChangeResult]:
         """The same with a site that is read and checked already, and its people."""
         async with self._reloading:
             found = await asyncio.to_thread(texts_in_site, site)

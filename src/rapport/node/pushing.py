@@ -45,7 +45,7 @@ from rapport.channel.push import (
     save_push,
 )
 from rapport.channel.requests.request import LONGEST_WAIT_MS, Batch, Request
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, ClockJumpGuard
@@ -114,7 +114,7 @@ class Pushing:
 
     async def start(self) -> None:
         """Takes up the subscriptions there are; what waits is sent at once."""
-        for push in await run_aside(partial(load_pushes, self._channels.records)):
+        for push in await run_blocking(partial(load_pushes, self._channels.records)):
             self._running.setdefault(push.session, _Running(PushDelivery(push=push)))
         self._started = True
         for session in self._running:
@@ -178,7 +178,7 @@ class Pushing:
             running.task.cancel()
             await asyncio.gather(running.task, return_exceptions=True)
         async with running.saving:
-            await run_aside(partial(forget_push, self._channels.records, session))
+            await run_blocking(partial(forget_push, self._channels.records, session))
         push = running.delivery.push
         _log.info("push ended", session=session, channel=push.channel, why=why)
         return True
@@ -235,7 +235,7 @@ class Pushing:
         )
 
     async def _add(self, push: PushSubscription) -> None:
-        await run_aside(partial(save_push, self._channels.records, push))
+        await run_blocking(partial(save_push, self._channels.records, push))
         self._running[push.session] = _Running(PushDelivery(push=push))
         _log.info("push begun", session=push.session, channel=push.channel)
         if self._started:
@@ -333,7 +333,7 @@ class Pushing:
         async with running.saving:
             changed = change(running.delivery)
             if changed.push != running.delivery.push:
-                await run_aside(partial(save_push, self._channels.records, changed.push))
+                await run_blocking(partial(save_push, self._channels.records, changed.push))
             running.delivery = changed
             running.wake.set()
 

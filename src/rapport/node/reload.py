@@ -16,11 +16,10 @@ import msgspec
 
 from rapport.communication.adapters.adapter_config import adapter_names
 from rapport.communication.assembly import Assembly
-from rapport.communication.declare import Communication, communication_from_site
-from rapport.communication.directory.telling import PeopleChange
-from rapport.communication.history.index import Question
-from rapport.communication.history.ledger import Ledger
-from rapport.communication.history.rows import CLOSED, MessageRow
+from rapport.communication.config import CommunicationConfig, communication_from_site
+from rapport.communication.directory import PeopleChange
+from rapport.communication.ledger import Ledger, Question
+from rapport.communication.ledger_rows import CLOSED, MessageRow
 from rapport.core.errors import SiteError
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.telemetry import get_logger
@@ -54,7 +53,7 @@ class SiteReload:
     def __init__(
         self,
         site: Site,
-        people: Communication,
+        people: CommunicationConfig,
         *,
         meanings: Meanings,
         policies: Policies,
@@ -97,7 +96,7 @@ class SiteReload:
             # The tables that run are those of the start, which hold what was read now.
             self.site = msgspec.structs.replace(site, tables=self.site.tables)
             await self._use(people, people, by)
-            await self._communication.tell_others()
+            await self._communication.announce_reload()
             done = SiteReloaded(
                 people=[_said(change) for change in changed],
                 actions=actions_changed(before, people),
@@ -109,7 +108,7 @@ class SiteReload:
         _log.info("site reloaded", by=by, people=done.people, actions=done.actions)
         return done
 
-    async def _checked(self, site: Site) -> Communication:
+    async def _checked(self, site: Site) -> CommunicationConfig:
         """Its people; raises SiteError with all that cannot be taken over."""
         assembly = self._communication
         people, wrong = communication_from_site(
@@ -139,7 +138,7 @@ class SiteReload:
         self._begun |= {name: said for name, said in tables.items() if name not in running}
 
     async def _use(
-        self, people: Communication, before: Communication, by: str
+        self, people: CommunicationConfig, before: CommunicationConfig, by: str
     ) -> list[PeopleChange]:
         actions = {**before.actions, **people.actions}
 
@@ -149,13 +148,13 @@ class SiteReload:
 
         return await self._communication.take_over(people, actions, by=by, then=follow)
 
-    async def _go_back(self, before: Communication, former: FormerMeanings, by: str) -> None:
+    async def _go_back(self, before: CommunicationConfig, former: FormerMeanings, by: str) -> None:
         try:
             await self._use(before, before, by)
         finally:
             await self._meanings.take_back(former)
 
-    async def _warnings(self, people: Communication, ledger: Ledger) -> list[str]:
+    async def _warnings(self, people: CommunicationConfig, ledger: Ledger) -> list[str]:
         warnings: list[str] = []
         gone = sorted(self._people.peers.keys() - people.peers.keys())
         for peer, count in (await open_messages(ledger, gone)).items():

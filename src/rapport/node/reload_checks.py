@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from rapport.communication.declare import Communication
+from rapport.communication.config import CommunicationConfig
 from rapport.core.errors import Problem
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.binding import SourceBinding
@@ -104,7 +104,7 @@ def gone_interpretations(
     return warnings
 
 
-def actions_changed(before: Communication, after: Communication) -> list[str]:
+def actions_changed(before: CommunicationConfig, after: CommunicationConfig) -> list[str]:
     """The phrases about which something else is done."""
     phrases = {*before.actions, *after.actions}
     return sorted(one for one in phrases if before.actions.get(one) != after.actions.get(one))

@@ -20,14 +20,19 @@ from rapport.channel.federation import Append, Link, LinkReceiver, links_from_si
 from rapport.channel.log.channels import LoggedChannels
 from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.communication.adapters.adapter_config import adapter_names
-from rapport.communication.assembly import Assembly
-from rapport.communication.declare import Communication, communication_from_site
-from rapport.communication.declaring.engines import engines_from_site
-from rapport.communication.declaring.sessions import Entrance, entrance_from_site
-from rapport.communication.history.index import LEDGER_FILE, LedgerIndex
-from rapport.communication.services.query_criteria import with_log_index
-from rapport.communication.services.services import ServicesDeclared, services_from_site
-from rapport.communication.sharing.shares import ShareSettings
+from rapport.communication.assembly import Assembly, AssemblyOptions
+from rapport.communication.cluster_leases import ShareSettings
+from rapport.communication.config import (
+    ArrivalConfig,
+    CommunicationConfig,
+    ServicesConfig,
+    arrivals_from_site,
+    communication_from_site,
+    engines_from_site,
+    services_from_site,
+)
+from rapport.communication.ledger import LEDGER_FILE, LedgerIndex
+from rapport.communication.message_query import with_log_index
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids
@@ -134,16 +139,18 @@ def make_node(
         opened.records,
         clock,
         people,
-        phrases=life.phrases,
-        public_url=lambda: node[0].public_url if node else "",
-        plugins=plugins,
-        facts=SiteFacts(site.tables, life.compiled).find,
-        own_action=own_actions.find,
-        site=site.directory,
-        entrance=_entrance(site),
-        engines=_engines(site),
-        append=lambda name, events: _append_action(node[0], signer, name, events),
-        services=_services(site, people),
+        AssemblyOptions(
+            phrases=life.phrases,
+            public_url=lambda: node[0].public_url if node else "",
+            plugins=plugins,
+            facts=SiteFacts(site.tables, life.compiled).find,
+            own_action=own_actions.find,
+            site=site.directory,
+            arrivals=_entrance(site),
+            engines=_engines(site),
+            append=lambda name, events: _append_action(node[0], signer, name, events),
+            services=_services(site, people),
+        ),
     )
     parts = NodeParts(
         site=site,
@@ -282,8 +289,8 @@ def _channels(site: Site) -> ChannelsConfig:
     return with_log_index(declared)
 
 
-def _entrance(site: Site) -> Entrance:
-    entrance, problems = entrance_from_site(site.file)
+def _entrance(site: Site) -> ArrivalConfig:
+    entrance, problems = arrivals_from_site(site.file)
     if any(problem.severity == "error" for problem in problems):
         raise SiteError(problems)
     return entrance
@@ -348,7 +355,7 @@ def _bridges(
     return Bridges(running)
 
 
-def _people(site: Site, plugins: Plugins) -> Communication:
+def _people(site: Site, plugins: Plugins) -> CommunicationConfig:
     people, problems = communication_from_site(
         site.file, site.directory, adapters=adapter_names(plugins)
     )
@@ -357,7 +364,7 @@ def _people(site: Site, plugins: Plugins) -> Communication:
     return people
 
 
-def _services(site: Site, people: Communication) -> ServicesDeclared:
+def _services(site: Site, people: CommunicationConfig) -> ServicesConfig:
     declared, problems = services_from_site(
         site.file, site.directory, peers=people.peers, collectives=people.collectives
     )
@@ -422,7 +429,7 @@ def _updating(
 
 def _policy(
     site: Site,
-    people: Communication,
+    people: CommunicationConfig,
     channels: LoggedChannels,
     clock: Clock,
     mediation: MediationReader,

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from rapport.communication.adapters.adapter_config import adapter_names
-from rapport.communication.declare import communication_from_site
+from rapport.communication.config import communication_from_site
 from rapport.context.broker.settings import (
     BrokerSettings,
     ReplicationSettings,

@@ -10,12 +10,11 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
+from rapport.communication.action_config import people_behind
 from rapport.communication.actions import Action, EscalationStep, same_phrase
+from rapport.communication.config import CommunicationConfig, constant_misfit
 from rapport.communication.content_rules import ContentRules
-from rapport.communication.declare import Communication
-from rapport.communication.declaring.said import constant_misfit
-from rapport.communication.declaring.waiting import people_behind
-from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDelivery
+from rapport.communication.delivery_state import CollectiveDelivery, PeerDelivery
 from rapport.communication.templates import ALWAYS_KNOWN, named_in_texts, template_fields
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
@@ -41,14 +40,14 @@ _MOST = 10_000
 class OwnActions:
     """What each version of each policy says about its actions; read from its text, once."""
 
-    def __init__(self, people: Communication, text_of: Callable[[str, str], str]) -> None:
+    def __init__(self, people: CommunicationConfig, text_of: Callable[[str, str], str]) -> None:
         """`text_of` gives the text of a version by policy and version; empty when it is not
         known.
         """
         self._people, self._text_of = people, text_of
         self._known: dict[tuple[str, str], dict[str, Action]] = {}
 
-    def use(self, people: Communication) -> None:
+    def use(self, people: CommunicationConfig) -> None:
         """The site says something else from now on; not while `find` runs."""
         self._people = people
         self._known.clear()
@@ -63,7 +62,7 @@ class OwnActions:
         return self._known[policy, version].get(same_phrase(phrase))
 
 
-def _actions_in(name: str, text: str, people: Communication) -> dict[str, Action]:
+def _actions_in(name: str, text: str, people: CommunicationConfig) -> dict[str, Action]:
     try:
         tree = parse_policy(text, name=name)
     except PolicyError:
@@ -76,7 +75,7 @@ def _actions_in(name: str, text: str, people: Communication) -> dict[str, Action
     }
 
 
-def action_from(phrase: str, block: DeliveryBlock, people: Communication) -> Action:
+def action_from(phrase: str, block: DeliveryBlock, people: CommunicationConfig) -> Action:
     """The action as policy and site together say it. A name that nobody has is a peer without an
     address: the ledger then tells who is missing.
     """
@@ -97,7 +96,7 @@ def action_from(phrase: str, block: DeliveryBlock, people: Communication) -> Act
     )
 
 
-def _escalation(block: DeliveryBlock, people: Communication) -> tuple[EscalationStep, ...]:
+def _escalation(block: DeliveryBlock, people: CommunicationConfig) -> tuple[EscalationStep, ...]:
     return tuple(
         EscalationStep(identifier_of(each.receiver, people), each.within_ms) for each in block.then
     )
@@ -113,7 +112,7 @@ def _how_many(block: DeliveryBlock) -> dict[str, object]:
     return said
 
 
-def declared_action(phrase: str, people: Communication) -> Action | None:
+def declared_action(phrase: str, people: CommunicationConfig) -> Action | None:
     """What the site says about a phrase; blanks and letter case do not matter."""
     wanted = same_phrase(phrase)
     return next(
@@ -121,7 +120,7 @@ def declared_action(phrase: str, people: Communication) -> Action | None:
     )
 
 
-def identifier_of(receiver: Receiver, people: Communication) -> Identifier:
+def identifier_of(receiver: Receiver, people: CommunicationConfig) -> Identifier:
     """Who is meant; a bare name is a collective before it is a peer."""
     if receiver.kind:
         return Identifier(receiver.kind, receiver.name)
@@ -134,7 +133,7 @@ def identifier_of(receiver: Receiver, people: Communication) -> Identifier:
 
 def check_deliveries(
     tree: PolicyTree,
-    people: Communication,
+    people: CommunicationConfig,
     known: Collection[str],
     faults: Diagnostics,
     rules: ContentRules = _ANY_CONTENT,
@@ -156,7 +155,7 @@ def check_deliveries(
         _check_content(action, block, people, faults, rules)
 
 
-def _check_receiver(receiver: Receiver, people: Communication, faults: Diagnostics) -> None:
+def _check_receiver(receiver: Receiver, people: CommunicationConfig, faults: Diagnostics) -> None:
     names: dict[str, Collection[str]] = {
         "peer": people.peers,
         "collective": people.collectives,
@@ -196,7 +195,7 @@ def _check_text(block: DeliveryBlock, known: Collection[str], faults: Diagnostic
 def _check_content(
     action: PolicyAction,
     block: DeliveryBlock,
-    people: Communication,
+    people: CommunicationConfig,
     faults: Diagnostics,
     rules: ContentRules,
 ) -> None:
@@ -209,7 +208,7 @@ def _check_content(
 
 
 def _check_whole(
-    action: PolicyAction, block: DeliveryBlock, people: Communication, faults: Diagnostics
+    action: PolicyAction, block: DeliveryBlock, people: CommunicationConfig, faults: Diagnostics
 ) -> None:
     site = declared_action(action.phrase, people)
     acts = site is not None and site.effect is not None
@@ -235,7 +234,7 @@ def _check_whole(
 
 
 def _warn_of_numbers(
-    whole: Action, block: DeliveryBlock, people: Communication, faults: Diagnostics
+    whole: Action, block: DeliveryBlock, people: CommunicationConfig, faults: Diagnostics
 ) -> None:
     """Numbers that cannot come true; members may join at run time, so they are warnings."""
     most = people_behind(whole.send_to, people.collectives)

@@ -14,15 +14,18 @@ from rapport.channel.interceptors.builtin import check_interceptors as check_sit
 from rapport.channel.mqtt.bridge import bridges_from_site
 from rapport.communication.actions import same_phrase
 from rapport.communication.adapters.adapter_config import adapter_names
+from rapport.communication.config import (
+    CommunicationConfig,
+    arrivals_from_site,
+    check_constant_texts,
+    communication_from_site,
+    engines_from_site,
+    services_from_site,
+)
+from rapport.communication.config import check_actions as check_action_texts
 from rapport.communication.content_rules import ContentRules
-from rapport.communication.declare import Communication, communication_from_site
-from rapport.communication.declare import check_actions as check_action_texts
-from rapport.communication.declaring.engines import engines_from_site
-from rapport.communication.declaring.said import check_constant_texts
-from rapport.communication.declaring.sessions import entrance_from_site
-from rapport.communication.services.info_records import rules_of
-from rapport.communication.services.info_site import info_from_site
-from rapport.communication.services.services import services_from_site
+from rapport.communication.message_info import info_from_site
+from rapport.communication.message_info_service import content_rules
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
 from rapport.core.urls import address_parts, is_loopback, is_unspecified
 from rapport.kernel.clock import SystemClock
@@ -160,7 +163,7 @@ def check_people(parts: SiteParts) -> list[Problem]:
         adapters=adapter_names(Plugins()),
         named=_named_by_phrase(phrases, known),
     )
-    problems += entrance_from_site(parts.file)[1]
+    problems += arrivals_from_site(parts.file)[1]
     problems += engines_from_site(parts.file)[1]
     if facts is None:
         return problems
@@ -221,7 +224,7 @@ def check_services(parts: SiteParts) -> list[Problem]:
 
 
 def check_own_actions(
-    parts: SiteParts, people: Communication, known: Mapping[str, Collection[str]]
+    parts: SiteParts, people: CommunicationConfig, known: Mapping[str, Collection[str]]
 ) -> list[Problem]:
     """What policies say about their own actions; `known` are the fields of each one's aliases."""
     problems: list[Problem] = []
@@ -235,7 +238,7 @@ def check_own_actions(
 
 def _content_rules(parts: SiteParts) -> ContentRules:
     """What contents of messages have to be like, as far as the site file says it."""
-    return rules_of(info_from_site(parts.file, parts.directory)[0])
+    return content_rules(info_from_site(parts.file, parts.directory)[0])
 
 
 ROOM_CHECKERS: tuple[Checker, ...] = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from rapport.communication.history.ledger import MessageRow
-from rapport.communication.wording import shown_kind, shown_sender, shown_time
+from rapport.communication.ledger_rows import MessageRow
+from rapport.communication.presentation import shown_kind, shown_sender, shown_time
 from rapport.core.times import format_time
 
 

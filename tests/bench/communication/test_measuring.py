@@ -17,7 +17,7 @@ from benchmarks.communication.plot import grid_lines, grid_plot
 from benchmarks.communication.rules import engine_us
 from benchmarks.communication.stages import stages
 
-GOALS = {80_000, 0.7, 1.5, 1}
+GOALS = {60_000, 0.7, 1.5, 1}
 METRICS = (
     r"handled, (1|10) workers x (1|100) peers, sends of up to 500",
     r"handled in the best cell",
@@ -94,6 +94,6 @@ def test_rules_are_measured_through_the_engine(matching: bool) -> None:
 def test_the_grid_is_a_table_and_a_plot() -> None:
     grid = {(workers, peers): workers * 1_000.0 + peers for workers in (1, 5) for peers in (1, 10)}
     assert grid_lines(grid)[2].split() == ["5", "5,001", "5,010"]
-    plot = grid_plot(grid, 80_000)
+    plot = grid_plot(grid, 60_000)
     assert "5 workers, 10 peers: 5,010/s" in plot
     ElementTree.fromstring(plot)

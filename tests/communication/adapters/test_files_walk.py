@@ -6,9 +6,9 @@ import asyncio
 import json
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.assembly import Assembly
-from rapport.communication.declare import communication_from_site
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.assembly import Assembly, AssemblyOptions
+from rapport.communication.config import communication_from_site
+from rapport.communication.ledger import Ledger
 from rapport.core.detection import Detection
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.tasks import Tasks
@@ -41,7 +41,11 @@ def test_an_alarm_in_a_folder_is_answered_by_a_file_with_its_proof(tmp_path):
         clock = SystemClock()
         channels = open_memory(clock)
         room = Assembly(
-            channels, channels.records, clock, declared, phrases={"watch": ("raise alarm",)}
+            channels,
+            channels.records,
+            clock,
+            declared,
+            AssemblyOptions(phrases={"watch": ("raise alarm",)}),
         )
         tasks = Tasks(clock)
         for name, work in room.work().items():

@@ -24,7 +24,7 @@ from rapport.communication.adapters.folder import (
     file_name,
     read_file,
 )
-from rapport.communication.arriving.sorting import Arrived
+from rapport.communication.arrivals import ArrivalResult
 from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock, SystemClock
@@ -303,11 +303,11 @@ def test_a_refused_message_goes_to_bad_and_one_too_fast_stays(tmp_path):
         (tmp_path / "a.json").write_bytes(MESSAGE)
         source = an_input(tmp_path)
         found = await source.pull()
-        fast = [Arrived(accepted=False, reason="message.too_fast")]
+        fast = [ArrivalResult(accepted=False, reason="message.too_fast")]
         await source.pulled(found, fast)
         assert (tmp_path / "a.json").exists()
         found = await source.pull()
-        await source.pulled(found, [Arrived(accepted=False, reason="no.right")])
+        await source.pulled(found, [ArrivalResult(accepted=False, reason="no.right")])
         assert (tmp_path / "bad" / "a.json.why").read_text() == "no.right"
 
     asyncio.run(scenario())
@@ -320,8 +320,8 @@ def test_one_too_fast_goes_before_those_that_came_after_it(tmp_path):
             os.utime(tmp_path / name, (second, second))
         source = an_input(tmp_path, sender="peer:ana")
         found = await source.pull()
-        fast = Arrived(accepted=False, reason="message.too_fast")
-        await source.pulled(found, [Arrived(accepted=True), fast, fast])
+        fast = ArrivalResult(accepted=False, reason="message.too_fast")
+        await source.pulled(found, [ArrivalResult(accepted=True), fast, fast])
         (tmp_path / "d").write_text("d")
         assert [message.content for message in await source.pull()] == ["b", "c", "d"]
 

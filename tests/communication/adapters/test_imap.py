@@ -23,8 +23,8 @@ from rapport.communication.adapters.input_base import AdapterState
 from rapport.communication.adapters.inputs import Inputs
 from rapport.communication.adapters.mail import make_mail
 from rapport.communication.adapters.mail_replies import AddressBook, MailHandlers, mail_context
-from rapport.communication.arriving.answers import answer_secret, answer_token
-from rapport.communication.arriving.sorting import Arrived
+from rapport.communication.answers import answer_secret, answer_token
+from rapport.communication.arrivals import ArrivalResult
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import NotAuthenticated, SourceUnavailable, StoreUnavailable
 from rapport.core.message import Message
@@ -383,10 +383,10 @@ def test_a_message_that_the_engine_refuses_is_kept_aside_and_one_too_fast_comes_
         desk.reply("first")
         adapter = await desk.opened()
         found = await adapter.pull()
-        fast = [Arrived(accepted=False, reason="message.too_fast")]
+        fast = [ArrivalResult(accepted=False, reason="message.too_fast")]
         await adapter.pulled(found, fast)
         assert contents(await adapter.pull()) == ["first"]
-        refused = [Arrived(accepted=False, reason="session.invalid")]
+        refused = [ArrivalResult(accepted=False, reason="session.invalid")]
         await adapter.pulled(found, refused)
         assert [letter["code"] for letter in await desk.letters()] == ["input.not_accepted"]
         assert await adapter.pull() == []

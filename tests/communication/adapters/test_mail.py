@@ -14,7 +14,7 @@ from rapport.communication.adapters.base import Delivery, Failed, Sent
 from rapport.communication.adapters.factory import make_adapters
 from rapport.communication.adapters.mail import MailAdapter, MailSettings, make_mail
 from rapport.communication.addresses import address_fault
-from rapport.communication.declare import communication_from_site
+from rapport.communication.config import communication_from_site
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.scenarios.mail_server import LocalMailServer

@@ -20,7 +20,7 @@ from rapport.communication.adapters.mail import (
     read_message_id,
 )
 from rapport.communication.addresses import address_fault
-from rapport.communication.arriving.answers import answer_token
+from rapport.communication.answers import answer_token
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import ManualClock
 from rapport.scenarios.mail_server import LocalMailServer

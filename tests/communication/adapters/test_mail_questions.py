@@ -25,9 +25,9 @@ from rapport.communication.adapters.mail_replies import (
     mail_context,
     meaning_of,
 )
-from rapport.communication.arriving.answers import answer_secret, answer_token
-from rapport.communication.arriving.arrivals import Arrivals
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.answers import answer_secret, answer_token
+from rapport.communication.arrivals import Arrivals
+from rapport.communication.ledger import Ledger
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.communication.sessions.logins import Authenticator
 from rapport.communication.sessions.sessions import Sessions, SessionSettings

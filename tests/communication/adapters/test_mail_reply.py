@@ -16,7 +16,7 @@ from rapport.communication.adapters.mail_replies import (
     MailWithAttachments,
     meaning_of,
 )
-from rapport.communication.arriving.answers import answer_link, answer_token, is_answer_token
+from rapport.communication.answers import answer_link, answer_token, is_answer_token
 from rapport.core.message import Identifier, Message
 from rapport.testing.suites.adapter import make_delivery
 

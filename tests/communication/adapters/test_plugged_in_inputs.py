@@ -20,8 +20,8 @@ from rapport.communication.adapters.folder import (
     FolderInputSettings,
 )
 from rapport.communication.adapters.input_base import InputAdapter, Intake
-from rapport.communication.assembly import Assembly
-from rapport.communication.declare import communication_from_site
+from rapport.communication.assembly import Assembly, AssemblyOptions
+from rapport.communication.config import communication_from_site
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
@@ -111,7 +111,9 @@ async def running(text: str, directory: Path, work: Callable[[Any, Assembly], Aw
     channels = open_memory(clock)
     people, problems = declared(text, directory)
     assert problems == []
-    assembly = Assembly(channels, channels.records, clock, people, phrases={}, site=directory)
+    assembly = Assembly(
+        channels, channels.records, clock, people, AssemblyOptions(phrases={}, site=directory)
+    )
     task = asyncio.create_task(assembly.work()["communication.inputs"]())
     try:
         await work(channels, assembly)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rapport.communication.adapters.adapter_config import read_sending
-from rapport.communication.declare import communication_from_site
+from rapport.communication.config import communication_from_site
 from rapport.kernel.toml import TomlFile
 
 

@@ -20,7 +20,7 @@ from rapport.communication.adapters.webhook import (
     messages_of_body,
     messages_of_events,
 )
-from rapport.communication.arriving.sorting import Arrived
+from rapport.communication.arrivals import ArrivalResult
 from rapport.core.errors import InvalidInput, NotAuthenticated, RapportError, TooLarge, Unavailable
 from rapport.core.event import Event, make_event
 from rapport.core.message import Identifier, Message
@@ -205,7 +205,7 @@ class Taking(Way):
     async def publish(self, messages):
         if not self.refuses:
             await super().publish(messages)
-        return [Arrived(id=one.id, accepted=not self.refuses) for one in messages]
+        return [ArrivalResult(id=one.id, accepted=not self.refuses) for one in messages]
 
 
 def test_a_copy_of_a_signed_request_has_no_effect_under_another_key():
@@ -232,7 +232,7 @@ def test_a_copy_of_a_signed_request_has_no_effect_under_another_key():
 
 
 def test_requests_that_are_too_old_to_be_taken_are_not_remembered():
-    seen, taken = RecentRequests(), [Arrived(id="m", accepted=True)]
+    seen, taken = RecentRequests(), [ArrivalResult(id="m", accepted=True)]
     for minute in range(60):
         seen.note(f"s{minute}", str(NOW + minute * 60_000), taken)
     assert seen.get("s59") is taken

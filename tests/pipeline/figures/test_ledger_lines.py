@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rapport.channel.backends.local import open_memory
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.ledger import Ledger
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.figures.delivery_tables import ledger_lines

@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rapport.cli.pipeline.report import report
-from rapport.communication.arriving.answers import (
-    AnswerData,
-    answer_secret,
-    answer_token,
-    record_answer,
-)
+from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
 from rapport.context.faults import ContextNotFound
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.event import make_event

@@ -7,35 +7,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rapport.communication.delivering.delivery import next_step
-from rapport.communication.delivering.steps import (
-    AllBegun,
+from rapport.communication.delivery import next_step
+from rapport.communication.delivery_state import (
+    AddReceiver,
+    AddressState,
     Answer,
-    Ask,
-    Begin,
-    Escalate,
-    Input,
-    MemberTick,
-    Note,
-    Outcome,
-    OutcomeState,
-    Queue,
-    Step,
-    Stop,
-    Tell,
-    Tick,
-    TimeUp,
-    Walk,
-)
-from rapport.communication.delivering.tracking import (
+    AttemptOutcome,
+    BeginMember,
     CollectiveDelivery,
+    DeliveryInput,
+    DeliveryState,
+    DeliveryStep,
+    Escalate,
+    LedgerNote,
     Member,
+    MembersBegun,
+    MemberTick,
+    MessageTick,
+    NotifySender,
+    OutcomeState,
     PeerDelivery,
-    Retry,
-    Tracking,
-    Try,
+    QueueDelivery,
+    RetryPolicy,
+    StopMember,
+    TimeOutMember,
+    VisitMembers,
 )
-from rapport.communication.privacy.verdict import Allowed, Verdict
+from rapport.communication.privacy import Allowed, Verdict
 
 NOW = 1_000_000
 MAIL, INBOX = "mail:x@example.org", "inbox:"
@@ -43,7 +41,7 @@ MAIL, INBOX = "mail:x@example.org", "inbox:"
 
 def member(name: str = "ana", *addresses: str, delivery: PeerDelivery = "at-least-one") -> Member:
     """A peer with these addresses; with one when none is given."""
-    tries = [Try(address=address) for address in (addresses or (MAIL,))]
+    tries = [AddressState(address=address) for address in (addresses or (MAIL,))]
     return Member(peer=name, tries=tries, delivery=delivery)
 
 
@@ -61,12 +59,12 @@ class Play:
         next_ones: dict[str, tuple[CollectiveDelivery, int, list[Member]]] | None = None,
         **settings: Any,
     ) -> None:
-        settings.setdefault("retry", Retry(attempts=3, first_ms=1_000, longest_ms=4_000))
-        self.tracking = Tracking(message="m", **settings)
+        settings.setdefault("retry", RetryPolicy(attempts=3, first_ms=1_000, longest_ms=4_000))
+        self.tracking = DeliveryState(message="m", **settings)
         self.members: dict[str, Member] = {}
         self.verdicts, self.next_ones = verdicts or {}, next_ones or {}
         self.now = NOW
-        self.steps: list[Step] = []
+        self.steps: list[DeliveryStep] = []
 
     # --- inputs ---
 
@@ -77,17 +75,17 @@ class Play:
         receiver: str = "collective:guards",
         least: int = 1,
         answer_within: int = 0,
-    ) -> list[Step]:
+    ) -> list[DeliveryStep]:
         """Asks a receiver and begins its members."""
         before = len(self.steps)
-        self._take(None, Ask(receiver, delivery, least, answer_within))
+        self._take(None, AddReceiver(receiver, delivery, least, answer_within))
         number = len(self.tracking.stages) - 1
         for each in members:
             if each.peer not in self.members and not self.tracking.closed:
                 each.stage = number
-                self._take(None, Begin(each))
+                self._take(None, BeginMember(each))
         if not self.tracking.closed:
-            self._take(None, AllBegun(number, len(members)))
+            self._take(None, MembersBegun(number, len(members)))
         return self.steps[before:]
 
     def sent(
@@ -96,9 +94,9 @@ class Play:
         address: str = MAIL,
         attempt: int = 1,
         state: OutcomeState = "handed",
-    ) -> list[Step]:
+    ) -> list[DeliveryStep]:
         """A medium says that it took it, or what else."""
-        return self.hear(Outcome(peer, address, attempt, state))
+        return self.hear(AttemptOutcome(peer, address, attempt, state))
 
     def failed(
         self,
@@ -107,10 +105,10 @@ class Play:
         attempt: int = 1,
         retry: bool = False,
         unavailable: bool = False,
-    ) -> list[Step]:
+    ) -> list[DeliveryStep]:
         """A medium says that it did not."""
         return self.hear(
-            Outcome(
+            AttemptOutcome(
                 peer,
                 address,
                 attempt,
@@ -121,11 +119,11 @@ class Play:
             )
         )
 
-    def answer(self, peer: str = "ana", text: str = "yes") -> list[Step]:
+    def answer(self, peer: str = "ana", text: str = "yes") -> list[DeliveryStep]:
         """A person answers."""
         return self.hear(Answer(peer, text))
 
-    def hear(self, input: Outcome | Answer) -> list[Step]:
+    def hear(self, input: AttemptOutcome | Answer) -> list[DeliveryStep]:
         """An outcome or an answer; of strangers it is none."""
         found = self.members.get(input.peer)
         before = len(self.steps)
@@ -133,11 +131,11 @@ class Play:
             self._take(found, input)
         return self.steps[before:]
 
-    def after(self, duration_ms: int) -> list[Step]:
+    def after(self, duration_ms: int) -> list[DeliveryStep]:
         """Lets time pass at once, then everybody looks at the clock."""
         before = len(self.steps)
         self.now += duration_ms
-        self._take(None, Tick())
+        self._take(None, MessageTick())
         for peer in list(self.members):
             due = self.members[peer].due_ms()
             if due and due <= self.now:
@@ -159,19 +157,21 @@ class Play:
 
     def queued(self) -> list[tuple[str, str]]:
         """Peer and address of every sending so far."""
-        return [(step.peer, step.address) for step in self.steps if isinstance(step, Queue)]
+        return [(step.peer, step.address) for step in self.steps if isinstance(step, QueueDelivery)]
 
     def told(self) -> list[str]:
         """What the sender was told."""
-        return [step.subtype for step in self.steps if isinstance(step, Tell)]
+        return [step.subtype for step in self.steps if isinstance(step, NotifySender)]
 
     def notes(self, state: str) -> list[str]:
         """The peers of all ledger lines of one state."""
-        return [step.peer for step in self.steps if isinstance(step, Note) and step.state == state]
+        return [
+            step.peer for step in self.steps if isinstance(step, LedgerNote) and step.state == state
+        ]
 
     # --- the machine ---
 
-    def _take(self, found: Member | None, input: Input) -> None:
+    def _take(self, found: Member | None, input: DeliveryInput) -> None:
         given = self.tracking
         before = repr((given, found))
         self.tracking, after, steps = next_step(given, found, input, self.now, self._judge)
@@ -182,11 +182,11 @@ class Play:
             self.steps.append(step)
             self._follow(step)
 
-    def _follow(self, step: Step) -> None:
-        if isinstance(step, Walk):
+    def _follow(self, step: DeliveryStep) -> None:
+        if isinstance(step, VisitMembers):
             for each in list(self.members.values()):
                 if step.stage < 0 or each.stage == step.stage:
-                    self._take(each, TimeUp() if step.kind == "time_out" else Stop())
+                    self._take(each, TimeOutMember() if step.kind == "time_out" else StopMember())
         elif isinstance(step, Escalate) and step.receiver in self.next_ones:
             delivery, least, members = self.next_ones[step.receiver]
             self.ask(

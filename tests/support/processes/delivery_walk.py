@@ -14,12 +14,12 @@ import msgspec
 from rapport.channel.log.channels import LoggedChannels
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
 from rapport.communication.adapters.outputs import Outputs
-from rapport.communication.delivering.tracking import NextReceiver, Retry
-from rapport.communication.delivering.wishes import NO_WISHES, Wishes, with_wishes
+from rapport.communication.delivery_options import DEFAULT_OPTIONS, DeliveryOptions, with_options
+from rapport.communication.delivery_state import NextReceiver, RetryPolicy
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.engine_parts import EngineParts
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.privacy.hours import parse_hours
-from rapport.communication.privacy.verdict import quiet_rule
+from rapport.communication.privacy import parse_hours, quiet_rule
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message, MessagePolicy
 from rapport.kernel.clock import ManualClock
@@ -91,15 +91,15 @@ def people() -> SiteDirectory:
 
 def messages() -> Iterator[Event]:
     """What an application sends at the beginning."""
-    answer, leads = Wishes(done_when="answered"), NextReceiver("collective:leads")
-    asks_leads = Wishes(answer_within=30_000, escalate=(leads,))
+    answer, leads = DeliveryOptions(done_when="answered"), NextReceiver("collective:leads")
+    asks_leads = DeliveryOptions(answer_within=30_000, escalate=(leads,))
     yield _message("plain", "peer:ben")
     yield _message("busy", "peer:ana")
     yield _message("acknowledged", "peer:ben", policy="acknowledged", sender="peer:lea")
     yield _message("all", "collective:all")
     yield _message("any", "collective:guards", asks_leads)
-    yield _message("two", "collective:all", Wishes(reach="at-least", least=2))
-    yield _message("again", "peer:ben", Wishes(repeat_every=10_000, repeat_most=3))
+    yield _message("two", "collective:all", DeliveryOptions(reach="at-least", least=2))
+    yield _message("again", "peer:ben", DeliveryOptions(repeat_every=10_000, repeat_most=3))
     yield _message("night", "peer:nina")
     yield _message(
         "silent", "collective:leads", msgspec.structs.replace(answer, answer_within=15_000)
@@ -113,7 +113,7 @@ def messages() -> Iterator[Event]:
 def _message(
     id: str,
     receiver: str,
-    wishes: Wishes = NO_WISHES,
+    wishes: DeliveryOptions = DEFAULT_OPTIONS,
     *,
     policy: MessagePolicy = "unreliable",
     sender: str = "component:app",
@@ -131,7 +131,7 @@ def _message(
     )
     event = message.to_event(source="application", time=BEGIN)
     event = msgspec.structs.replace(event, headers={"proof": "application"})
-    return event if wishes == NO_WISHES else with_wishes(event, wishes)
+    return event if wishes == DEFAULT_OPTIONS else with_options(event, wishes)
 
 
 def answers(second: int) -> Iterator[Event]:
@@ -158,11 +158,13 @@ class Walk:
             channels,
             channels.records,
             clock,
-            directory=people(),
-            actions={},
-            phrases={},
-            adapters=(Medium.name,),
-            retry=Retry(attempts=3, first_ms=2_000, longest_ms=4_000),
+            EngineParts(
+                directory=people(),
+                actions={},
+                phrases={},
+                adapters=(Medium.name,),
+                retry=RetryPolicy(attempts=3, first_ms=2_000, longest_ms=4_000),
+            ),
         )
         self._outputs = Outputs(
             channels,

@@ -42,7 +42,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show what a type of message means, what its content looks like and how to answer it."""
-    from rapport.communication.services.info import InformationFound, MessageInformation, as_text
+    from rapport.communication.message_info import MessageInfoEntry, MessageInformation, as_text
 
     found = where.remote().get(_path(type, subtype))
     if json:
@@ -50,7 +50,7 @@ def show(
         return
     names = {name: found.pop(name) for name in ("type", "subtype", "origin")}
     told = msgspec.convert(found, MessageInformation)
-    print(as_text(InformationFound(**names, information=told)))
+    print(as_text(MessageInfoEntry(**names, information=told)))
 
 
 @app.command(name="set")

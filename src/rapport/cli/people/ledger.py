@@ -20,7 +20,8 @@ from rapport.core.errors import InvalidInput, StoreUnavailable, nearest_names
 
 if TYPE_CHECKING:
     from rapport.channel.backends.readonly import ReadOnlyChannels
-    from rapport.communication.history.ledger import Ledger, LedgerRow, Question
+    from rapport.communication.ledger import Ledger, Question
+    from rapport.communication.ledger_rows import LedgerRow
 
 _MOST = 100_000
 
@@ -45,8 +46,7 @@ def ledger(
     where: Where = HERE,
 ) -> int:
     """Show who was notified, how, when, and who answered."""
-    from rapport.communication.history.ledger import Question
-    from rapport.communication.history.message import known_state
+    from rapport.communication.ledger import Question, check_state
 
     if not 1 <= limit <= _MOST:
         raise InvalidInput(
@@ -58,7 +58,7 @@ def ledger(
     asked = Question(
         message=message,
         peer=person,
-        state=known_state(state),
+        state=check_state(state),
         policy=policy,
         conversation=conversation,
         since=moment(since) or 0,
@@ -103,8 +103,7 @@ def open_ledger(directory: Path, channels: ReadOnlyChannels) -> Ledger:
     written.
     """
     from rapport.cli.local import data_directory
-    from rapport.communication.history.index import LEDGER_FILE, LedgerIndex
-    from rapport.communication.history.ledger import Ledger
+    from rapport.communication.ledger import LEDGER_FILE, Ledger, LedgerIndex
 
     try:
         index = LedgerIndex(data_directory(directory) / "log" / LEDGER_FILE)
@@ -166,7 +165,7 @@ async def _follow(
     those that were shown.
     """
     from rapport.cli.people.ledger_text import cells
-    from rapport.communication.history.rows import read_line
+    from rapport.communication.ledger_rows import read_line
 
     log = channels.channel("log")
     while await log.wait_after(position):
@@ -192,9 +191,9 @@ def _fits(row: LedgerRow, asked: Question) -> bool:
 def _show_message(directory: Path, message: str, *, json: bool) -> None:
     from rapport.cli.local import read_channels
     from rapport.cli.people.ledger_text import write_message
-    from rapport.communication.history.message import MessageShown, show_message
+    from rapport.communication.ledger import MessageView, show_message
 
-    async def work(channels: ReadOnlyChannels) -> MessageShown:
+    async def work(channels: ReadOnlyChannels) -> MessageView:
         kept = open_ledger(directory, channels)
         try:
             return await show_message(kept, message)
@@ -213,15 +212,15 @@ def _show_message(directory: Path, message: str, *, json: bool) -> None:
 
 def _show_remote(remote: Remote, asked: Question, *, json: bool, csv: bool) -> None:
     from rapport.cli.people.ledger_text import write_message
-    from rapport.communication.history.ledger import LedgerRow
-    from rapport.communication.history.message import MessageShown
+    from rapport.communication.ledger import MessageView
+    from rapport.communication.ledger_rows import LedgerRow
 
     if asked.message:
         found = remote.get(f"/ledger/messages/{quote(asked.message, safe='')}")
         if json:
             write_json(found)
         else:
-            write_message(msgspec.convert(found, MessageShown))
+            write_message(msgspec.convert(found, MessageView))
         return
     given = msgspec.structs.asdict(asked)
     given["person"] = given.pop("peer")
@@ -235,7 +234,7 @@ def _write(
     rows: list[LedgerRow], texts: dict[str, str], *, more: bool, json: bool, csv: bool
 ) -> None:
     from rapport.cli.people.ledger_text import write_csv, write_rows
-    from rapport.communication.history.summary import summarise
+    from rapport.communication.ledger_rows import summarise
 
     shown: list[Any] = sorted(rows, key=lambda row: row.first)
     if json:

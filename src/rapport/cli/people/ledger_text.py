@@ -11,8 +11,8 @@ from rapport.cli.terminal import stderr, visible, write_bytes, write_table
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
-    from rapport.communication.history.ledger import LedgerRow, TimelineLine
-    from rapport.communication.history.message import MessageShown
+    from rapport.communication.ledger import MessageView, TimelineLine
+    from rapport.communication.ledger_rows import LedgerRow
 
 COLUMNS = ("time", "person", "address", "state", "attempt", "message", "text", "why")
 _CSV_COLUMNS = (
@@ -99,7 +99,7 @@ def _cell(text: str) -> str:
     return f"'{kept}" if kept.startswith(_FORMULA) else kept
 
 
-def write_message(shown: MessageShown) -> None:
+def write_message(shown: MessageView) -> None:
     """One message: what it says and what happened to it, in order."""
     message = shown.message
     out = stderr()

@@ -21,7 +21,7 @@ from rapport.core.times import format_time
 
 if TYPE_CHECKING:
     from rapport.channel.backends.readonly import ReadOnlyChannels
-    from rapport.communication.services.query_criteria import Criteria
+    from rapport.communication.message_query import Criteria
 
 _MOST, _PER_PAGE = 100_000, 1_000
 _COLUMNS = ("time", "type", "subtype", "from", "to", "fate", "conversation", "id", "content")
@@ -48,7 +48,7 @@ def messages(
     where: Where = HERE,
 ) -> None:
     """Show the messages that were handled, the newest first, and what became of them."""
-    from rapport.communication.services.query_criteria import Criteria
+    from rapport.communication.message_query import Criteria
 
     if not 1 <= limit <= _MOST:
         raise InvalidInput(
@@ -84,7 +84,7 @@ def messages(
 
 def _local(site: Path, criteria: Criteria, limit: int) -> list[dict[str, Any]]:
     from rapport.cli.local import read_channels
-    from rapport.communication.services.query import MessageQueries
+    from rapport.communication.message_query import MessageQueries
     from rapport.kernel.clock import SystemClock
     from rapport.web.api.messages import shown_message
 

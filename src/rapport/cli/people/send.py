@@ -26,7 +26,7 @@ from rapport.core.times import format_duration, format_time, parse_duration
 from rapport.kernel.clock import SystemClock
 
 if TYPE_CHECKING:
-    from rapport.communication.history.message import MessageShown
+    from rapport.communication.ledger import MessageView
 
 _LOOK_EVERY_MS = 300
 _NS_PER_MS = 1_000_000
@@ -150,7 +150,7 @@ def _body(message: Message, wishes: dict[str, Any]) -> bytes:
     return msgspec.json.encode(written | ({"wishes": asked} if asked else {}))
 
 
-def _wait(remote: Remote, message: str, wait_ms: int, *, quiet: bool) -> MessageShown | None:
+def _wait(remote: Remote, message: str, wait_ms: int, *, quiet: bool) -> MessageView | None:
     """Looks until the message is decided or the time is up; shows every change meanwhile."""
     clock = SystemClock()
     end_ns = clock.steady_ns() + wait_ms * _NS_PER_MS
@@ -167,9 +167,9 @@ def _wait(remote: Remote, message: str, wait_ms: int, *, quiet: bool) -> Message
             asyncio.run(clock.sleep(min(_LOOK_EVERY_MS, left_ms)))
 
 
-def _look(remote: Remote, message: str) -> MessageShown | None:
+def _look(remote: Remote, message: str) -> MessageView | None:
     """How far it got; None while the node has not come to it."""
-    from rapport.communication.history.message import MessageShown
+    from rapport.communication.ledger import MessageView
 
     try:
         found = remote.get(f"/ledger/messages/{quote(message, safe='')}?timeline=false")
@@ -177,10 +177,10 @@ def _look(remote: Remote, message: str) -> MessageShown | None:
         if error.code == "message.unknown":
             return None
         raise
-    return msgspec.convert(found, MessageShown)
+    return msgspec.convert(found, MessageView)
 
 
-def _print_answers(shown: MessageShown) -> None:
+def _print_answers(shown: MessageView) -> None:
     """Who answered what, and when; nothing where nobody did."""
     answers = answers_of(shown)
     if answers:
@@ -191,7 +191,7 @@ def _print_answers(shown: MessageShown) -> None:
         stderr().print(hint, markup=False, soft_wrap=True)
 
 
-def _tell(name: str, shown: MessageShown | None, wait_ms: int, *, json: bool) -> int:
+def _tell(name: str, shown: MessageView | None, wait_ms: int, *, json: bool) -> int:
     if json:
         answers = answers_of(shown) if shown is not None else []
         outcome = outcome_of(shown)

@@ -11,19 +11,19 @@ import msgspec
 from rapport.cli.terminal import stderr
 
 if TYPE_CHECKING:
-    from rapport.communication.history.message import MessageShown
+    from rapport.communication.ledger import MessageView
 
 _MOST_PEOPLE = 20
 _DONE = ("notified", "forwarded", "routed")
 _OVER = (*_DONE, "closed", "failed", "no_receiver", "refused")
 
 
-def is_over(shown: MessageShown) -> bool:
+def is_over(shown: MessageView) -> bool:
     """Whether nothing more is decided about the message."""
     return shown.message.state in _OVER
 
 
-def outcome_of(shown: MessageShown | None) -> str:
+def outcome_of(shown: MessageView | None) -> str:
     """`done`, `failed`, `timed_out`, or `undecided`."""
     if shown is None or not is_over(shown):
         return "undecided"
@@ -41,7 +41,7 @@ class GivenAnswer(msgspec.Struct, frozen=True):
     declined: bool
 
 
-def answers_of(shown: MessageShown) -> list[GivenAnswer]:
+def answers_of(shown: MessageView) -> list[GivenAnswer]:
     """The answers so far, the first one first; the last one of each person."""
     found = [
         GivenAnswer(each.time, each.peer, each.answer, each.fate == "declined")
@@ -75,7 +75,7 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, shown: MessageShown) -> None:
+    def show(self, shown: MessageView) -> None:
         """How far it is now."""
         if self._live is not None:
             self._live.update(_table(shown), refresh=True)
@@ -84,7 +84,7 @@ class Progress:
         self._last = shown.sentence
 
 
-def _table(shown: MessageShown) -> Any:
+def _table(shown: MessageView) -> Any:
     from rich.table import Table
     from rich.text import Text
 

@@ -19,7 +19,7 @@ from rapport.kernel.clock import SystemClock
 from rapport.kernel.telemetry import configure_logs
 
 if TYPE_CHECKING:
-    from rapport.communication.history.rows import MessageRow
+    from rapport.communication.ledger_rows import MessageRow
     from rapport.scenarios.secure_building.play import Played, Stage
 
 _PORT = 8484

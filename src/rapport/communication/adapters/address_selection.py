@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from rapport.communication.delivering.tracking import PeerDelivery
+from rapport.communication.delivery_state import PeerDelivery
 
 _TELL_AGAIN_MS = 60_000
 

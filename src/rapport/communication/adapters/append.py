@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from rapport.channel.channel import AppendResult
+from rapport.communication.actions import ACTION_HOPS, Effect
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome, adapter
-from rapport.communication.delivering.hops import ACTION_HOPS
-from rapport.communication.effects import Effect
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.core.event import CAUSE, Event, cause_text, check_envelope
 

@@ -25,8 +25,8 @@ from pathlib import Path
 import msgspec
 
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
+from rapport.communication.presentation import is_answerable, shown_text
 from rapport.communication.templates import clean
-from rapport.communication.wording import is_answerable, shown_text
 from rapport.core.errors import InvalidInput
 from rapport.kernel.config_fields import Fields
 from rapport.kernel.settings import read_secret

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from rapport.communication.effects import Effect
+from rapport.communication.actions import Effect
 from rapport.core.errors import InvalidInput
 from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, check_envelope
 from rapport.core.ids import content_id

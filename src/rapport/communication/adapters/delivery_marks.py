@@ -19,8 +19,8 @@ import msgspec
 
 from rapport.channel.channel import Subscription
 from rapport.communication.adapters.outcome_events import OutcomeData, Report, SentOutcomes
-from rapport.communication.aside import run_aside
-from rapport.communication.delivering.steps import OutcomeState
+from rapport.communication.blocking import run_blocking
+from rapport.communication.delivery_state import OutcomeState
 from rapport.core.errors import Corrupt
 from rapport.store.base import Change, Delete, Put, RecordStore
 
@@ -214,7 +214,7 @@ class DispatchProgress:
         """The marks that the last process left beyond the committed position."""
         if self._marks is None:
             return {}
-        return await run_aside(partial(self._marks.load, self._committed))
+        return await run_blocking(partial(self._marks.load, self._committed))
 
     async def run(self) -> None:
         """Writes until cancelled; raises what the stores raise."""
@@ -286,7 +286,7 @@ class DispatchProgress:
     async def _write_marks(self, requests: list[_MarkRequest]) -> None:
         assert self._marks is not None, "without marks nothing is requested"
         marks = MarkBatch.joined([request.marks for request in requests])
-        await run_aside(partial(self._marks.note, marks, self._committed))
+        await run_blocking(partial(self._marks.note, marks, self._committed))
         for request in requests:
             if request.report is not None:
                 self._reporter.put(request.report)

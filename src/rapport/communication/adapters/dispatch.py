@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from rapport.channel.channel import Channels, PackedRange
+from rapport.channel.channel import Channels
 from rapport.channel.dead_letters import DEAD_LETTERS, append_dead_letter, settled
 from rapport.communication.adapters.base import (
     Delivery,
@@ -50,9 +50,8 @@ from rapport.communication.adapters.outcome_events import (
     unknown_data,
 )
 from rapport.communication.adapters.peer_queues import Breakers, PeerQueues, PendingDelivery
-from rapport.communication.aside import run_aside
-from rapport.communication.carried import let_go, packed_after, queued_in, unpacked_after
-from rapport.communication.delivering.returned import Returned, told
+from rapport.communication.blocking import run_blocking
+from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
@@ -155,7 +154,7 @@ class Dispatch:
         self._gate = gate
         self._report = report or report_to_control(channels, clock)
         self._caller = AdapterCaller(adapter, clock, deadline_ms=settings.deadline_ms)
-        self._returned = Returned(channels, records, self.reader, (self.channel,))
+        self._returned = DeadLetterReplays(channels, records, self.reader, (self.channel,))
         self._turn = asyncio.Lock()
         self._leaving = asyncio.Event()
         self._is_open = False
@@ -244,11 +243,6 @@ class Dispatch:
         room = limit - self._progress.pending + self._blocked()
         most = min(room, fitting, self._settings.batch)
         source = self._channels.channel(self.channel)
-        stretches = packed_after(source, self._read_until, limit=most)
-        if stretches:
-            let_go(source, stretches)
-            return self._queue_packed(stretches, group)
-        most = unpacked_after(source, self._read_until, limit=most)
         batch = await source.read_after(self._read_until, limit=most)
         if batch:
             await self._queue_events(batch, group)
@@ -257,18 +251,6 @@ class Dispatch:
     def _blocked(self) -> int:
         """Deliveries that wait behind a slow call."""
         return sum(map(self._queues.waiting, self._slow_peers)) if self._slow_peers else 0
-
-    def _queue_packed(self, stretches: Sequence[PackedRange], group: asyncio.TaskGroup) -> int:
-        """Queues deliveries that this process made, without decoding them."""
-        first, last = stretches[0].first, stretches[-1].last
-        carried = [piece for stretch in stretches for piece in stretch.carried]
-        deliveries = [one for piece in carried for one in queued_in(piece)]
-        self._read_until, self._largest = last, max([each.largest for each in stretches])
-        self._progress.open(range(first, last + 1))
-        fresh = list(map(PendingDelivery, range(first, last + 1), deliveries))
-        self._queues.put(self._with_marks(fresh) if self._earlier_marks else fresh)
-        self._start_workers(group)
-        return len(fresh)
 
     async def _wait(self, group: asyncio.TaskGroup) -> bool:
         """Waits for more deliveries; False when there are none and `drain` was called."""
@@ -416,7 +398,7 @@ class Dispatch:
         def refused() -> set[int]:
             return {one.position for one in waited if not self._may_send(one.delivery, now_ms)}
 
-        return await run_aside(refused)
+        return await run_blocking(refused)
 
     async def _decided(self, taken: Sequence[PendingDelivery]) -> Collection[int]:
         """Positions of deliveries that need no sending any more; records are read in a thread."""
@@ -438,7 +420,7 @@ class Dispatch:
             def look_up() -> list[int]:
                 return [at for at, case, peer in unknown if self._is_decided(case, peer)]
 
-            found.update(await run_aside(look_up))
+            found.update(await run_blocking(look_up))
         return found
 
     def _select(
@@ -486,10 +468,10 @@ class Dispatch:
         returned = await self._returned.waiting()
         for replay, stored in returned:
             error = await self._send_again(stored)
-            note = told(replay, error, self._clock.now_ms())
+            note = replay_note(replay, error, self._clock.now_ms())
             await self._channels.channel(DEAD_LETTERS).append([note])
             changes = settled(replay, "" if error else "replayed")
-            await run_aside(partial(self._records.apply, changes))
+            await run_blocking(partial(self._records.apply, changes))
         return len(returned)
 
     async def _send_again(self, stored: StoredEvent | None) -> str:

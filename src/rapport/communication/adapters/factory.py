@@ -50,7 +50,7 @@ from rapport.communication.adapters.mail_replies import (
 from rapport.communication.adapters.mqtt import MqttAdapter, MqttInput
 from rapport.communication.adapters.outputs import PeerInstances
 from rapport.communication.adapters.webhook import WebhookAdapter, WebhookInput
-from rapport.communication.directory.stored import StoredDirectory
+from rapport.communication.directory import StoredDirectory
 from rapport.communication.peers import Peer
 from rapport.communication.sessions.seals import NONCE_BYTES, Seal, seal_text, split_sealed
 from rapport.communication.sessions.sessions import Sessions
@@ -61,7 +61,7 @@ from rapport.kernel.plugins import Plugins
 from rapport.kernel.tasks import Tasks
 
 if TYPE_CHECKING:
-    from rapport.communication.declare import Communication
+    from rapport.communication.config import CommunicationConfig
 
 _EXTRAS = {"apprise": "notify", "mqtt": "mqtt"}
 _MAILBOXES = ("imap", "imap-push")
@@ -99,7 +99,7 @@ class AdapterContext(msgspec.Struct, frozen=True):
 
 
 def make_adapters(
-    declared: Communication,
+    declared: CommunicationConfig,
     link_for: LinkFor,
     plugins: Plugins,
     *,
@@ -121,7 +121,7 @@ def make_adapters(
 
 
 def _make(
-    name: str, declared: Communication, context: AdapterContext, plugins: Plugins
+    name: str, declared: CommunicationConfig, context: AdapterContext, plugins: Plugins
 ) -> OutputAdapter:
     if name not in BUILT_IN:
         return _plugin_adapter(name, declared.plugin_settings.get(name, {}), context, plugins)
@@ -145,7 +145,9 @@ def _plugin_adapter(
     return made
 
 
-def _built_in_adapter(name: str, declared: Communication, context: AdapterContext) -> OutputAdapter:
+def _built_in_adapter(
+    name: str, declared: CommunicationConfig, context: AdapterContext
+) -> OutputAdapter:
     match name:
         case "inbox":
             return InboxAdapter()

@@ -42,7 +42,7 @@ from rapport.communication.adapters.base import (
     no_token,
 )
 from rapport.communication.adapters.input_base import TOO_FAST, Arrival
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.core.errors import InvalidInput, SourceUnavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
@@ -392,7 +392,7 @@ class FolderAdapter:
         content = delivery_json(delivery, self._token_for(delivery.message, delivery.peer))
         name = file_name(delivery)
         try:
-            await run_aside(partial(write_atomically, Path(folder), name, content))
+            await run_blocking(partial(write_atomically, Path(folder), name, content))
         except OSError as error:
             return Failed(f"the folder cannot be written: {error.strerror}", retry=True)
         return Sent(name)
@@ -480,13 +480,13 @@ class FolderInput:
     async def pull(self) -> list[Message]:
         """Messages of new files; raises SourceUnavailable when the folder cannot be read."""
         try:
-            before = await run_aside(partial(files_in, self._directory))
+            before = await run_blocking(partial(files_in, self._directory))
             if not before:
                 return []
             await self._clock.sleep(self._settings.files.settle_ms)
-            now = await run_aside(partial(files_in, self._directory))
+            now = await run_blocking(partial(files_in, self._directory))
             complete = self._order.next(before, now, self._settings.files.most_files)
-            found = await run_aside(partial(self._read_all, complete))
+            found = await run_blocking(partial(self._read_all, complete))
         except OSError as error:
             raise SourceUnavailable(
                 f"the folder cannot be read: {error.strerror}", code="folder.unavailable"
@@ -506,7 +506,7 @@ class FolderInput:
                 self._order.not_yet(file)
                 continue  # taken with a later pull
             folder, why = (DONE, "") if arrival.accepted else (BAD, arrival.why)
-            await run_aside(partial(self._move, file, folder, why))
+            await run_blocking(partial(self._move, file, folder, why))
         self._raise_unmoved()
 
     def _raise_unmoved(self) -> None:

@@ -72,7 +72,7 @@ from rapport.communication.adapters.input_base import (
     kept_raw,
     refused_input,
 )
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.communication.templates import clean
 from rapport.core.errors import (
     InvalidInput,
@@ -443,7 +443,7 @@ class FtpAdapter:
         content = delivery_json(delivery, self._token_for(delivery.message, delivery.peer))
         name = file_name(delivery)
         try:
-            await run_aside(partial(_store, server, name, content))
+            await run_blocking(partial(_store, server, name, content))
         except RapportError as error:
             return Failed(error.message, retry=isinstance(error, SourceUnavailable))
         return Sent(name)
@@ -540,7 +540,7 @@ class FtpInput:
             return []
         await self._clock.sleep(self._settings.files.settle_ms)
         now, most = await self._new_files(), self._settings.files.most_files
-        found = await run_aside(partial(self._fetch, self._order.next(before, now, most)))
+        found = await run_blocking(partial(self._fetch, self._order.next(before, now, most)))
         bad = [(file, one) for file, one in found if isinstance(one, RejectedInput)]
         for _file, unusable in bad:
             await self._set_aside(unusable)
@@ -585,7 +585,7 @@ class FtpInput:
             raise refused
 
     async def _new_files(self) -> list[FileEntry]:
-        listed = await run_aside(self._list)
+        listed = await run_blocking(self._list)
         seen = self._seen_files()
         await seen.forget_others(listed)
         return [file for file in listed if not is_ignored(file.name) and not seen.has(file)]
@@ -597,7 +597,7 @@ class FtpInput:
         if self._settings.after == "keep":
             await self._seen_files().note(files)
         else:
-            await run_aside(partial(self._take_away, files, folder))
+            await run_blocking(partial(self._take_away, files, folder))
 
     # --- in a thread ---
 

@@ -64,7 +64,7 @@ from rapport.communication.adapters.mail_replies import (
     MailWithAttachments,
     meaning_of,
 )
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.communication.templates import clean
 from rapport.core.errors import (
     InvalidInput,
@@ -599,7 +599,7 @@ class MailReader:
     async def read_again(self, found: RejectedInput) -> Message | None:
         """See RereadsInput: the meaning of a mail by the rules and addresses of now."""
         await self._handlers.catch_up()
-        meaning = await run_aside(partial(meaning_of, found.raw, self._known, self._limits))
+        meaning = await run_blocking(partial(meaning_of, found.raw, self._known, self._limits))
         match meaning:
             case Message():
                 return meaning

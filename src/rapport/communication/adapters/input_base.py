@@ -18,7 +18,7 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.channel.dead_letters import append_dead_letter
 from rapport.communication.adapters.base import check_method
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.communication.content_rules import ContentFault
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent, make_event
@@ -185,7 +185,7 @@ class AdapterState:
         self._name, self._records = name, records
 
     async def get(self, key: str) -> bytes | None:
-        return await run_aside(partial(self._records.get, _TABLE, self._key(key)))
+        return await run_blocking(partial(self._records.get, _TABLE, self._key(key)))
 
     async def put(self, key: str, value: bytes) -> None:
         """Durable when it returns."""
@@ -196,7 +196,7 @@ class AdapterState:
         changes: list[Change] = [Put(_TABLE, self._key(key), v) for key, v in values.items()]
         changes += [Delete(_TABLE, self._key(key)) for key in forget]
         if changes:
-            await run_aside(partial(self._records.apply, changes))
+            await run_blocking(partial(self._records.apply, changes))
 
     async def forget(self, *keys: str) -> None:
         """Deletes keys; absent ones are no error."""
@@ -213,7 +213,7 @@ class AdapterState:
             after=self._key(after) if after else "",
             limit=limit,
         )
-        found = await run_aside(find)
+        found = await run_blocking(find)
         return [(key.removeprefix(self._key("")), value) for key, value in found]
 
     def _key(self, key: str) -> str:

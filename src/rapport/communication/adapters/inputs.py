@@ -52,10 +52,10 @@ from rapport.communication.adapters.pull_schedule import (
     PullSchedule,
     timeout_event,
 )
-from rapport.communication.aside import run_aside, surely
-from rapport.communication.delivering.handling import always_heard
-from rapport.communication.delivering.returned import Returned, told
-from rapport.communication.delivering.telling import control_message, logged_control
+from rapport.communication.blocking import run_blocking, run_to_end
+from rapport.communication.dead_letter_replay import DeadLetterReplays, replay_note
+from rapport.communication.message_plan import assume_listeners
+from rapport.communication.sender_notifications import control_log_event, control_message
 from rapport.core.errors import (
     Conflict,
     DuplicateName,
@@ -218,7 +218,7 @@ class PullInput:
         *,
         owner: str,
         within_ms: int = PULL_WITHIN_MS,
-        is_heard: Callable[[], bool] = always_heard,
+        is_heard: Callable[[], bool] = assume_listeners,
     ) -> None:
         """`within_ms`: a longer pull is cancelled and counts as failed."""
         self._is_heard = is_heard
@@ -282,7 +282,7 @@ class PullInput:
         else, so they are published first.
         """
         if self._unpublished:
-            return await surely(self._publish_all(self._unpublished))
+            return await run_to_end(self._publish_all(self._unpublished))
         self.counts.pulls += 1
         self.counts.last_pull_ms = self._clock.now_ms()
         call: IsolatedCall[Any] = IsolatedCall(self.adapter.pull, self.steps)
@@ -388,7 +388,7 @@ class PullInput:
             message = control_message(
                 event.subject, data["refers_to"], "timeout", data["reason"], id=event.id
             )
-            logged = logged_control(message, is_heard=self._is_heard(), now_ms=event.time)
+            logged = control_log_event(message, has_listeners=self._is_heard(), now_ms=event.time)
             await self._channels.channel("log").append([logged])
         await self._channels.channel("control").append([event])
 
@@ -447,7 +447,7 @@ class Inputs:
         clock: Clock,
         *,
         new_id: Callable[[], str] | None = None,
-        is_heard: Callable[[], bool] = always_heard,
+        is_heard: Callable[[], bool] = assume_listeners,
     ) -> None:
         """`publish`: `Arrivals.publish`; `is_heard`: whether there are notification callbacks."""
         self._is_heard = is_heard
@@ -628,14 +628,14 @@ class Inputs:
     # --- replayed dead letters ---
 
     def _start_replays(self, name: str, trusted: Trusted) -> None:
-        returned = Returned(self._channels, self._records, f"input.{name}", (INPUT,))
+        returned = DeadLetterReplays(self._channels, self._records, f"input.{name}", (INPUT,))
         publish = self._publish_as(name, trusted)
         adapter = self._inputs[name].adapter
         work = partial(self._run_replays, returned, publish, adapter)
         self._tasks.start(_letters(name), work)
 
     async def _run_replays(
-        self, returned: Returned, publish: PublishAs, adapter: InputAdapter
+        self, returned: DeadLetterReplays, publish: PublishAs, adapter: InputAdapter
     ) -> None:
         await returned.open()
         while True:
@@ -662,10 +662,10 @@ class Inputs:
         except Exception as fault:  # code of an adapter
             _log.error("dead letter not read again", letter=replay.letter, error=repr(fault))
             error = f"{type(fault).__name__}: {fault}"
-        note = told(replay, error, self._clock.now_ms())
+        note = replay_note(replay, error, self._clock.now_ms())
         await self._channels.channel(DEAD_LETTERS).append([note])
         changes = settled(replay, "" if error else "replayed")
-        await run_aside(partial(self._records.apply, changes))
+        await run_blocking(partial(self._records.apply, changes))
 
     def _publish_as(self, name: str, trusted: Trusted) -> PublishAs:
         return partial(self._publish, adapter=name, trusted=trusted)

@@ -35,14 +35,14 @@ from rapport.communication.adapters.base import (
     read_secret_field,
 )
 from rapport.communication.addresses import address_fault
-from rapport.communication.templates import clean
-from rapport.communication.wording import (
+from rapport.communication.presentation import (
     is_answerable,
     shown_kind,
     shown_sender,
     shown_text,
     shown_time,
 )
+from rapport.communication.templates import clean
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.config_fields import Fields
 

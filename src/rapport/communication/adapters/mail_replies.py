@@ -37,13 +37,13 @@ from rapport.communication.adapters.mail_parser import (
     reply_of,
 )
 from rapport.communication.adapters.outcome_events import OUTCOME, OutcomeData
-from rapport.communication.arriving.answers import is_answer_token
-from rapport.communication.arriving.link_names import name_from_link
-from rapport.communication.delivering.steps import LATEST_ATTEMPT
-from rapport.communication.delivering.telling import ENGINE, PROOF
-from rapport.communication.history.ledger import Ledger
-from rapport.communication.ledger import SOURCE
+from rapport.communication.answers import is_answer_token
+from rapport.communication.delivery_state import LATEST_ATTEMPT
+from rapport.communication.ledger import Ledger
+from rapport.communication.ledger_events import SOURCE
+from rapport.communication.links import name_from_link
 from rapport.communication.peers import Peer, shown_address
+from rapport.communication.sender_notifications import ENGINE, PROOF
 from rapport.communication.templates import clean
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import CAUSE, Event, cause_text, make_event

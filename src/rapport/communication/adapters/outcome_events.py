@@ -12,7 +12,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
-from rapport.communication.delivering.steps import OutcomeState
+from rapport.communication.delivery_state import OutcomeState
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.core.event import CAUSE, Event, cause_text, check_envelope
 from rapport.core.ids import content_id

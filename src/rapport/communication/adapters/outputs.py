@@ -42,8 +42,13 @@ from rapport.communication.adapters.isolation import run_within
 from rapport.communication.adapters.outcome_events import Report
 from rapport.communication.adapters.peer_queues import CircuitStatus
 from rapport.communication.peers import PeerDirectory
-from rapport.communication.privacy.functions import NO_FUNCTIONS, PrivacyFunctions
-from rapport.communication.privacy.verdict import Allowed, PrivacyFacts, verdict
+from rapport.communication.privacy import (
+    NO_FUNCTIONS,
+    Allowed,
+    PrivacyFacts,
+    PrivacyFunctions,
+    verdict,
+)
 from rapport.core.errors import (
     DuplicateName,
     InvalidInput,

@@ -34,6 +34,7 @@ from rapport.channel.push import (
     timed_signature,
 )
 from rapport.channel.push import signature as signature
+from rapport.communication.actions import Effect
 from rapport.communication.adapters.base import (
     Confirmed,
     Delivery,
@@ -43,7 +44,6 @@ from rapport.communication.adapters.base import (
     read_secret_field,
 )
 from rapport.communication.adapters.input_base import Arrival, Intake
-from rapport.communication.effects import Effect
 from rapport.communication.templates import clean
 from rapport.core.errors import InvalidInput, NotAuthenticated, TooLarge, Unavailable
 from rapport.core.event import Event

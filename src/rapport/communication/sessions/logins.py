@@ -17,7 +17,7 @@ import msgspec
 
 from rapport.channel.access.admission import full_bucket, take
 from rapport.channel.channel import Channels
-from rapport.communication.aside import run_aside, surely
+from rapport.communication.blocking import run_blocking, run_to_end
 from rapport.communication.sessions.passwords import (
     ConcurrencyLimit,
     LoginAttempts,
@@ -122,11 +122,11 @@ class Authenticator:
         distinguishable), TooFast, or Unavailable when the check failed.
         """
         now_ms = self._clock.now_ms()
-        await run_aside(partial(self._attempts.begin, peer, origin, now_ms))
+        await run_blocking(partial(self._attempts.begin, peer, origin, now_ms))
         try:
             opened = await self._opened(peer, password)
         except Exception as error:
-            await run_aside(partial(self._attempts.forgive, peer, origin, wholly=False))
+            await run_blocking(partial(self._attempts.forgive, peer, origin, wholly=False))
             raise await self._could_not(peer, origin, error) from None
         if opened is None:
             await self._note("failed", peer, origin, "auth.failed")
@@ -135,7 +135,7 @@ class Authenticator:
                 code="auth.failed",
                 hint="rapport peers password NAME sets a new one",
             )
-        await run_aside(partial(self._attempts.forgive, peer, origin, wholly=True))
+        await run_blocking(partial(self._attempts.forgive, peer, origin, wholly=True))
         return await self._let_in(opened, origin)
 
     async def _opened(self, peer: str, password: str) -> OpenedSession | None:
@@ -211,7 +211,7 @@ class Authenticator:
         """Deletes expired sessions, keys and failed attempts; called now and then."""
         await self.sessions.forget_over()
         await self._end_of_strangers()
-        await run_aside(partial(self._attempts.forget_old, self._clock.now_ms()))
+        await run_blocking(partial(self._attempts.forget_old, self._clock.now_ms()))
 
     async def _end_of_strangers(self) -> None:
         """Ends the sessions of peers that left the directory unnoticed (the site file changed while
@@ -220,7 +220,7 @@ class Authenticator:
         """
         try:
             for peer in await self.sessions.peers():
-                if not await run_aside(partial(self._is_peer, peer)):
+                if not await run_blocking(partial(self._is_peer, peer)):
                     await self.end_all(peer, by="directory", reason="no such peer")
             for forget in self.forgetting:
                 await forget()
@@ -246,7 +246,7 @@ class Authenticator:
     async def _check(self, peer: str, password: str) -> bool:
         is_known = len(peer) <= _LONGEST_NAME and peer.isprintable() and bool(peer)
         # Checked in any case: an unknown peer must take as long as a known one.
-        is_known = await run_aside(partial(self._is_peer, peer)) and is_known
+        is_known = await run_blocking(partial(self._is_peer, peer)) and is_known
         identifier = Identifier("peer", peer if is_known else "")
         return await self._in_time(self._ask(identifier, password)) and is_known
 
@@ -255,7 +255,7 @@ class Authenticator:
             if inspect.iscoroutinefunction(self._authenticate):
                 is_right = await self._authenticate(peer, password)
             else:
-                is_right = await run_aside(partial(self._authenticate, peer, password))
+                is_right = await run_blocking(partial(self._authenticate, peer, password))
                 if inspect.isawaitable(is_right):
                     is_right = await is_right
         return is_right is True
@@ -378,13 +378,13 @@ class Logins:
         peer's name, InvalidInput for an unacceptable password.
         """
         check_password(peer, password)
-        if not await run_aside(partial(self._is_peer, peer)):
-            raise await run_aside(partial(self._unknown, peer))
-        return await surely(self._set_password(peer, password, by))
+        if not await run_blocking(partial(self._is_peer, peer)):
+            raise await run_blocking(partial(self._unknown, peer))
+        return await run_to_end(self._set_password(peer, password, by))
 
     async def remove_password(self, peer: str, *, by: str) -> int:
         """Removes the peer's password; returns how many sessions ended."""
-        return await surely(self._remove_password(peer, by))
+        return await run_to_end(self._remove_password(peer, by))
 
     async def _set_password(self, peer: str, password: str, by: str) -> int:
         await self._passwords.set(peer, password)
@@ -398,7 +398,7 @@ class Logins:
         """Removes the password of a peer that left the directory, so that a later peer of that name
         does not get it.
         """
-        if not await run_aside(partial(self._is_peer, peer)):
+        if not await run_blocking(partial(self._is_peer, peer)):
             await self.remove_password(peer, by="directory")
 
     async def forget_strangers(self) -> None:

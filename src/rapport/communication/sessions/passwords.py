@@ -19,7 +19,7 @@ import msgspec
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier
@@ -229,15 +229,15 @@ class Passwords:
 
     async def remove(self, peer: str) -> bool:
         """Removes the peer's password; False when it had none."""
-        return await run_aside(partial(self._remove, peer))
+        return await run_blocking(partial(self._remove, peer))
 
     async def has(self, peer: str) -> bool:
         """Whether the peer has a password."""
-        return await run_aside(partial(self._records.get, _PASSWORDS, _key(peer))) is not None
+        return await run_blocking(partial(self._records.get, _PASSWORDS, _key(peer))) is not None
 
     async def peers(self) -> list[str]:
         """Who has a password, sorted; reads all of them."""
-        return await run_aside(lambda: sorted(self._peers()))
+        return await run_blocking(lambda: sorted(self._peers()))
 
     async def check(self, peer: Identifier, password: str) -> bool:
         """Whether this is the peer's password; takes as long for a peer without one. Raises
@@ -249,7 +249,7 @@ class Passwords:
 
     async def _hashing(self, work: Callable[[], bool]) -> bool:
         async with self._turns.take():
-            return await run_aside(work)
+            return await run_blocking(work)
 
     # --- in a worker thread ---
 

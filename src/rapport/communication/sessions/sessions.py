@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
 from rapport.communication.sessions.seals import (
     TokenClaims,
     TokenFault,
@@ -206,7 +206,7 @@ class Sessions:
 
     async def begin(self, peer: str) -> OpenedSession:
         """Opens a session for a peer whose identity is proven; durable on return."""
-        return await run_aside(partial(self._begin, peer))
+        return await run_blocking(partial(self._begin, peer))
 
     async def renew(self, token: str) -> OpenedSession | None:
         """A new token for the session of a valid one, which stays valid until it expires; None when
@@ -216,25 +216,25 @@ class Sessions:
         session = checked.session
         if not checked.is_good or session is None or self._now() >= session.ends_ms:
             return None
-        return await run_aside(partial(self._renew, session.peer, session.id))
+        return await run_blocking(partial(self._renew, session.peer, session.id))
 
     async def end(self, token: str) -> bool:
         """Ends the session of a valid token, at once; False for any other."""
         checked = (await self.check([token]))[0]
         if not checked.is_good or checked.session is None:
             return False
-        await run_aside(partial(self._end, [checked.session]))
+        await run_blocking(partial(self._end, [checked.session]))
         return True
 
     async def end_all(self, peer: str) -> int:
         """Ends all sessions of a peer; returns their number."""
-        return await run_aside(partial(self._end_all, peer))
+        return await run_blocking(partial(self._end_all, peer))
 
     async def forget_over(self) -> int:
         """Deletes expired sessions and unneeded keys; returns the number of sessions. Reads all
         sessions, so it is called now and then.
         """
-        return await run_aside(self._forget_over)
+        return await run_blocking(self._forget_over)
 
     # --- asking ---
 
@@ -242,7 +242,7 @@ class Sessions:
         """The result for each token; at most one access to the store."""
         now_ms = self._now()
         if self._misses_keys(tokens, now_ms):
-            await run_aside(self._read_keys)
+            await run_blocking(self._read_keys)
         read = [self._read.get(token) or self._read_claims(token) for token in tokens]
         await self._refresh([one for one in read if isinstance(one, TokenClaims)], now_ms)
         return [self._result(one, now_ms) for one in read]
@@ -254,19 +254,19 @@ class Sessions:
 
     async def open_sessions(self, peer: str) -> list[Session]:
         """The peer's open sessions, the one that lasts longest first."""
-        found = await run_aside(partial(self._records.of_peer, peer))
+        found = await run_blocking(partial(self._records.of_peer, peer))
         alive = [one for one in found if one.expires_ms > self._now()]
         return sorted(alive, key=lambda one: (-one.expires_ms, one.id))
 
     async def peers(self) -> list[str]:
         """Peers with a session, sorted; reads all sessions."""
-        return sorted(await run_aside(self._records.peers))
+        return sorted(await run_blocking(self._records.peers))
 
     async def sealing(self, peer: str, session: str) -> tuple[Session, bytes] | None:
         """An open session of the peer and its sealing key; None when there is none of that id."""
         now_ms = self._now()
         if self._keys_read_ms is None:
-            await run_aside(self._read_keys)
+            await run_blocking(self._read_keys)
         await self._refresh([TokenClaims(peer, session, 0, 0)], now_ms)
         found = self._known.get(session, (None, 0))[0]
         if found is None or found.peer != peer or found.expires_ms <= now_ms:
@@ -311,7 +311,7 @@ class Sessions:
     async def _refresh(self, claims: Sequence[TokenClaims], now_ms: int) -> None:
         stale = [one for one in claims if self._is_stale(one.session, now_ms)]
         if stale:
-            await run_aside(partial(self._load, stale, now_ms))
+            await run_blocking(partial(self._load, stale, now_ms))
 
     def _is_stale(self, session: str, now_ms: int) -> bool:
         known = self._known.get(session)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rapport.communication.ledger import UNMAPPED
+from rapport.communication.ledger_events import UNMAPPED
 from rapport.pipeline.figures.percentiles import percentiles
 
 if TYPE_CHECKING:

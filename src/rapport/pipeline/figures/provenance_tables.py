@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rapport.communication.delivering.hops import ACTION_HOPS
+from rapport.communication.actions import ACTION_HOPS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

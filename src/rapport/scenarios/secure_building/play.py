@@ -11,8 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.communication.history.ledger import LedgerRow
-from rapport.communication.history.rows import MessageRow
+from rapport.communication.ledger_rows import LedgerRow, MessageRow
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings

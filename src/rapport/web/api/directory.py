@@ -12,8 +12,8 @@ import msgspec
 from litestar import Request, Response, delete, get, patch, post, put
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from rapport.communication.aside import run_aside
-from rapport.communication.directory.stored import Entry
+from rapport.communication.blocking import run_blocking
+from rapport.communication.directory import DirectoryEntry
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.json_objects import ObjectDecoder
 from rapport.web.callers import allow_admin, allow_whole
@@ -25,7 +25,7 @@ Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
 class Changed(msgspec.Struct, frozen=True):
     """What a change gives back: the entry as it is now, and what the site file would warn of."""
 
-    entry: Entry
+    entry: DirectoryEntry
     warnings: list[Problem] = []
 
 
@@ -64,7 +64,7 @@ async def list_peers(
 ) -> Response[bytes]:
     """Peers by name, of the site file and of the store; secrets of addresses are not shown."""
     allow_whole(request, node, "log")
-    entries = await run_aside(lambda: node.directory.peers(after=after, limit=limit))
+    entries = await run_blocking(lambda: node.directory.peers(after=after, limit=limit))
     return _json(_with_circuits(node, entries))
 
 
@@ -74,7 +74,7 @@ async def show_peer(
 ) -> Response[bytes]:
     """One peer, the collectives it is in, and addresses where calls fail now."""
     allow_whole(request, node, "log")
-    entry = await run_aside(lambda: node.directory.show_peer(peer))
+    entry = await run_blocking(lambda: node.directory.show_peer(peer))
     return _json(_with_circuits(node, [entry])[0])
 
 
@@ -86,7 +86,7 @@ async def put_peer(
     by = allow_admin(request, node)
     settings = _READ_SETTINGS.decode(await request.body())
     warnings = await node.people.put_peer(peer, settings, by=by)
-    return _json(Changed(await run_aside(lambda: node.directory.show_peer(peer)), warnings))
+    return _json(Changed(await run_blocking(lambda: node.directory.show_peer(peer)), warnings))
 
 
 @patch("/peers/{peer:str}")
@@ -97,7 +97,7 @@ async def change_peer(
     by = allow_admin(request, node)
     settings = _READ_SETTINGS.decode(await request.body())
     warnings = await node.people.change_peer(peer, settings, by=by)
-    return _json(Changed(await run_aside(lambda: node.directory.show_peer(peer)), warnings))
+    return _json(Changed(await run_blocking(lambda: node.directory.show_peer(peer)), warnings))
 
 
 @delete("/peers/{peer:str}", status_code=200)
@@ -118,7 +118,7 @@ async def list_collectives(
 ) -> Response[bytes]:
     """Collectives by name; their members are asked for one by one."""
     allow_whole(request, node, "log")
-    return _json(await run_aside(lambda: node.directory.collectives(after=after, limit=limit)))
+    return _json(await run_blocking(lambda: node.directory.collectives(after=after, limit=limit)))
 
 
 @get("/collectives/{collective:str}")
@@ -127,7 +127,7 @@ async def show_collective(
 ) -> Response[bytes]:
     """One collective without its members."""
     allow_whole(request, node, "log")
-    return _json(await run_aside(lambda: node.directory.show_collective(collective)))
+    return _json(await run_blocking(lambda: node.directory.show_collective(collective)))
 
 
 @get("/collectives/{collective:str}/members")
@@ -145,7 +145,7 @@ async def list_members(
         node.directory.show_collective(collective)
         return node.directory.member_names(collective, after=after, limit=limit)
 
-    return _json(await run_aside(members))
+    return _json(await run_blocking(members))
 
 
 @put("/collectives/{collective:str}")
@@ -161,7 +161,7 @@ async def put_collective(
     if members is not None and not _are_names(members):
         raise InvalidInput("members are a list of names", code="people.bad_members")
     warnings = await node.people.put_collective(collective, settings, members, by=by)
-    shown = await run_aside(lambda: node.directory.show_collective(collective))
+    shown = await run_blocking(lambda: node.directory.show_collective(collective))
     return _json(Changed(shown, warnings))
 
 
@@ -189,7 +189,7 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def _with_circuits(node: NodeDependency, entries: list[Entry]) -> list[Entry]:
+def _with_circuits(node: NodeDependency, entries: list[DirectoryEntry]) -> list[DirectoryEntry]:
     """The entries with the circuit breakers of the running node."""
     circuits = node.outputs.circuits()
     return [

@@ -12,9 +12,8 @@ import msgspec
 from litestar import Request, Response, WebSocket, get, post, websocket
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from rapport.communication.arriving.inbox_links import LONGEST_DAYS
-from rapport.communication.arriving.link_names import name_from_link
-from rapport.communication.aside import run_aside
+from rapport.communication.blocking import run_blocking
+from rapport.communication.links import LONGEST_DAYS, name_from_link
 from rapport.core.errors import (
     NotAllowed,
     NotAuthenticated,
@@ -106,7 +105,7 @@ async def make_inbox_link(
     given to that person alone.
     """
     allow_admin(request, node)
-    if not await run_aside(partial(node.directory.has, Identifier("peer", peer))):
+    if not await run_blocking(partial(node.directory.has, Identifier("peer", peer))):
         raise UnknownName("peer", peer, code="peer.unknown")
     inboxes: Inboxes = request.app.state.inboxes
     expires_ms = node.clock.now_ms() + days * 86_400_000

@@ -12,8 +12,8 @@ import msgspec
 from litestar import Request, Response, delete, get, put
 from litestar.params import FromPath, QueryParameter
 
-from rapport.communication.services.info import InformationFound, MessageInformation
-from rapport.communication.services.info_records import shown_information
+from rapport.communication.message_info import MessageInfoEntry, MessageInformation
+from rapport.communication.message_info_service import shown_information
 from rapport.core.errors import UnknownName
 from rapport.core.json_objects import ObjectDecoder
 from rapport.node.node import Node
@@ -114,7 +114,7 @@ async def _remove(
     return _json({"removed": {"type": kind, "subtype": subtype}})
 
 
-def _found(found: InformationFound) -> Response[bytes]:
+def _found(found: MessageInfoEntry) -> Response[bytes]:
     return _json(shown_information(found))
 
 

@@ -12,8 +12,7 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from rapport.communication.history.ledger import Question
-from rapport.communication.history.message import MESSAGE_STATES, known_state, show_message
+from rapport.communication.ledger import MESSAGE_STATES, Question, check_state, show_message
 from rapport.core.times import parse_time
 from rapport.web.callers import allow_whole
 from rapport.web.dependencies import NodeDependency
@@ -41,7 +40,7 @@ async def ledger(
     question = Question(
         message=message,
         peer=person,
-        state=known_state(became),
+        state=check_state(became),
         policy=policy,
         conversation=conversation,
         since=_moment(since),
@@ -68,7 +67,7 @@ async def ledger_messages(
     """The messages with their state and who answered first, newest first."""
     allow_whole(request, node, "log")
     question = Question(
-        state=known_state(became, of=MESSAGE_STATES),
+        state=check_state(became, of=MESSAGE_STATES),
         policy=policy,
         conversation=conversation,
         since=_moment(since),

@@ -8,8 +8,7 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.params import FromQuery, QueryParameter
 
-from rapport.communication.services.query import LoggedMessage, MessagePage
-from rapport.communication.services.query_criteria import MOST_PER_PAGE, Criteria
+from rapport.communication.message_query import MOST_PER_PAGE, Criteria, LoggedMessage, MessagePage
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time, parse_time
 from rapport.web.callers import allow_whole

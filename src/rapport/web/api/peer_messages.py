@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, post
 
-from rapport.communication.arriving.proving import ANSWER_OVER
-from rapport.communication.arriving.sorting import TOO_FAST, Arrived
+from rapport.communication.arrivals import TOO_FAST, ArrivalResult
 from rapport.communication.content_rules import ContentFault
+from rapport.communication.sender_proof import ANSWER_OVER
 from rapport.communication.sessions.seals import INVALID
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated, TooFast, TooLarge
 from rapport.core.message import AUTH, Message
@@ -90,7 +90,7 @@ def _with_token(message: Message, token: str) -> Message:
     return msgspec.structs.replace(message, session_token=token)
 
 
-def _told(arrived: Arrived) -> Told:
+def _told(arrived: ArrivalResult) -> Told:
     reply = arrived.reply
     return Told(
         id=arrived.id,
@@ -102,7 +102,7 @@ def _told(arrived: Arrived) -> Told:
     )
 
 
-def _fault(arrived: Sequence[Arrived]) -> InvalidInput | TooFast:
+def _fault(arrived: Sequence[ArrivalResult]) -> InvalidInput | TooFast:
     reason = arrived[0].reason
     if reason == TOO_FAST:
         return TooFast("messages come too fast", code=reason, retry_after_seconds=1)

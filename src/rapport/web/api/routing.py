@@ -8,8 +8,7 @@ import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath
 
-from rapport.communication.services.routing import RoutingRule
-from rapport.communication.services.routing_records import shown_rule
+from rapport.communication.routing import RoutingRule, shown_rule
 from rapport.core.errors import UnknownName
 from rapport.core.json_objects import ObjectDecoder
 from rapport.core.message import Identifier

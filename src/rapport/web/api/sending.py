@@ -13,8 +13,8 @@ import msgspec
 from litestar import Request, Response, post
 
 from rapport.channel.access.rights import LOCAL
-from rapport.communication.aside import run_aside
-from rapport.communication.delivering.wishes import Wishes, read_wishes
+from rapport.communication.blocking import run_blocking
+from rapport.communication.delivery_options import DeliveryOptions, read_options
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast, TooLarge
 from rapport.core.message import Identifier, Message
 from rapport.node.node import Node
@@ -47,7 +47,7 @@ async def send_messages(request: Request[Any, Any, Any], node: NodeDependency) -
     wanted = [_read(part) for part in parts]
     messages, wishes = [message for message, _ in wanted], [asked for _, asked in wanted]
     node.admission.rates.charge(identity, len(messages), node.clock.now_ms())
-    await run_aside(lambda: _check_receivers(node, messages, wishes))
+    await run_blocking(lambda: _check_receivers(node, messages, wishes))
     ids = await _taken(node, messages, wishes, _named(node, identity))
     body = msgspec.json.encode(Taken(ids))
     return Response(body, media_type="application/json", status_code=202)
@@ -63,7 +63,7 @@ def _parts(body: bytes) -> list[bytes]:
         raise InvalidInput(f"the body is not JSON: {error}", code="message.not_a_message") from None
 
 
-def _read(body: bytes) -> tuple[Message, Wishes]:
+def _read(body: bytes) -> tuple[Message, DeliveryOptions]:
     """The message, and what is asked of its delivery beyond its fields (`wishes`)."""
     message, written = Message.from_application(body)
     if written and message.sender.kind != "component":
@@ -72,7 +72,7 @@ def _read(body: bytes) -> tuple[Message, Wishes]:
             code="message.bad_wishes",
             hint="send as component:NAME, or leave out `wishes`",
         )
-    return message, read_wishes(written)
+    return message, read_options(written)
 
 
 def _named(node: Node, identity: str) -> str:
@@ -83,16 +83,18 @@ def _named(node: Node, identity: str) -> str:
 
 
 async def _taken(
-    node: Node, messages: Sequence[Message], wishes: Sequence[Wishes], identity: str
+    node: Node, messages: Sequence[Message], wishes: Sequence[DeliveryOptions], identity: str
 ) -> list[str]:
     if all(message.sender.kind == "component" for message in messages) and len(set(wishes)) == 1:
         return await node.arrivals.send(
-            messages, adapter=ADAPTER, wishes=wishes[0], identity=identity
+            messages, adapter=ADAPTER, options=wishes[0], identity=identity
         )
     return [await _one(node, *each, identity) for each in zip(messages, wishes, strict=True)]
 
 
-def _check_receivers(node: Node, messages: Sequence[Message], wishes: Sequence[Wishes]) -> None:
+def _check_receivers(
+    node: Node, messages: Sequence[Message], wishes: Sequence[DeliveryOptions]
+) -> None:
     """A wrong name is refused at once, with the nearest right one; also that of who is asked later,
     on the night that nobody answers.
     """
@@ -102,11 +104,11 @@ def _check_receivers(node: Node, messages: Sequence[Message], wishes: Sequence[W
         node.directory.check(receiver)
 
 
-async def _one(node: Node, message: Message, wishes: Wishes, identity: str) -> str:
+async def _one(node: Node, message: Message, wishes: DeliveryOptions, identity: str) -> str:
     """One message; that of a peer is proven as those of input adapters are."""
     if message.sender.kind == "component":
         sent = await node.arrivals.send(
-            [message], adapter=ADAPTER, wishes=wishes, identity=identity
+            [message], adapter=ADAPTER, options=wishes, identity=identity
         )
         return sent[0]
     (arrived,) = await node.arrivals.publish([message], adapter=ADAPTER)

@@ -13,13 +13,9 @@ from urllib.parse import parse_qsl
 import msgspec
 from litestar.connection import ASGIConnection
 
-from rapport.communication.arriving.answers import (
-    LONGEST_ANSWER,
-    answer_secret,
-    answer_token,
-)
-from rapport.communication.arriving.ended_links import EndedLinks
-from rapport.communication.arriving.inbox_links import (
+from rapport.communication.answers import LONGEST_ANSWER, answer_secret, answer_token
+from rapport.communication.links import (
+    LinkEditions,
     form_token,
     inbox_link,
     is_form_token,
@@ -61,7 +57,7 @@ class Inboxes:
         self.node = node
         self._secret = answer_secret(node.channels.records)
         self._sessions = node.authenticating.sessions
-        self._links = EndedLinks(node.channels.records, node.clock)
+        self._links = LinkEditions(node.channels.records, node.clock)
 
     async def visitor(self, connection: Connection, peer: str, link: str) -> Visitor | None:
         """Who asks for this peer's inbox; None for somebody else or nobody."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import quote
 
-from rapport.communication.arriving.link_names import name_in_link
-from rapport.communication.history.ledger import MessageRow
-from rapport.communication.wording import shown_sender, shown_text
+from rapport.communication.ledger_rows import MessageRow
+from rapport.communication.links import name_in_link
+from rapport.communication.presentation import shown_sender, shown_text
 from rapport.web.inbox.view import Decided, InboxView
 from rapport.web.message_view import about_message, time_element
 from rapport.web.pages import render

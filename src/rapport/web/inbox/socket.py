@@ -14,8 +14,8 @@ import msgspec
 from litestar.connection import ASGIConnection
 
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.history.ledger import MessageRow
-from rapport.communication.wording import shown_text, shown_time
+from rapport.communication.ledger_rows import MessageRow
+from rapport.communication.presentation import shown_text, shown_time
 from rapport.core.times import format_time
 from rapport.kernel.tasks import first_of
 from rapport.web.inbox.access import Inboxes

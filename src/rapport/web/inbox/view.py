@@ -8,16 +8,9 @@ from functools import partial
 
 import msgspec
 
-from rapport.communication.aside import run_aside
-from rapport.communication.history.ledger import (
-    IN_INBOX,
-    Ledger,
-    LedgerRow,
-    MessageRow,
-    Question,
-    is_there,
-)
-from rapport.communication.history.rows import CLOSED
+from rapport.communication.blocking import run_blocking
+from rapport.communication.ledger import IN_INBOX, Ledger, Question, is_there
+from rapport.communication.ledger_rows import CLOSED, LedgerRow, MessageRow
 from rapport.core.ids import content_id
 
 MOST_WAITING = 200
@@ -64,14 +57,14 @@ class InboxView(msgspec.Struct, frozen=True, kw_only=True):
 async def look(ledger: Ledger, peer: str, now_ms: int) -> InboxView:
     """The inbox of a person now; costs what is found."""
     page = await ledger.find(Question(peer=peer, limit=_LOOK_BACK))
-    return await run_aside(partial(_looked, ledger, peer, page.rows, now_ms))
+    return await run_blocking(partial(_looked, ledger, peer, page.rows, now_ms))
 
 
 async def is_under_way(ledger: Ledger, peer: str, message: str) -> bool:
     """Whether an open page may show a message that the ledger does not call handed yet: a person
     may be faster than the news that the page has it.
     """
-    rows = await run_aside(partial(ledger.rows, message=message, peer=peer))
+    rows = await run_blocking(partial(ledger.rows, message=message, peer=peer))
     return any(row.adapter in IN_INBOX and row.state == "queued" for row in rows)
 
 

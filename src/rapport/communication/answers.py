@@ -1,0 +1,239 @@
+"""Answers of people: tokens of answer links, words that decline, and the look-up of the answered
+message in the log. [CO-7, CO-8, CO-10, CO-11]
+
+The web endpoint calls `record_answer`, which checks the token in constant time and keeps it out of
+the log: only the node appends to `control`, so that the header `proof` tells the engine that the
+token was right. A message of the fast path has no record, and the engine's memory of it ends with
+the process; `MessageHistory` then finds its receiver and sender in the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.communication.ledger_events import SOURCE
+from rapport.communication.links import name_in_link
+from rapport.communication.sender_notifications import PROOF
+from rapport.core.errors import InvalidInput, NotAllowed
+from rapport.core.event import CAUSE, StoredEvent, cause_text, make_event
+from rapport.core.ids import content_id
+from rapport.core.message import CONTROL, MESSAGE
+from rapport.store.base import put_if_absent
+
+ANSWER = "rapport.control.answer"
+ANSWER_SOURCE = "answers"
+LONGEST_ANSWER = 2_000
+_TABLE, _KEY = "secrets", "answers"
+
+DECLINE = "DECLINE"
+"""The subtype of a message that declines the one it refers to."""
+DECLINING_WORDS = ("no", "nein", "non", "cannot", "i cannot")
+"""Default words that decline."""
+_SHORT = 100
+_MOST = 10_000
+_PEER = "peer:"
+
+
+class SecretRecords(Protocol):
+    """The part of a record store that keeps the secret."""
+
+    def get(self, table: str, key: str) -> bytes | None: ...
+    def put(self, table: str, key: str, value: bytes) -> None: ...
+
+
+class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of an answer event."""
+
+    message: str
+    peer: str
+    text: str = ""
+    declined: bool = False
+    """Chosen explicitly; words of the text may decline as well."""
+    token: str = ""
+    """For the endpoint; never in the event."""
+
+
+def answer_secret(records: SecretRecords) -> bytes:
+    """The node's secret for answer links: made once, stored in its records, never logged."""
+    return put_if_absent(records, _TABLE, _KEY, secrets.token_bytes(32))
+
+
+def answer_token(secret: bytes, message: str, peer: str) -> str:
+    """The token that proves that this peer was sent this message."""
+    raw = content_id(message, peer).encode()
+    keyed = _keyed(secret).copy()
+    keyed.update(raw)
+    return keyed.hexdigest()[:40]
+
+
+@lru_cache(maxsize=8)
+def _keyed(secret: bytes) -> hmac.HMAC:
+    """The part that all tokens of a secret share: a third of the work."""
+    return hmac.new(secret, digestmod=hashlib.sha256)
+
+
+def is_answer_token(secret: bytes, message: str, peer: str, token: str) -> bool:
+    """Whether the token is right; in constant time."""
+    expected = answer_token(secret, message, peer)
+    return hmac.compare_digest(expected.encode(), token.encode("utf-8", "replace"))
+
+
+def answer_link(public_url: str, secret: bytes, message: str, peer: str) -> str:
+    """The address of the page on which this peer answers this message."""
+    token = answer_token(secret, message, peer)
+    names = f"{name_in_link(message)}/{name_in_link(peer)}"
+    return f"{public_url.rstrip('/')}/answer/{names}/{token}"
+
+
+async def record_answer(
+    channels: Channels,
+    secret: bytes,
+    answer: AnswerData,
+    *,
+    now_ms: int,
+    after_ms: int | None = None,
+) -> str:
+    """Appends the answer to `control`, durably, and returns the event's id. `after_ms`: when the
+    person answered before, 0 = never; a repeated answer counts once.
+
+    Raises NotAllowed when the token is wrong, InvalidInput when the text is too long.
+    """
+    if not is_answer_token(secret, answer.message, answer.peer, answer.token):
+        raise NotAllowed("this link is not valid", code="answer.bad_token")
+    if len(answer.text) > LONGEST_ANSWER:
+        raise InvalidInput(
+            f"the answer is longer than {LONGEST_ANSWER} characters", code="answer.too_long"
+        )
+    turn = str(now_ms if after_ms is None else after_ms)
+    event = make_event(
+        source=ANSWER_SOURCE,
+        id=content_id("answer", answer.message, answer.peer, answer.text, turn),
+        type=ANSWER,
+        subject=answer.message,
+        time=now_ms,
+        data=msgspec.structs.replace(answer, token=""),
+        headers={CAUSE: cause_text(answer.message), PROOF: "answer"},
+    )
+    await channels.channel("control").append([event])
+    return event.id
+
+
+class Declines:
+    """Recognises answers that decline, by the words of the site."""
+
+    def __init__(self, words: Iterable[str] = DECLINING_WORDS) -> None:
+        self._words = frozenset(plain_word(word) for word in words)
+        self._says_short = lru_cache(maxsize=1_024)(self._says)
+
+    def says(self, text: str, subtype: str = "") -> bool:
+        """Whether an answer declines: by its subtype, or by its first line.
+
+        >>> [Declines().says(text) for text in ("No!", "I cannot.\\nSorry", "no problem", "")]
+        [True, True, False, False]
+        """
+        if subtype == DECLINE:
+            return True
+        return self._says_short(text) if len(text) <= _SHORT else self._says(text)
+
+    def _says(self, text: str) -> bool:
+        first, _, _ = text.strip().partition("\n")
+        return plain_word(first) in self._words
+
+
+def plain_word(text: str) -> str:
+    """A text without case, blanks and final punctuation.
+
+    >>> plain_word(" I  cannot... ")
+    'icannot'
+    """
+    word = "".join(text.casefold().split())
+    while word and unicodedata.category(word[-1]).startswith("P"):
+        word = word[:-1]
+    return word
+
+
+USUAL_DECLINES = Declines()
+
+
+class HistoryNeeded(Exception):
+    """A message has to be looked up in the log before a reply to it can be handled."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class _SentMessage(msgspec.Struct, frozen=True):
+    """Receiver and sender in a message's event in `log`."""
+
+    fate: str = ""
+    receiver: str = ""
+    peer: str = ""
+    sender: str = ""
+    type: str = ""
+
+
+_NOTHING = _SentMessage()
+
+
+class MessageHistory:
+    """Messages that were looked up in the log recently: at most ten thousand, unknown ones
+    included.
+    """
+
+    def __init__(self) -> None:
+        self._found_by_id: dict[str, _SentMessage] = {}
+
+    def peer(self, message: str) -> str:
+        """The only peer that the message was sent to; empty = none. Raises HistoryNeeded when it
+        was not looked up.
+        """
+        found = self._found(message)
+        if found.fate != "queued" or not found.receiver.startswith(_PEER):
+            return ""
+        return found.peer or found.receiver.removeprefix(_PEER)
+
+    def sender(self, message: str) -> str:
+        """The sender to notify; empty = nobody. Raises HistoryNeeded."""
+        found = self._found(message)
+        return "" if found.type == CONTROL else found.sender
+
+    def _found(self, message: str) -> _SentMessage:
+        found = self._found_by_id.get(message)
+        if found is None:
+            raise HistoryNeeded(message)
+        return found
+
+    def has(self, message: str) -> bool:
+        """Whether it was looked up."""
+        return message in self._found_by_id
+
+    async def look_up(self, channels: Channels, messages: Sequence[str]) -> None:
+        """Looks up messages, one query of the event index each. Raises ChannelUnavailable."""
+        if len(self._found_by_id) + len(messages) > _MOST:
+            self._found_by_id.clear()
+        for message in messages:
+            found = await channels.find_event(message)
+            read = [_read_sent(stored) for name, stored in found if name == "log"]
+            self._found_by_id[message] = next(filter(None, read), _NOTHING)
+
+
+def _read_sent(stored: StoredEvent) -> _SentMessage | None:
+    """Receiver and sender in a message's event; None for other events."""
+    event = stored.event
+    if event.type != MESSAGE or event.source != SOURCE:
+        return None
+    try:
+        sent: _SentMessage = event.payload_as(_SentMessage)
+    except InvalidInput:
+        return None
+    return sent

@@ -1,1 +1,0 @@
-"""What comes in, and how we know who sent it."""

@@ -1,1 +1,0 @@
-"""What a site file says about people, actions and privacy."""

@@ -1,0 +1,628 @@
+"""Runs deliveries: loads a message's record, lets `delivery.next_step` decide, and performs the
+steps. [CO-3, CO-7, CO-8, CO-9, CO-10]
+
+Synchronous and without a clock: the engine calls it inside one transaction with the time as an
+argument. An input costs one read and one write of the message's record and of one member's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import msgspec
+from msgspec.structs import replace
+
+from rapport.communication.adapters.address_selection import UnknownAdapterLog, select_addresses
+from rapport.communication.adapters.base import Delivery
+from rapport.communication.adapters.outcome_events import OutcomeData
+from rapport.communication.delivery import next_step
+from rapport.communication.delivery_state import (
+    AddReceiver,
+    AddressState,
+    Answer,
+    AttemptOutcome,
+    BeginMember,
+    DeliveryInput,
+    DeliveryStep,
+    Escalate,
+    LedgerNote,
+    Member,
+    MembersAbandoned,
+    MembersBegun,
+    MemberTick,
+    MessageTick,
+    NextReceiver,
+    NotifySender,
+    PeerDelivery,
+    QueueDelivery,
+    RetryPolicy,
+    StopMember,
+    TimeOutMember,
+    VisitKind,
+    VisitMembers,
+)
+from rapport.communication.ledger_events import line_event
+from rapport.communication.peers import Peer, PeerDirectory, adapter_of, shown_address
+from rapport.communication.privacy import (
+    NO_FUNCTIONS,
+    Allowed,
+    Hold,
+    PrivacyFacts,
+    PrivacyFunctions,
+    Refuse,
+    Verdict,
+    most_counted,
+    verdict,
+)
+from rapport.communication.records import (
+    DeliveryRecord,
+    DeliveryRecords,
+    MessageBody,
+    shown_key,
+)
+from rapport.communication.schedule import SLICE, MemberJob, Schedule, member_key
+from rapport.communication.sender_notifications import notify_sender
+from rapport.communication.transaction import Transaction
+from rapport.core.errors import SourceUnavailable
+from rapport.core.message import Identifier
+from rapport.kernel.telemetry import get_logger
+
+KEEP_CLOSED_MS = 30 * 86_400_000
+"""How long answers to a closed message are still recorded; its ledger lines stay."""
+_NEXT_LOOKUP = RetryPolicy(longest_ms=60_000)
+_SLICE_BYTES = 16_000_000
+"""About as much is queued in one slice."""
+_RECENT_SENDS = "communication.recent"
+_LOOK_AGAIN_MS = 60_000
+_ALLOWED = Allowed()
+_UNKNOWN_PEER = Refuse("peer.unknown")
+"""For a peer that was known when the message began: its rules are not known any more."""
+_log = get_logger(__name__)
+
+
+class ReceiverLookup:
+    """Looks receivers up in the directory, each time anew: members may change between two sends."""
+
+    def __init__(self, directory: PeerDirectory, adapters: Collection[str]) -> None:
+        """`adapters`: the names of those that have a dispatch now; looked at each time."""
+        self.directory, self.adapters = directory, adapters
+        self._unserved = UnknownAdapterLog()
+
+    def add_receiver(self, receiver: Identifier, answer_within: int = 0) -> AddReceiver:
+        """How many members of a receiver have to be reached."""
+        if receiver.kind != "collective":
+            return AddReceiver(str(receiver), answer_within=answer_within)
+        collective = self.directory.policy_of(receiver.name)
+        if collective is None:
+            return AddReceiver(str(receiver), "to-any", answer_within=answer_within)
+        least = max(collective.least, 1)
+        return AddReceiver(str(receiver), collective.delivery, least, answer_within)
+
+    def names(self, receiver: Identifier, *, after: str = "", limit: int) -> list[str]:
+        """The next member names of a receiver; a peer is its own only member."""
+        if receiver.kind == "collective":
+            return self.directory.member_names(receiver.name, after=after, limit=limit)
+        return [receiver.name] if not after else []
+
+    def member(
+        self, name: str, now_ms: int, *, stage: int = 0, delivery: PeerDelivery | None = None
+    ) -> Member:
+        """The state of a new member; `delivery` overrides what the peer says.
+
+        An unknown name gives a member without an address, so that the ledger shows it. A peer for
+        whose name the directory fails is looked up again later.
+        """
+        try:
+            peer = self.directory.peer(name)
+        except SourceUnavailable as error:
+            _log.warning("the directory failed", peer=name, error=error.message)
+            return Member(peer=name, tries=[], stage=stage, failed_lookups=1)
+        if peer is None:
+            return Member(peer=name, tries=[], stage=stage, unknown=True)
+        chosen = delivery or peer.delivery
+        usable = self.usable(peer, chosen, now_ms)
+        return Member(
+            peer=peer.name,
+            tries=[AddressState(address=entry) for entry in dict.fromkeys(usable)],
+            delivery=chosen,
+            stage=stage,
+            fallback_after=peer.fallback_after,
+        )
+
+    def refreshed(
+        self, held: Member, now_ms: int, *, delivery: PeerDelivery | None = None
+    ) -> Member:
+        """A held member with the addresses that it has now."""
+        found = self.member(held.peer, now_ms, stage=held.stage, delivery=delivery)
+        found.peer, found.fate, found.held_until = held.peer, held.fate, held.held_until
+        found.failed_lookups = held.failed_lookups + 1 if found.failed_lookups else 0
+        return found
+
+    def usable(self, peer: Peer, delivery: PeerDelivery, now_ms: int) -> tuple[str, ...]:
+        """The addresses to use; an address without a registered adapter is logged and left out."""
+        found = select_addresses(peer.addresses, delivery, self.adapters, fallback=peer.fallback)
+        for name in self._unserved.to_tell(found.unknown, now_ms) if found.unknown else ():
+            _log.warning("no adapter for an address", peer=peer.name, adapter=name)
+        return found.usable
+
+
+class _RecentSends(msgspec.Struct):
+    """When messages went to a peer, newest first; as many as the peer's rules look at."""
+
+    times: list[int]
+
+
+class PrivacyCheck:
+    """Privacy verdicts about members. A peer without rules costs one look into the directory."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        directory: PeerDirectory,
+        functions: PrivacyFunctions = NO_FUNCTIONS,
+    ) -> None:
+        self._transaction, self._directory, self._functions = transaction, directory, functions
+
+    def verdict(
+        self,
+        name: str,
+        load_body: Callable[[], MessageBody],
+        urgent: bool,
+        now_ms: int,
+        *,
+        is_retry: bool = False,
+    ) -> Verdict:
+        """Whether a message may go to a peer now; the body is loaded only where rules need it.
+        `is_retry`: it was allowed before and did not arrive, so that it is counted already, and a
+        peer who was removed meanwhile still gets it.
+        """
+        try:
+            peer = self._directory.peer(name)
+        except SourceUnavailable:
+            # Without the peer's rules, late is better than unwanted.
+            return Hold(now_ms + _LOOK_AGAIN_MS, "people.directory_failed")
+        if peer is not None and not peer.privacy:
+            return _ALLOWED
+        body = load_body()
+        if body.effect is not None:
+            return _ALLOWED
+        if peer is None:
+            return _ALLOWED if is_retry else _UNKNOWN_PEER
+        facts = PrivacyFacts(
+            type=body.type,
+            subtype=body.subtype,
+            sender=body.rule_sender or body.sender,
+            urgent=urgent,
+            now_ms=now_ms,
+            peer=peer.name,
+            sent_ms=body.sent,
+            recent=lambda count: () if is_retry else self._times(name)[:count],
+        )
+        return verdict(peer.privacy, facts, self._functions)
+
+    def count_send(self, name: str, now_ms: int) -> None:
+        """Counts a message to a peer whose rules limit their number."""
+        try:
+            peer = self._directory.peer(name)
+        except SourceUnavailable:
+            return  # it answered for the verdict; the message goes out uncounted
+        most = most_counted(peer.privacy) if peer is not None and peer.privacy else 0
+        if most:
+            times = [now_ms, *self._times(name)][:most]
+            self._transaction.put(_RECENT_SENDS, name, _RecentSends(times))
+
+    def _times(self, name: str) -> list[int]:
+        kept = self._transaction.get_struct(_RECENT_SENDS, name, _RecentSends)
+        return kept.times if kept else []
+
+
+class DeliveryContext:
+    """One delivery while an input is applied: a private copy of its record, saved at the end."""
+
+    def __init__(
+        self,
+        before: DeliveryRecord | None,
+        record: DeliveryRecord,
+        load_body: Callable[[str], MessageBody],
+        privacy: PrivacyCheck,
+        now_ms: int,
+        cause: str,
+    ) -> None:
+        self.before, self.record, self.now_ms, self.cause = before, record, now_ms, cause
+        self._load_body, self._privacy = load_body, privacy
+        self._body: MessageBody | None = None
+        self.has_queued = False
+        self.begun: list[Member] = []
+        """Members of a new delivery; deleted again when it fails at once."""
+
+    @property
+    def body(self) -> MessageBody:
+        """The body of the message; loaded on first use, since most outcomes do not need it."""
+        if self._body is None:
+            self._body = self._load_body(self.record.key)
+        return self._body
+
+    def judge(self, member: Member) -> Verdict:
+        """Whether the message may go to the member now."""
+        return self._privacy.verdict(
+            member.peer,
+            lambda: self.body,
+            self.record.tracking.urgent,
+            self.now_ms,
+            is_retry=_is_counted(member),
+        )
+
+    def delivery(self, step: QueueDelivery) -> Delivery:
+        """The delivery for the adapter."""
+        record, body, state = self.record, self.body, self.record.tracking
+        return Delivery(
+            message=record.message,
+            peer=step.peer,
+            address=step.address,
+            attempt=step.attempt,
+            text=body.text,
+            policy=record.policy,
+            detection=record.detection,
+            time=body.time,
+            sent=body.sent if body.sent != body.time else 0,
+            queued=self.now_ms,
+            expires=state.expires,
+            urgent=state.urgent,
+            wants_answer=state.done_when == "answered",
+            effect=body.effect,
+            type=body.type,
+            subtype=body.subtype,
+            sender=body.sender,
+            rule_sender=body.rule_sender,
+            conversation=body.conversation,
+            language=body.language,
+            refers_to=body.refers_to,
+            repeat=step.repeat,
+            case=record.key if record.routed else "",
+        )
+
+
+def _is_counted(member: Member) -> bool:
+    """Whether the message was allowed before and no medium took it yet: another attempt, at
+    whatever address, is no further message.
+    """
+    if any(entry.state == "retrying" for entry in member.tries):
+        return True
+    return member.fate == "pending" and any(entry.attempt for entry in member.tries)
+
+
+class DeliveryRunner:
+    """The deliveries of all messages that have a record."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        schedule: Schedule,
+        privacy: PrivacyCheck,
+        lookup: ReceiverLookup,
+        *,
+        on_closed: Callable[[str], None] = lambda _key: None,
+    ) -> None:
+        """`on_closed` gets the key of every closed delivery and of every member who has answered:
+        nothing more is sent of it.
+        """
+        self._transaction, self._schedule = transaction, schedule
+        self.records = DeliveryRecords(transaction, schedule)
+        self._privacy, self._lookup, self._on_closed = privacy, lookup, on_closed
+
+    # --- inputs ---
+
+    def begin(
+        self,
+        record: DeliveryRecord,
+        body: MessageBody,
+        request: AddReceiver,
+        *,
+        now_ms: int,
+        cause: str,
+        only: Member | None,
+    ) -> DeliveryRecord:
+        """Begins a delivery and returns its record; one that fails at once leaves none behind.
+        `only`: the one member, in place of those of the receiver.
+        """
+        self.records.save_body(record.key, body)
+        context = self._context(None, record, now_ms, cause)
+        if only is None:
+            self._add_receiver(context, request)
+        else:
+            self._apply(context, None, request)
+            self._apply(context, None, BeginMember(only))
+            self._apply(context, None, MembersBegun(0, 1))
+        self._finish(context)
+        return context.record
+
+    def apply_outcome(self, data: OutcomeData, *, now_ms: int, cause: str) -> bool:
+        """Applies the outcome of an attempt; False when there is no such delivery or address."""
+        key = data.case or data.message
+        record = self.records.get(key)
+        member = self.records.member(key, data.peer) if record else None
+        if record is None or member is None:
+            return False
+        # Outcomes carry the shown form of the address, since people read `control`, too.
+        addresses = [e.address for e in member.tries if shown_address(e.address) == data.address]
+        if not addresses:
+            return False
+        outcome = AttemptOutcome(
+            data.peer,
+            addresses[0],
+            data.attempt,
+            data.state,
+            reason=data.reason,
+            retry=data.retry,
+            unavailable=data.unavailable,
+        )
+        self._apply_alone(record, member, outcome, now_ms, cause)
+        return True
+
+    def apply_answer(self, key: str, answer: Answer, *, now_ms: int, cause: str) -> bool:
+        """Applies a person's answer; False when the message was not sent to them."""
+        record = self.records.get(key)
+        member = self.records.member(key, answer.peer) if record else None
+        if record is None or member is None:
+            return False
+        self._apply_alone(record, member, answer, now_ms, cause)
+        self._on_closed(member_key(key, answer.peer))
+        return True
+
+    def pass_time(self, key: str, peer: str, now_ms: int) -> None:
+        """Handles the due time of a delivery (no `peer`) or of a member."""
+        record = self.records.get(key)
+        if record is None:
+            return
+        if peer:
+            member = self.records.member(key, peer)
+            if member is not None:
+                member = self._refreshed(record, member, now_ms)
+                self._apply_alone(record, member, MemberTick(), now_ms, "")
+        elif not record.tracking.closed:
+            self._pass_time_of_message(record, now_ms)
+        elif record.forget_at <= now_ms:
+            self.records.delete(record)
+            self._schedule.put_job(MemberJob(case=key, kind="forget"))
+
+    def _pass_time_of_message(self, record: DeliveryRecord, now_ms: int) -> None:
+        context = self._context(record, replace(record), now_ms, "")
+        self._apply(context, None, MessageTick())
+        moved = context.record
+        if moved.asking is not None and moved.ask_at <= now_ms and not moved.tracking.closed:
+            self._add_next(context, moved.asking)
+        self._finish(context)
+
+    def _refreshed(self, record: DeliveryRecord, member: Member, now_ms: int) -> Member:
+        """The member; one whose hold ends is looked up again: nothing was sent to it yet, and its
+        addresses may have changed.
+        """
+        is_over = member.fate == "held" and member.held_until <= now_ms
+        if not is_over or record.tracking.closed:
+            return member
+        delivery = self.records.body(record.key).peer_delivery
+        return self._lookup.refreshed(member, now_ms, delivery=delivery)
+
+    # --- jobs over many members ---
+
+    def work_on(self, job: MemberJob, now_ms: int) -> None:
+        """Does one slice of a job."""
+        if job.kind == "forget":
+            self._delete_members(job)
+            return
+        record = self.records.get(job.case)
+        if record is None:
+            self._schedule.finish_job(job)
+            return
+        context = self._context(record, replace(record), now_ms, "")
+        if job.kind == "begin":
+            self._begin_page(context, job)
+        else:
+            self._visit(context, job.kind, job.stage, job.after)
+        self._finish(context)
+
+    def give_up(self, job: MemberJob, reason: str, now_ms: int) -> None:
+        """Abandons the rest of a job. A message whose members were to be begun goes on without
+        them: it fails if it cannot, and its sender is notified.
+        """
+        self._schedule.finish_job(job)
+        record = self.records.get(job.case) if job.kind == "begin" else None
+        if record is not None:
+            self._apply_alone(record, None, MembersAbandoned(job.stage, reason), now_ms, "")
+
+    def _begin_page(self, context: DeliveryContext, job: MemberJob) -> None:
+        names = self._schedule.take_names(job)
+        if names is None:
+            self._schedule.finish_job(job)
+            self._apply(context, None, MembersBegun(job.stage, job.found))
+            return
+        self._begin_names(context, job.stage, names)
+        self._schedule.put_job(replace(job, page=job.page + 1))
+
+    def _delete_members(self, job: MemberJob) -> None:
+        members = list(self.records.members(job.case, limit=SLICE))
+        for member in members:
+            self.records.delete_member(job.case, member)
+        if len(members) < SLICE:
+            self._schedule.finish_job(job)
+
+    def _visit(
+        self, context: DeliveryContext, kind: VisitKind, stage: int, after: str = ""
+    ) -> None:
+        """Visits one slice of the members; the rest becomes a job."""
+        input: DeliveryInput = TimeOutMember() if kind == "time_out" else StopMember()
+        job = MemberJob(case=context.record.key, kind=kind, stage=stage, after=after)
+        members = list(self.records.members(job.case, after=after, limit=SLICE))
+        for member in members:
+            if stage < 0 or member.stage == stage:
+                self._apply(context, member, input)
+        if len(members) == SLICE:
+            self._schedule.put_job(replace(job, after=members[-1].peer))
+        elif after:
+            self._schedule.finish_job(job)
+
+    # --- a receiver and its members ---
+
+    def _add_next(self, context: DeliveryContext, following: NextReceiver) -> None:
+        """Adds the next receiver. While the directory fails, the message waits at growing
+        intervals up to its time to live; the ledger says so once.
+        """
+        record, receiver = context.record, Identifier.parse(following.receiver)
+        record.asking, record.ask_at = None, 0
+        try:
+            request = self._lookup.add_receiver(receiver, following.answer_within)
+            pages = self._name_pages(context, receiver)
+        except SourceUnavailable as error:
+            record.failed_asks += 1
+            record.asking = following
+            record.ask_at = context.now_ms + _NEXT_LOOKUP.pause_ms(record.failed_asks)
+            if record.failed_asks == 1:
+                _log.warning(
+                    "next receiver unknown",
+                    message=record.message,
+                    receiver=following.receiver,
+                    code=error.code,
+                    error=error.message,
+                    hint=error.hint,
+                )
+                reason = f"{following.receiver}: {error.code}"
+                self._note(context, LedgerNote(state="held", reason=reason, until=record.ask_at))
+            return
+        record.failed_asks = 0
+        self._add_receiver(context, request, pages)
+
+    def _add_receiver(
+        self, context: DeliveryContext, request: AddReceiver, pages: list[list[str]] | None = None
+    ) -> None:
+        """`pages`: the member names of the receiver, where they are known."""
+        self._apply(context, None, request)
+        if context.record.tracking.closed:
+            return
+        stage = len(context.record.tracking.stages) - 1
+        if pages is None:
+            pages = self._name_pages(context, Identifier.parse(request.receiver))
+        names, *others = pages
+        self._begin_names(context, stage, names)
+        found = sum(map(len, pages))
+        if not others:
+            self._apply(context, None, MembersBegun(stage, found))
+            return
+        job = MemberJob(case=context.record.key, kind="begin", stage=stage, page=1, found=found)
+        for page, later in enumerate(others, 1):
+            if later:
+                self._schedule.put_names(job, page, later)
+        self._schedule.put_job(job)
+
+    def _name_pages(self, context: DeliveryContext, receiver: Identifier) -> list[list[str]]:
+        """The member names of a receiver in slices, smaller ones for a long message; the first
+        slice may be empty.
+        """
+        pages = [self._lookup.names(receiver, limit=SLICE)]
+        while len(pages[-1]) == SLICE and receiver.kind == "collective":
+            pages.append(self._lookup.names(receiver, after=pages[-1][-1], limit=SLICE))
+        size = max(_SLICE_BYTES // (len(context.body.text) + 1), 1)
+        if size >= SLICE:
+            return pages
+        names = [name for page in pages for name in page]
+        return [names[start : start + size] for start in range(0, len(names), size)] or [[]]
+
+    def _begin_names(self, context: DeliveryContext, stage: int, names: list[str]) -> None:
+        key, delivery = context.record.key, context.body.peer_delivery
+        for name in names:
+            if context.record.tracking.closed:
+                return
+            if stage and self.records.member(key, name) is not None:
+                continue  # a member of an earlier stage
+            member = self._lookup.member(name, context.now_ms, stage=stage, delivery=delivery)
+            self._apply(context, None, BeginMember(member))
+
+    # --- steps ---
+
+    def _context(
+        self, before: DeliveryRecord | None, record: DeliveryRecord, now_ms: int, cause: str
+    ) -> DeliveryContext:
+        return DeliveryContext(before, record, self.records.body, self._privacy, now_ms, cause)
+
+    def _apply_alone(
+        self,
+        record: DeliveryRecord,
+        member: Member | None,
+        input: DeliveryInput,
+        now_ms: int,
+        cause: str,
+    ) -> None:
+        context = self._context(record, replace(record), now_ms, cause)
+        self._apply(context, member, input)
+        self._finish(context)
+
+    def _apply(self, context: DeliveryContext, member: Member | None, input: DeliveryInput) -> None:
+        record = context.record
+        record.tracking, after, steps = next_step(
+            record.tracking, member, input, context.now_ms, context.judge
+        )
+        if after is not None and after != member:
+            self.records.save_member(record.key, member, after)
+            if context.before is None:
+                context.begun.append(after)
+        for step in steps:
+            self._perform(context, step)
+
+    def _perform(self, context: DeliveryContext, step: DeliveryStep) -> None:
+        match step:
+            case LedgerNote():
+                self._note(context, step)
+            case QueueDelivery():
+                self._queue(context, step)
+            case Escalate():
+                self._add_next(context, NextReceiver(step.receiver, step.answer_within))
+            case VisitMembers():
+                self._visit(context, step.kind, step.stage)
+            case NotifySender():
+                self._notify_sender(context, step)
+
+    def _note(self, context: DeliveryContext, note: LedgerNote) -> None:
+        record = context.record
+        if record.routed and not note.peer:
+            return  # an additional receiver decides nothing about the message
+        record.lines += 1
+        event = line_event(
+            record, note, number=record.lines, now_ms=context.now_ms, cause=context.cause
+        )
+        self._transaction.emit("log", event)
+
+    def _queue(self, context: DeliveryContext, step: QueueDelivery) -> None:
+        context.has_queued = True
+        if step.attempt == 1 and step.place == 0:
+            self._privacy.count_send(step.peer, context.now_ms)
+        event = context.delivery(step).to_event()
+        self._transaction.emit(f"output.{adapter_of(step.address)}", event)
+
+    def _notify_sender(self, context: DeliveryContext, step: NotifySender) -> None:
+        record = context.record
+        subtype, reason = step.subtype, step.reason
+        if record.routed:  # the message's own receiver has a result of its own
+            receiver = record.tracking.stages[0].receiver
+            subtype, reason = "error", f"routed to {receiver}: {step.reason}"
+        notify_sender(
+            self._transaction,
+            record.sender,
+            record.message,
+            subtype,
+            reason,
+            now_ms=context.now_ms,
+            about=shown_key(record.key),
+        )
+
+    def _finish(self, context: DeliveryContext) -> None:
+        record, before = context.record, context.before
+        if record.tracking.closed and not record.forget_at:
+            record.forget_at = context.now_ms + KEEP_CLOSED_MS
+            record.asking, record.ask_at = None, 0
+            self._on_closed(record.key)
+        if before is None and record.tracking.closed and not context.has_queued:
+            # Nobody could be reached: the ledger has it, no record is needed.
+            for member in context.begun:
+                self.records.delete_member(record.key, member)
+            self.records.delete(record)
+        else:
+            self.records.save(before, record)

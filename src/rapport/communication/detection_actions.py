@@ -1,0 +1,266 @@
+"""Actions of detections: each action phrase of a policy becomes one message, as the policy or the
+site declares. [CO-7, PO-10]
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.communication.actions import (
+    SENDER,
+    Action,
+    Effect,
+    effect_of,
+    message_for,
+    message_saying,
+    same_phrase,
+    too_old_text,
+    why_skipped,
+)
+from rapport.communication.content_rules import ContentFault
+from rapport.communication.delivery_runner import DeliveryRunner, ReceiverLookup
+from rapport.communication.delivery_state import (
+    AddReceiver,
+    AddressState,
+    DeliveryState,
+    Member,
+    NextReceiver,
+)
+from rapport.communication.engine_parts import EngineParts
+from rapport.communication.ledger_events import (
+    action_event,
+    refused_events,
+    skipped_events,
+    unmapped_event,
+)
+from rapport.communication.records import DeliveryRecord, MessageBody
+from rapport.communication.schedule import PartlyHandled
+from rapport.communication.sender_notifications import notify_sender
+from rapport.communication.transaction import Transaction
+from rapport.core.detection import STILL_LASTS, Detection, SkippedAction
+from rapport.core.errors import SourceUnavailable
+from rapport.core.event import Event
+from rapport.core.message import Message
+from rapport.core.release import LATE
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
+
+
+class DetectionActions:
+    """Begins the messages of detections; a detection makes each message once."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        runner: DeliveryRunner,
+        lookup: ReceiverLookup,
+        parts: EngineParts,
+    ) -> None:
+        self._transaction, self._runner, self._lookup = transaction, runner, lookup
+        self._parts = parts
+
+    def take(
+        self,
+        event: Event,
+        now_ms: int,
+        *,
+        hops: int = 0,
+        since_ms: int = 0,
+        any_age: bool = False,
+    ) -> None:
+        """Carries out the actions of one detection, or records that it is too old for that. `hops`:
+        how many actions led to it; `since_ms`: when it was first tried, if before now; `any_age`:
+        an operator asks for it, however old it is.
+
+        Raises InvalidInput; PartlyHandled when a receiver cannot be looked up now: the other
+        actions stay, and are not carried out twice.
+        """
+        detection = Detection.from_event(event)
+        skipped = ""
+        if not any_age:
+            skipped = why_skipped(
+                event, detection, now_ms=since_ms or now_ms, act_within_ms=self._parts.act_within_ms
+            )
+        waiting: SourceUnavailable | None = None
+        for phrase in self._parts.phrases_of(detection.policy, detection.version):
+            mark = self._transaction.mark()
+            try:
+                if skipped:
+                    self._skip(phrase, detection, event, now_ms, skipped)
+                else:
+                    self._act(phrase, detection, event, now_ms, hops, since_ms or now_ms)
+            except SourceUnavailable as error:
+                self._transaction.roll_back(mark)
+                waiting = error
+        if waiting is not None:
+            raise PartlyHandled(waiting.message, code=waiting.code, hint=waiting.hint) from waiting
+
+    def _act(
+        self,
+        phrase: str,
+        detection: Detection,
+        event: Event,
+        now_ms: int,
+        hops: int,
+        since_ms: int,
+    ) -> None:
+        action = self._action(phrase, detection)
+        if action is None:
+            line = unmapped_event(event.id, detection.policy, phrase, now_ms=now_ms)
+            self._transaction.emit("log", line)
+        else:
+            effect = self._effect(action, detection, now_ms, hops)
+            self._begin(action, detection, event, now_ms, effect, since_ms)
+
+    def take_skipped(self, event: Event, now_ms: int) -> None:
+        """Records an action that the policy engine did not carry out; raises InvalidInput."""
+        skipped = SkippedAction.from_event(event)
+        detection = skipped.detection
+        reason = too_old_text(detection, skipped.found_ms, skipped.limit_ms)
+        action = Action(phrase=skipped.phrase, send_to=SENDER, text=skipped.phrase)
+        message = message_saying(action, action.text, detection.id())
+        for line in skipped_events(message, detection, event.id, reason, now_ms=now_ms):
+            self._transaction.emit("log", line)
+
+    def _action(self, phrase: str, detection: Detection) -> Action | None:
+        own = self._parts.own_action(detection.policy, detection.version, phrase)
+        return own or self._parts.actions.get(same_phrase(phrase))
+
+    def _skip(
+        self, phrase: str, detection: Detection, event: Event, now_ms: int, reason: str
+    ) -> None:
+        """Records an action that is not carried out."""
+        action = self._action(phrase, detection)
+        if action is None:
+            return
+        effect = self._effect(action, detection, now_ms, 0)
+        message = message_for(action, detection, self._parts.facts, effect=effect)
+        if self._runner.records.get(message.id) is None:
+            for line in skipped_events(message, detection, event.id, reason, now_ms=now_ms):
+                self._transaction.emit("log", line)
+
+    def _effect(
+        self, action: Action, detection: Detection, now_ms: int, hops: int
+    ) -> Effect | None:
+        if action.effect is None:
+            return None
+        return effect_of(
+            action.effect, action.phrase, detection, self._parts.facts, now_ms=now_ms, hops=hops
+        )
+
+    def _begin(
+        self,
+        action: Action,
+        detection: Detection,
+        event: Event,
+        now_ms: int,
+        effect: Effect | None,
+        since_ms: int,
+    ) -> None:
+        is_late = LATE in event.headers or event.type == STILL_LASTS
+        about, facts = event.id, self._parts.facts
+        message = message_for(action, detection, facts, is_late=is_late, effect=effect, about=about)
+        if self._runner.records.get(message.id) is not None:
+            return
+        misfit = self._parts.contents.fault(message)
+        if misfit is not None and is_late:
+            # Content for machines has no room for the remark that it is late.
+            message = message_for(action, detection, facts, effect=effect, about=about)
+            misfit = self._parts.contents.fault(message)
+        if misfit is not None:
+            self._refuse(message, misfit, detection, event, now_ms)
+            return
+        logged = action_event(message, detection, event.id, "queued", now_ms=now_ms)
+        self._transaction.emit("log", logged)
+        only = None
+        if effect is not None and action.effect is not None:
+            only = Member(peer=str(action.send_to), tries=[AddressState(action.effect.address)])
+        record = self._record(action, detection, message, event.id, since_ms)
+        self._runner.begin(
+            record,
+            _body(action, detection, message, effect, now_ms),
+            self._add_receiver(action, is_over=0 < record.tracking.expires <= now_ms),
+            now_ms=now_ms,
+            cause=event.id,
+            only=only,
+        )
+
+    def _refuse(
+        self,
+        message: Message,
+        misfit: ContentFault,
+        detection: Detection,
+        event: Event,
+        now_ms: int,
+    ) -> None:
+        """Records an action whose content does not fit the schema of its type, and notifies."""
+        place = f"policy {detection.policy!r}, action {message.subtype!r}"
+        _log.error(
+            "content of an action refused",
+            code=misfit.code,
+            policy=detection.policy,
+            action=message.subtype,
+            place=misfit.place,
+            error=misfit.message,
+            hint=misfit.hint,
+        )
+        reason = f"{misfit.code}: {place}: {misfit.message}"
+        for line in refused_events(message, detection, event.id, reason, now_ms=now_ms):
+            self._transaction.emit("log", line)
+        notify_sender(self._transaction, str(SENDER), message.id, "comerror", reason, now_ms=now_ms)
+
+    def _add_receiver(self, action: Action, *, is_over: bool) -> AddReceiver:
+        """How many have to be reached. An effect has one address and no members; the directory is
+        not asked for a message whose time to live `is_over`.
+        """
+        within = action.answer_within_ms
+        if action.effect is not None or is_over:
+            return AddReceiver(str(action.send_to), answer_within=within)
+        request = self._lookup.add_receiver(action.send_to, within)
+        if action.send_to.kind != "collective" or not (action.reach or action.least):
+            return request
+        delivery = action.reach or "at-least"
+        return msgspec.structs.replace(request, delivery=delivery, least=max(action.least, 1))
+
+    def _record(
+        self, action: Action, detection: Detection, message: Message, event_id: str, since_ms: int
+    ) -> DeliveryRecord:
+        within = action.answer_within_ms
+        state = DeliveryState(
+            message=message.id,
+            done_when=action.done_when,
+            urgent=action.urgent,
+            acknowledge=message.delivery_policy == "acknowledged",
+            escalate=[
+                NextReceiver(str(step.receiver), step.answer_within_ms or within)
+                for step in action.escalate
+            ],
+            repeat_every=action.repeat_every_ms,
+            repeat_most=action.repeat_most,
+            expires=since_ms + action.ttl_ms if action.ttl_ms else 0,
+            retry=self._parts.retry,
+        )
+        return DeliveryRecord(
+            tracking=state,
+            message=message.id,
+            sender=str(SENDER),
+            policy=detection.policy,
+            detection=event_id,
+        )
+
+
+def _body(
+    action: Action, detection: Detection, message: Message, effect: Effect | None, now_ms: int
+) -> MessageBody:
+    return MessageBody(
+        text=message.content,
+        time=detection.time,
+        sent=now_ms,
+        sender=str(message.sender),
+        type=message.type,
+        subtype=message.subtype,
+        conversation=message.conversation,
+        effect=effect,
+        peer_delivery=action.peer_delivery,
+    )

@@ -1,1 +1,0 @@
-"""Who can be reached: the site file and the store."""

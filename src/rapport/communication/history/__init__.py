@@ -1,1 +1,0 @@
-"""The ledger as people ask for it."""

@@ -1,0 +1,195 @@
+"""Signed links to inboxes, names in links, and the editions that end links.
+[CO-10, CO-11, CO-16]
+
+A link opens a person's inbox without a password until it expires. It is signed for an edition of
+its peer; removing the peer or changing a password makes a new edition, which ends all earlier links
+without a record of each.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterator
+from functools import partial
+from urllib.parse import quote
+
+import msgspec
+
+from rapport.communication.blocking import run_blocking
+from rapport.core.ids import content_id
+from rapport.kernel.clock import Clock
+from rapport.store.base import Delete, Guard, GuardFailed, Put, RecordStore, as_guarded
+
+_PLAIN = re.compile(r"[\w.@ ()!,+:;=-]*[\w@()!,+:;=-]", re.ASCII)
+_MARK = "~"
+
+LONGEST_DAYS = 365
+_MARK_LENGTH = 40
+_LONGEST_TIME = 15
+_TABLE = "inbox.links"
+_PAGE = 500
+_DAY_MS = 86_400_000
+
+
+def name_in_link(name: str) -> str:
+    """A name as one segment of a path: quoted where that is safe, else in base64 behind a tilde.
+
+    >>> name_in_link("m1"), name_in_link("a/b")
+    ('m1', '~YS9i')
+    """
+    if _PLAIN.fullmatch(name):
+        return quote(name, safe="")
+    raw = name.encode("utf-8", "surrogatepass")
+    return _MARK + base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def name_from_link(piece: str) -> str:
+    """The name in an unquoted segment of a path; a segment that `name_in_link` did not write is
+    returned unchanged.
+
+    >>> name_from_link("m1"), name_from_link("~YS9i"), name_from_link("~?")
+    ('m1', 'a/b', '~?')
+    """
+    if not piece.startswith(_MARK):
+        return piece
+    coded = piece.removeprefix(_MARK)
+    try:
+        raw = base64.b64decode(coded + "=" * (-len(coded) % 4), b"-_", validate=True)
+        return raw.decode("utf-8", "surrogatepass")
+    except (binascii.Error, ValueError):
+        return piece
+
+
+def inbox_token(secret: bytes, peer: str, expires_ms: int, edition: str = "") -> str:
+    """The token of an inbox link, valid until `expires_ms`; `edition`: that of the peer."""
+    return f"{expires_ms}.{_link_mark(secret, peer, str(expires_ms), edition)}"
+
+
+def is_inbox_token(secret: bytes, peer: str, token: str, now_ms: int, edition: str = "") -> bool:
+    """Whether the token is right and has not expired; in constant time."""
+    expires, _, given = token.partition(".")
+    if not (expires.isascii() and expires.isdigit() and len(expires) <= _LONGEST_TIME):
+        return False
+    right = _link_mark(secret, peer, expires, edition)
+    is_right = hmac.compare_digest(right.encode(), given.encode("utf-8", "replace"))
+    return is_right and now_ms < int(expires)
+
+
+def inbox_link(
+    public_url: str, secret: bytes, peer: str, expires_ms: int, edition: str = ""
+) -> str:
+    """The address of this peer's inbox, for this peer alone."""
+    token = inbox_token(secret, peer, expires_ms, edition)
+    return f"{public_url.rstrip('/')}/inbox/{name_in_link(peer)}/{token}"
+
+
+def form_token(secret: bytes, proof: str) -> str:
+    """The token of a form: it proves that the page was made for the holder of `proof` (a session
+    token or a link), so that no other site's page can post in their name.
+    """
+    return _mark(secret, "form", proof)
+
+
+def is_form_token(secret: bytes, proof: str, token: str) -> bool:
+    """Whether it is the form token of `proof`; in constant time."""
+    right = form_token(secret, proof)
+    return hmac.compare_digest(right.encode(), token.encode("utf-8", "replace"))
+
+
+def _link_mark(secret: bytes, peer: str, expires: str, edition: str) -> str:
+    parts = ("inbox", peer, expires, edition) if edition else ("inbox", peer, expires)
+    return _mark(secret, *parts)
+
+
+def _mark(secret: bytes, *parts: str) -> str:
+    raw = content_id(*parts).encode()
+    return hmac.new(secret, raw, hashlib.sha256).hexdigest()[:_MARK_LENGTH]
+
+
+class _Links(msgspec.Struct, frozen=True):
+    """The links of one peer."""
+
+    peer: str
+    edition: str
+    is_open: bool
+    """Whether a link of this edition was made."""
+    until_ms: int
+    """When the last link of any edition expires: then the record is deleted."""
+
+
+class LinkEditions:
+    """The editions of all peers, in the record store."""
+
+    def __init__(self, records: RecordStore, clock: Clock) -> None:
+        self._records, self._clock = records, clock
+
+    async def edition(self, peer: str) -> str:
+        """The edition whose links are valid; one short read."""
+        return await run_blocking(partial(self._edition, peer))
+
+    async def begin(self, peer: str) -> str:
+        """Records that a link is made and returns its edition."""
+        return await run_blocking(partial(self._begin, peer))
+
+    async def end(self, peer: str) -> None:
+        """Ends all links that were made before; durable when it returns."""
+        await run_blocking(partial(self._end, peer))
+
+    async def peers(self) -> list[str]:
+        """The peers that may have a valid link, sorted; reads all, and deletes expired ones."""
+        return await run_blocking(self._peers)
+
+    # --- in a worker thread ---
+
+    def _edition(self, peer: str) -> str:
+        return _edition_of(self._records.get(_TABLE, _key(peer)))
+
+    def _begin(self, peer: str) -> str:
+        """A concurrent end is not overwritten, or ended links would be valid again."""
+        while True:
+            kept = self._records.get(_TABLE, _key(peer))
+            edition = _edition_of(kept)
+            made = self._made(peer, edition, is_open=True)
+            try:
+                as_guarded(self._records).apply_guarded([made], [Guard(_TABLE, made.key, kept)])
+            except GuardFailed:
+                continue
+            return edition
+
+    def _end(self, peer: str) -> None:
+        self._records.apply([self._made(peer, secrets.token_hex(8), is_open=False)])
+
+    def _made(self, peer: str, edition: str, *, is_open: bool) -> Put:
+        until_ms = self._clock.now_ms() + (LONGEST_DAYS + 1) * _DAY_MS
+        links = _Links(peer, edition, is_open, until_ms)
+        return Put(_TABLE, _key(peer), msgspec.msgpack.encode(links))
+
+    def _peers(self) -> list[str]:
+        now_ms, found, over = self._clock.now_ms(), list[str](), list[str]()
+        for key, links in self._all():
+            if links.until_ms <= now_ms:
+                over.append(key)
+            elif links.is_open:
+                found.append(links.peer)
+        if over:
+            self._records.apply([Delete(_TABLE, key) for key in over])
+        return sorted(found)
+
+    def _all(self) -> Iterator[tuple[str, _Links]]:
+        after = ""
+        while page := self._records.find(_TABLE, after=after, limit=_PAGE):
+            for after, value in page:
+                yield after, msgspec.msgpack.decode(value, type=_Links)
+
+
+def _edition_of(kept: bytes | None) -> str:
+    return msgspec.msgpack.decode(kept, type=_Links).edition if kept else ""
+
+
+def _key(peer: str) -> str:
+    return content_id("peer", peer)

@@ -1,0 +1,89 @@
+"""Records whose every change is an event of `log`. [CO-6, CO-14]
+
+A change and its event become durable together; the event is appended right after, and again on
+opening if a crash came in between. Several engines may share the records: each counts its own
+changes, so that the others notice them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.communication.blocking import run_blocking
+from rapport.core.event import Event, make_event
+from rapport.core.ids import content_id
+from rapport.kernel.chance import Chance
+from rapport.store.base import Change, Delete, Put, RecordStore
+
+_ENTRY, _COUNT, _LAST_EVENT = "entry/", "count/", "told"
+_PAGE = 5_000
+_MOST_COUNTS = 64
+"""Engines whose counts are kept; others are deleted, which only makes all engines read again."""
+
+
+class LoggedRecords:
+    """One table of such records."""
+
+    def __init__(self, channels: Channels, records: RecordStore, table: str) -> None:
+        self._channels, self._records, self.table = channels, records, table
+        self._own = _COUNT + Chance.from_machine().randbytes(8).hex()
+        self._changes = 0
+        self._others: dict[str, bytes] = {}
+        """The counts of other engines when `entries` was last read."""
+
+    def key(self, name: str) -> str:
+        """The key of the record with this name."""
+        return _ENTRY + name
+
+    def has_changed(self) -> bool:
+        """Whether another engine changed something since `entries`; one read, blocks."""
+        return self._counts() != self._others
+
+    def entries(self) -> Iterator[tuple[str, bytes]]:
+        """Every record by name; blocks."""
+        self._others = self._counts()  # before the records, so that no change is missed
+        after = ""
+        while page := self._records.find(self.table, prefix=_ENTRY, after=after, limit=_PAGE):
+            for key, value in page:
+                yield key.removeprefix(_ENTRY), value
+            after = page[-1][0]
+
+    def event(self, *, source: str, type: str, subject: str, time: int, data: object) -> Event:
+        """The event of the next change."""
+        made = content_id(self._own, str(self._changes + 1))
+        return make_event(
+            source=source, id=made, type=type, subject=subject[:200], time=time, data=data
+        )
+
+    async def apply(self, change: Change, event: Event) -> None:
+        """Makes a change and its event durable; `append` comes next."""
+        self._changes += 1
+        changes = (
+            change,
+            Put(self.table, self._own, str(self._changes).encode()),
+            Put(self.table, _LAST_EVENT, msgspec.msgpack.encode(event)),
+        )
+        await run_blocking(lambda: self._records.apply(changes))
+
+    async def append(self, event: Event) -> None:
+        """Appends the event of a change; appending it again is harmless."""
+        await self._channels.channel("log").append([event])
+
+    async def append_again(self) -> None:
+        """Appends the event of the last change once more, after a crash."""
+        kept = await run_blocking(self._last_event)
+        if kept is not None:
+            await self.append(msgspec.msgpack.decode(kept, type=Event))
+
+    def _last_event(self) -> bytes | None:
+        counts = self._counts()
+        if len(counts) > _MOST_COUNTS:
+            self._records.apply([Delete(self.table, key) for key in counts])
+        return self._records.get(self.table, _LAST_EVENT)
+
+    def _counts(self) -> dict[str, bytes]:
+        found = self._records.find(self.table, prefix=_COUNT)
+        return {key: value for key, value in found if key != self._own}

@@ -1,0 +1,162 @@
+"""Applies what comes back about messages: results of media, answers of people, bounces.
+[CO-8, CO-10]
+"""
+
+from __future__ import annotations
+
+from rapport.communication.adapters.base import Delivery
+from rapport.communication.adapters.outcome_events import OutcomeData
+from rapport.communication.answers import AnswerData, MessageHistory, is_answer_token
+from rapport.communication.delivery_runner import DeliveryRunner
+from rapport.communication.delivery_state import (
+    LATEST_ATTEMPT,
+    AddressState,
+    Answer,
+    DeliveryState,
+    Member,
+    Stage,
+)
+from rapport.communication.engine_parts import EngineParts
+from rapport.communication.fast_path import FastPath, outcome_line
+from rapport.communication.ledger_events import (
+    LedgerLine,
+    event_name,
+    ledger_event,
+    refused_answer_event,
+)
+from rapport.communication.messages import answered_line
+from rapport.communication.peers import adapter_of
+from rapport.communication.records import DeliveryRecord, MessageBody
+from rapport.communication.sender_notifications import PROOF, notify_sender
+from rapport.communication.transaction import Transaction
+from rapport.core.errors import InvalidInput
+from rapport.core.event import MAX_NAME, Event
+from rapport.core.message import CONTROL
+
+
+class OutcomeHandler:
+    """Applies outcomes and answers to their deliveries; a message without a record gets its ledger
+    line only.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        runner: DeliveryRunner,
+        fast_path: FastPath,
+        history: MessageHistory,
+        parts: EngineParts,
+        *,
+        secret: bytes,
+    ) -> None:
+        """`secret`: that of answer links."""
+        self._transaction, self._runner, self._fast_path = transaction, runner, fast_path
+        self._history, self._parts, self._secret = history, parts, secret
+
+    def take_outcome(self, data: OutcomeData, now_ms: int, cause: str) -> None:
+        """Applies the outcome of one attempt. Raises InvalidInput for an impossible message id."""
+        _check_id(data.message)
+        if data.delivery is not None:
+            if data.state != "failed":
+                self._close_direct(data, data.delivery, now_ms)
+                return
+            self._make_record(data.delivery)
+        is_known = self._runner.apply_outcome(data, now_ms=now_ms, cause=cause)
+        if not is_known and data.attempt == LATEST_ATTEMPT:
+            sender = self._history.sender(data.message)
+            self._transaction.emit("log", _bounce_line(data, cause, now_ms))
+            notify_sender(
+                self._transaction, sender, data.message, "error", data.reason, now_ms=now_ms
+            )
+
+    def take_answer(self, event: Event, now_ms: int) -> None:
+        """Applies an answer given through a link; raises InvalidInput for any other event."""
+        data: AnswerData = event.payload_as(AnswerData)
+        message, peer = data.message, data.peer
+        # The endpoint checks the token and keeps it out of the event.
+        is_proven = event.headers.get(PROOF) == "answer"
+        if not is_proven and not is_answer_token(self._secret, message, peer, data.token):
+            line = refused_answer_event(
+                message, peer, "the token is wrong", cause=event.id, now_ms=now_ms
+            )
+            self._transaction.emit("log", line)
+            return
+        answer = Answer(peer, data.text, data.declined or self._parts.declines.says(data.text))
+        if not self._runner.apply_answer(message, answer, now_ms=now_ms, cause=event.id):
+            # The token proves that they were asked; there is no record of it.
+            self._transaction.emit("log", answered_line(message, answer, event.id, now_ms))
+
+    # --- deliveries of the fast path ---
+
+    def _close_direct(self, data: OutcomeData, delivery: Delivery, now_ms: int) -> None:
+        line = outcome_line(delivery, data.state, now_ms, data.reason, data.id)
+        self._transaction.emit_early("log", line)
+        if delivery.acknowledge and data.state in ("handed", "confirmed"):
+            sender = _notified_sender(delivery)
+            notify_sender(self._transaction, sender, data.message, "ack", "", now_ms=now_ms)
+
+    def _make_record(self, delivery: Delivery) -> None:
+        """Creates the record of a failed delivery, as if it had had one from the beginning."""
+        records, key = self._runner.records, delivery.case or delivery.message
+        if records.get(key) is not None:
+            return
+        self._fast_path.recent.discard(delivery.message)
+        entry = AddressState(address=delivery.address, state="queued", attempt=delivery.attempt)
+        stage = Stage(f"peer:{delivery.peer}", "to-all-members", spreading=False, asked=1)
+        state = DeliveryState(
+            message=key,
+            urgent=delivery.urgent,
+            acknowledge=delivery.acknowledge,
+            retry=self._parts.retry,
+            stages=[stage],
+        )
+        record = DeliveryRecord(
+            tracking=state,
+            message=delivery.message,
+            sender=_notified_sender(delivery),
+            routed=bool(delivery.case),
+        )
+        records.save_body(key, _body_of(delivery))
+        records.save(None, record)
+        records.save_member(key, None, Member(peer=delivery.peer, tries=[entry]))
+
+
+def _notified_sender(delivery: Delivery) -> str:
+    return "" if delivery.type == CONTROL else delivery.sender
+
+
+def _body_of(delivery: Delivery) -> MessageBody:
+    return MessageBody(
+        text=delivery.text,
+        time=delivery.time,
+        sent=delivery.time,
+        sender=delivery.sender,
+        rule_sender=delivery.rule_sender,
+        type=delivery.type,
+        subtype=delivery.subtype,
+        conversation=delivery.conversation,
+        refers_to=delivery.refers_to,
+        language=delivery.language,
+    )
+
+
+def _bounce_line(data: OutcomeData, cause: str, now_ms: int) -> Event:
+    """The ledger line of a message that a medium took and gave back, without a record of it."""
+    line = LedgerLine(
+        message=data.message,
+        peer=data.peer,
+        address=data.address,
+        adapter=adapter_of(data.address),
+        reason=data.reason,
+    )
+    name = event_name(data.message, data.peer, "back", cause)
+    return ledger_event(line, "failed", id=name, now_ms=now_ms, causes=(data.message, cause))
+
+
+def _check_id(message: str) -> None:
+    if len(message) > MAX_NAME or not message.isprintable():
+        raise InvalidInput(
+            f"{message[:40]!r} cannot be the id of a message",
+            code="event.bad_data",
+            hint=f"at most {MAX_NAME} characters that can be printed",
+        )

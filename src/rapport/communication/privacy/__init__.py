@@ -1,1 +1,0 @@
-"""When a person may be reached."""

@@ -1,1 +1,0 @@
-"""Routing rules, message queries, message information."""

@@ -1,1 +1,0 @@
-"""Several engines on one log and one store: shares, leases, places."""
